@@ -1,0 +1,143 @@
+"""Every error that a caller can meet, each a type that names the thing, the cause and the remedy.
+
+SQLSTATEs of class TU are raised by our SQL; `SQLSTATES` maps them to types, here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from pytube.model.token import Token
+
+
+class PytubeError(Exception):
+    """Base of all errors of pytube. `exit_code` is what the command line exits with."""
+
+    exit_code = 1
+
+
+class ConfigError(PytubeError):
+    """The configuration is wrong: the message names file, key and what was expected."""
+
+    exit_code = 2
+
+
+class UsageError(PytubeError):
+    """The request is wrong: an unknown tube, a bad name, a refused predicate. Nothing was changed."""
+
+    exit_code = 2
+
+
+class DatabaseUnavailable(PytubeError):
+    """Postgres can't be reached, or went away."""
+
+    exit_code = 3
+
+
+class StatementFailed(PytubeError):
+    """Postgres refused a statement of ours for a reason of its own (a time-out, a full disk)."""
+
+
+class BrokerUnavailable(PytubeError):
+    """Kafka can't be reached, or went away."""
+
+    exit_code = 3
+
+
+class SchemaMismatch(PytubeError):
+    """The SQL that is installed is not the one that this version needs."""
+
+    exit_code = 4
+
+
+# --- leadership -------------------------------------------------------------------------------
+
+
+class NotLeader(PytubeError):
+    """Base of: this worker does not lead that partition (any more)."""
+
+
+class Fenced(NotLeader):
+    """The term is over: another leader has acquired the partition, or it was released. TU001."""
+
+
+class WrongPartitions(NotLeader):
+    """The tube has another number of partitions now: start new terms. TU002."""
+
+
+class EpochMoved(NotLeader):
+    """Somebody acquired the partition after we read its epoch: read, prove and try again. TU003."""
+
+
+class LeaseHeld(NotLeader):
+    """The lease of the partition has not run out. TU004."""
+
+
+class ElectionConflict(PytubeError):
+    """The partition is led under the other kind of election; all workers must use one. TU005."""
+
+    exit_code = 2
+
+
+class ClaimLost(NotLeader):
+    """The election took the right to lead the partition away."""
+
+
+# --- enrich -----------------------------------------------------------------------------------
+
+
+class EnrichFailed(PytubeError):
+    """The source can't be read (a missing grant, a wrong query). The line waits; nothing is lost."""
+
+
+class EnrichDataError(PytubeError):
+    """The data of some row makes the enriching query fail; smaller batches tell which."""
+
+
+# --- sinks ------------------------------------------------------------------------------------
+
+
+class SinkError(PytubeError):
+    """A sink failed on a whole batch; which document is at fault is not known."""
+
+
+class SinkUnavailable(SinkError):
+    """The sink is down: nothing of the batch was taken. The line waits; no attempt is used up."""
+
+
+class SinkTimeout(SinkError):
+    """The sink did not answer in time: whether it took the batch is not known."""
+
+
+class SinkContract(SinkError):
+    """The sink broke its contract, e.g. answered fewer results than documents."""
+
+
+class FencedBySink(NotLeader):
+    """The sink holds a write with the token `newer`, of a later term: ours is over."""
+
+    def __init__(self, newer: Token) -> None:
+        super().__init__(f"the sink holds a write of epoch {newer.epoch}, which is later than this term")
+        self.newer = newer
+
+
+class SinkAhead(SinkError):
+    """The sink holds a token above any that this database has issued (a restored backup)."""
+
+
+SQLSTATES: dict[str, type[PytubeError]] = {
+    "TU001": Fenced,
+    "TU002": WrongPartitions,
+    "TU003": EpochMoved,
+    "TU004": LeaseHeld,
+    "TU005": ElectionConflict,
+    "TU101": UsageError,  # tube name
+    "TU102": UsageError,  # unknown tube
+    "TU103": UsageError,  # partition count
+    "TU104": UsageError,  # table has no usable key
+    "TU105": UsageError,  # predicate refused
+    "TU106": UsageError,  # shard
+    "TU107": UsageError,  # relation can't be attached
+    "TU108": UsageError,  # unknown or unattached table
+    "TU109": UsageError,  # tubes hold pods
+    "TU110": UsageError,  # tube_seq was altered
+}
+"""SQLSTATE to the type that it is raised as in Python."""

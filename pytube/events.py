@@ -1,0 +1,131 @@
+"""What a worker tells of itself: values, given to a callback and to the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+    tube: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineEvent(Event):
+    """Base of the events of one partition."""
+
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAcquired(LineEvent):
+    """A term began, and may mark."""
+
+    leader_id: UUID
+    epoch: int
+    waited: float
+    """Seconds waited until earlier terms could hold no key any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRefreshed(LineEvent):
+    """Trust, once lapsed, is back within the same term."""
+
+    leader_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRevoked(LineEvent):
+    """A term ended in order: drained, reset and released, or given up with `reason`."""
+
+    leader_id: UUID
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderFenced(LineEvent):
+    """A term found that it is over."""
+
+    leader_id: UUID
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrustLapsed(LineEvent):
+    """No proof of leadership came in time: nothing is sent until one does."""
+
+    leader_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class MeterRead(LineEvent):
+    """What one line did since the last reading, `interval` seconds ago."""
+
+    interval: float
+    pods: int
+    touches: int
+    documents: int
+    parked: int
+    waiting: int
+    in_flight: int
+    lag: float
+    """Seconds from a pod's insert to its purge, for the last one purged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parked(LineEvent):
+    """A document was set aside with its error."""
+
+    shard: int
+    id: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkDown(LineEvent):
+    """The sink does not take documents; the line waits. Told once, not per attempt."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkUp(LineEvent):
+    """The sink takes documents again after `seconds`."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDown(LineEvent):
+    """Rows can't be read (a missing grant, a wrong query); the line waits. Told once."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUp(LineEvent):
+    """Rows can be read again after `seconds`."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseDown(Event):
+    """The connection to Postgres is lost; the worker tries to get it back. Told once."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseUp(Event):
+    """Postgres answers again after `seconds`."""
+
+    seconds: float
+
+
+EventCallback = Callable[[Event], None]
+"""Called in the worker's event loop, in order. It must return at once and must not raise."""
