@@ -1,0 +1,61 @@
+"""Sorts what a sink answered for a batch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pytube.errors import SinkContract
+from pytube.model import OK, Batch, Ok, Reject, Result, Retry, Stale, Token
+from pytube.pipeline.redelivery import Key
+
+
+@dataclass(slots=True)
+class Answers:
+    """The keys of a batch, by answer."""
+
+    done: list[Key] = field(default_factory=list)
+    delayed: dict[Key, float] = field(default_factory=dict)
+    rejected: dict[Key, str] = field(default_factory=dict)
+    newer: Token | None = None
+    """The highest token of a later term that the sink holds: our own term is over."""
+
+
+def sort_answers(batch: Batch, results: Sequence[Result]) -> Answers:
+    """Sort `results`.
+
+    Raises:
+        SinkContract: there are not as many results as documents, or one is of no known type,
+            or a write was refused for one with a lower token.
+    """
+    if len(results) != len(batch):
+        raise SinkContract(f"the sink answered {len(results)} results for {len(batch)} documents")
+    answers = Answers()
+    if all(result is OK for result in results):
+        answers.done = [document.key for document in batch]
+        return answers
+    for document, result in zip(batch, results, strict=True):
+        match result:
+            case Ok():
+                answers.done.append(document.key)
+            case Retry(after=after):
+                answers.delayed[document.key] = after
+            case Reject(reason=reason):
+                answers.rejected[document.key] = reason
+            case Stale(newer=newer):
+                _stale(answers, document.key, Token.parse(newer), batch.token)
+            case _:
+                raise SinkContract(f"the sink answered {result!r}, which is not a result")
+    return answers
+
+
+def _stale(answers: Answers, key: Key, newer: Token, ours: Token) -> None:
+    """A newer write of our own term makes this one needless; one of a later term ends ours."""
+    if newer < ours:
+        raise SinkContract(
+            f"the sink refused {key} for a newer write, but its token {newer} is lower than ours"
+        )
+    if newer.epoch == ours.epoch:
+        answers.done.append(key)
+    elif answers.newer is None or newer > answers.newer:
+        answers.newer = newer

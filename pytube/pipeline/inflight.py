@@ -1,0 +1,296 @@
+"""The in-flight machine: which keys of one partition wait, fly, or are done. Pure; no I/O, no clock.
+
+Each key `(shard, id)` that the machine holds is in exactly one place:
+
+    waiting   nobody works on it; another touch of it is absorbed here
+    flying    its enrich has begun; it is in one flight, and only there
+    blocked   flying, and touched again since: it waits behind its own flight
+
+and each pod is *held* until all its keys have landed. What must hold, whatever is called in
+whatever order: no key is in two flights at once; a pod is never finished before the last of its
+keys landed *after* the pod was added; nothing that was added is forgotten.
+
+Speed: a pod whose keys are all new, by far the most frequent case, is handled by set operations
+on whole pods. Only pods that overlap with what is held are looked at key by key.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TypeAlias
+
+from pytube.model import Pod, PodClass
+
+
+class HeldPod:
+    """A pod that waits for `left` keys to land."""
+
+    __slots__ = ("backfill", "left", "seq", "ts")
+
+    def __init__(self, pod: Pod) -> None:
+        self.seq = pod.seq
+        self.ts = pod.ts
+        self.backfill = pod.op == "B"
+        self.left = 0
+
+
+Owners: TypeAlias = HeldPod | tuple[HeldPod, ...]
+"""The pods that wait for a key: nearly always one, so one is not wrapped."""
+
+
+def _join(owners: Owners | None, more: Owners) -> Owners:
+    if owners is None:
+        return more
+    return (owners if isinstance(owners, tuple) else (owners,)) + (
+        more if isinstance(more, tuple) else (more,)
+    )
+
+
+def _any_incremental(owners: Owners) -> bool:
+    if isinstance(owners, tuple):
+        return any(not pod.backfill for pod in owners)
+    return not owners.backfill
+
+
+class _Shard:
+    """The held keys of one shard."""
+
+    __slots__ = ("blocked", "flights", "number", "queued", "waiting")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.waiting: tuple[dict[int, Owners], dict[int, Owners]] = ({}, {})
+        self.flights: list[dict[int, Owners]] = []
+        self.blocked: dict[int, Owners] = {}
+        self.queued = [False, False]
+
+    def is_new(self, ids: Iterable[int]) -> bool:
+        """Whether none of `ids` is held."""
+        return (
+            self.waiting[0].keys().isdisjoint(ids)
+            and self.waiting[1].keys().isdisjoint(ids)
+            and all(flight.keys().isdisjoint(ids) for flight in self.flights)
+        )
+
+    def is_flying(self, key: int) -> bool:
+        return any(key in flight for flight in self.flights)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.flights or self.waiting[0] or self.waiting[1])
+
+
+class Flight:
+    """Keys that are worked on together: `groups[shard]` maps ids to the pods that wait for them."""
+
+    __slots__ = ("groups", "pod_class", "stamp")
+
+    def __init__(self, pod_class: PodClass) -> None:
+        self.pod_class = pod_class
+        self.groups: dict[int, dict[int, Owners]] = {}
+        self.stamp = 0
+        """The highest seq added before the flight began, so at least that of its own touches."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self.groups.values()))
+
+    def remaining(self) -> list[tuple[int, int]]:
+        """All `(shard, id)` still in the flight."""
+        return [(shard, key) for shard, group in self.groups.items() for key in group]
+
+
+class InFlight:
+    """The keys and pods that one line holds. See the module's text for what must hold."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, HeldPod] = {}
+        self._shards: dict[int, _Shard] = {}
+        self._queue: tuple[deque[_Shard], deque[_Shard]] = (deque(), deque())
+        self._finished: list[HeldPod] = []
+        self._highest = 0
+        self._waiting = [0, 0]
+        self._flying = 0
+        self._blocked = 0
+
+    # --- what is held ---------------------------------------------------------------------
+
+    @property
+    def keys(self) -> int:
+        """Keys held, in whatever state: what bounds the memory of a line."""
+        return self._waiting[0] + self._waiting[1] + self._flying + self._blocked
+
+    @property
+    def flying(self) -> int:
+        """Keys in flights."""
+        return self._flying
+
+    @property
+    def pods(self) -> int:
+        """Pods held, those that are finished but not yet collected left out."""
+        return len(self._held)
+
+    def waiting(self, pod_class: PodClass) -> int:
+        """Keys of that class that wait for a flight."""
+        return self._waiting[pod_class]
+
+    def unfinished(self) -> list[int]:
+        """The seqs of the pods held, ascending."""
+        return sorted(self._held)
+
+    # --- pods come in ---------------------------------------------------------------------
+
+    def add(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Hold `pods`; those whose seq is held already are ignored.
+
+        Returns:
+            The control pods among them: held until `finish_control`.
+        """
+        control: list[Pod] = []
+        held = self._held
+        for pod in pods:
+            if pod.seq in held:
+                continue
+            record = held[pod.seq] = HeldPod(pod)
+            self._highest = max(self._highest, pod.seq)
+            if pod.ids:
+                self._add_keys(pod, record)
+            else:
+                record.left = 1
+                control.append(pod)
+        return control
+
+    def _add_keys(self, pod: Pod, record: HeldPod) -> None:
+        shard = self._shards.get(pod.shard)
+        if shard is None:
+            shard = self._shards[pod.shard] = _Shard(pod.shard)
+        if not shard.is_new(pod.ids):
+            self._add_overlapping(shard, pod, record)
+            return
+        new: dict[int, Owners] = dict.fromkeys(pod.ids, record)
+        record.left = len(new)
+        which = 1 if record.backfill else 0
+        shard.waiting[which].update(new)
+        self._waiting[which] += len(new)
+        self._enqueue(shard, which)
+
+    def _add_overlapping(self, shard: _Shard, pod: Pod, record: HeldPod) -> None:
+        for key in dict.fromkeys(pod.ids):
+            record.left += 1
+            if shard.is_flying(key):
+                if key not in shard.blocked:
+                    self._blocked += 1
+                shard.blocked[key] = _join(shard.blocked.get(key), record)
+            else:
+                self._wait(shard, key, record)
+
+    def _wait(self, shard: _Shard, key: int, owners: Owners) -> None:
+        """Let `key` wait, joined with those that wait for it; incremental draws backfill with it."""
+        backfilled = shard.waiting[1].pop(key, None)
+        if backfilled is not None:
+            self._waiting[1] -= 1
+            owners = _join(backfilled, owners)
+        which = 0 if key in shard.waiting[0] or _any_incremental(owners) else 1
+        known = shard.waiting[which].get(key)
+        if known is None:
+            self._waiting[which] += 1
+        shard.waiting[which][key] = _join(known, owners)
+        self._enqueue(shard, which)
+
+    def _enqueue(self, shard: _Shard, which: int) -> None:
+        if not shard.queued[which]:
+            shard.queued[which] = True
+            self._queue[which].append(shard)
+
+    # --- keys fly -------------------------------------------------------------------------
+
+    def take(self, pod_class: PodClass, limit: int) -> Flight | None:
+        """Begin a flight of at most `limit` waiting keys of the class; None when none waits.
+
+        From here until they land, further touches of these keys are blocked behind the flight.
+        Shards take turns, so that a full one does not starve the rest.
+        """
+        queue = self._queue[pod_class]
+        flight = Flight(pod_class)
+        flight.stamp = self._highest
+        room = limit
+        while queue and room > 0:
+            shard = queue.popleft()
+            shard.queued[pod_class] = False
+            group = self._take_group(shard, pod_class, room)
+            if not group:
+                continue
+            room -= len(group)
+            flight.groups[shard.number] = group
+            shard.flights.append(group)
+        taken = limit - room
+        self._waiting[pod_class] -= taken
+        self._flying += taken
+        return flight if taken else None
+
+    def _take_group(self, shard: _Shard, which: int, room: int) -> dict[int, Owners]:
+        waiting = shard.waiting[which]
+        if len(waiting) <= room:
+            group = dict(waiting)
+            waiting.clear()
+            return group
+        group = dict(islice(waiting.items(), room))
+        for key in group:
+            del waiting[key]
+        self._enqueue(shard, which)
+        return group
+
+    def land(self, flight: Flight) -> None:
+        """All keys still in `flight` are done."""
+        for number in list(flight.groups):
+            group = flight.groups.pop(number)
+            self._end_group(number, group)
+            self._settle(number, group)
+
+    def land_keys(self, flight: Flight, keys: Mapping[int, Iterable[int]]) -> None:
+        """The ids of `keys` (by shard) are done; the rest of `flight` flies on.
+
+        Raises:
+            KeyError: one of them is not in the flight.
+        """
+        for number, ids in keys.items():
+            group = flight.groups[number]
+            landed = {key: group.pop(key) for key in ids}
+            if not group:
+                self._end_group(number, flight.groups.pop(number))
+            self._settle(number, landed)
+
+    def _end_group(self, number: int, group: dict[int, Owners]) -> None:
+        flights = self._shards[number].flights
+        flights[:] = [other for other in flights if other is not group]
+
+    def _settle(self, number: int, landed: dict[int, Owners]) -> None:
+        shard = self._shards[number]
+        self._flying -= len(landed)
+        for owners, count in Counter(landed.values()).items():
+            for pod in owners if isinstance(owners, tuple) else (owners,):
+                pod.left -= count
+                if not pod.left:
+                    self._finish(pod)
+        if shard.blocked:
+            for key in shard.blocked.keys() & landed.keys():
+                self._blocked -= 1
+                self._wait(shard, key, shard.blocked.pop(key))
+        if shard.is_empty and not any(shard.queued):
+            del self._shards[number]
+
+    # --- pods are done --------------------------------------------------------------------
+
+    def finish_control(self, pod: Pod) -> None:
+        """The control pod was acted upon."""
+        self._finish(self._held[pod.seq])
+
+    def _finish(self, pod: HeldPod) -> None:
+        del self._held[pod.seq]
+        self._finished.append(pod)
+
+    def finished(self) -> list[HeldPod]:
+        """The pods that are done since the last call: to be purged."""
+        finished, self._finished = self._finished, []
+        return finished
