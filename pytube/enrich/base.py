@@ -1,0 +1,32 @@
+"""What an enricher is: it reads the rows of keys as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(slots=True)
+class Read:
+    """What was found for the ids of one shard.
+
+    An id that is in neither was not there: its document is to be deleted.
+    """
+
+    bodies: Mapping[int, bytes]
+    orphans: Sequence[int] = field(default_factory=tuple)
+    """Ids of a shard that no attached table has: nothing can be said about them."""
+
+
+class Enricher(Protocol):
+    """Reads documents. Called concurrently, always after the batch's token was drawn."""
+
+    async def read(self, shard: int, ids: Sequence[int]) -> Read:
+        """The documents of `ids`, of one moment that is later than this call.
+
+        Raises:
+            DatabaseUnavailable: the connection was lost.
+            EnrichFailed: the source can't be read at all (a missing grant, a wrong query).
+            EnrichDataError: the data of some row makes the query fail; smaller batches tell which.
+        """

@@ -1,0 +1,17 @@
+"""Makes the enricher that the configuration asks for."""
+
+from __future__ import annotations
+
+from psycopg_pool import AsyncConnectionPool
+
+from pytube.config import EnrichConfig
+from pytube.enrich.base import Enricher
+from pytube.enrich.rows import RowEnricher
+from pytube.enrich.touches import TouchEnricher
+
+
+def build_enricher(config: EnrichConfig, tube: str, pool: AsyncConnectionPool) -> Enricher:
+    """The enricher of one tube in this process."""
+    if config.mode == "none":
+        return TouchEnricher()
+    return RowEnricher(pool, tube, config.query)

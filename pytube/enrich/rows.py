@@ -1,0 +1,123 @@
+"""Reads documents from the root tables: the row as JSON, or what a configured query makes of it.
+
+The statement reads the registry's version along with the rows, in one snapshot. So a predicate or
+an attachment that changes meanwhile can't mix with what was read: then it is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg
+from psycopg import sql
+from psycopg_pool import AsyncConnectionPool
+
+from pytube.db.errors import describe, is_connection_lost, translate
+from pytube.enrich.base import Read
+from pytube.enrich.roots import ROOTS, Root, Roots
+from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, PytubeError
+
+_VERSION = "SELECT NULL::bigint, version::text FROM tube_registry WHERE tube = %(tube)s"
+_DATA_ERRORS = ("21", "22")  # SQLSTATE classes: cardinality violation, data exception
+_REGISTRY_CHANGES = 5
+"""How often in a row the registry may change under one read before we give up."""
+
+
+class RowEnricher:
+    """One statement per shard and batch, on a pool of connections."""
+
+    def __init__(self, pool: AsyncConnectionPool, tube: str, query: str | None = None) -> None:
+        """Args:
+        pool: connections with our schema in their search path.
+        tube: whose registry is read.
+        query: SQL with `%(ids)s` and perhaps `%(shard)s`, whose first two columns are the id
+            and the document as json or jsonb; None: the row of the root table.
+        """
+        self._pool = pool
+        self._tube = tube
+        self._query = query
+        self._roots: Roots | None = None
+
+    async def read(self, shard: int, ids: Sequence[int]) -> Read:
+        """See `Enricher.read`."""
+        try:
+            async with self._pool.connection() as connection:
+                for _ in range(_REGISTRY_CHANGES):
+                    found = await self._read_once(connection, shard, ids)
+                    if found is not None:
+                        return found
+                    self._roots = None
+        except psycopg.Error as error:
+            self._roots = None
+            raise _as_ours(error, self._tube) from error
+        raise EnrichFailed(f"the registry of tube {self._tube!r} keeps changing; it is read again later")
+
+    async def _read_once(
+        self, connection: psycopg.AsyncConnection, shard: int, ids: Sequence[int]
+    ) -> Read | None:
+        """None when the registry is not the one that we know any more."""
+        roots = self._roots
+        if roots is None:
+            roots = self._roots = await self._load(connection)
+        root = roots.of(shard)
+        arguments = {"tube": self._tube, "ids": list(ids), "shard": shard}
+        if root is None:
+            version = await connection.execute(_VERSION, arguments)
+            row = await version.fetchone()
+            return Read({}, orphans=ids) if row and int(row[1]) == roots.version else None
+        cursor = await connection.execute(self._statement(root, roots.predicate), arguments)
+        (_, version_text), *rows = await cursor.fetchall() or [(None, "-1")]
+        if int(version_text) != roots.version:
+            return None
+        return Read({key: body.encode() for key, body in rows})
+
+    async def _load(self, connection: psycopg.AsyncConnection) -> Roots:
+        cursor = await connection.execute(ROOTS, {"tube": self._tube})
+        rows = await cursor.fetchall()
+        if not rows:
+            raise EnrichFailed(f"the tube {self._tube!r} is gone")
+        tables = [
+            Root(schema, table, id_col, *shards) for _, _, schema, table, id_col, *shards in rows if table
+        ]
+        return Roots(version=rows[0][0], predicate=rows[0][1], tables=tables)
+
+    def _statement(self, root: Root, predicate: str | None) -> sql.Composed:
+        """The version first, then the rows."""
+        # The predicate comes from the registry, where it was checked; % is psycopg's own sign.
+        condition: sql.Composable = sql.SQL("")
+        if predicate is not None:
+            condition = sql.SQL(" AND ({}\n)").format(_raw(predicate.replace("%", "%%")))
+        table = {
+            "table": sql.Identifier(root.schema, root.table),
+            "id": sql.Identifier(root.id_col),
+            "condition": condition,
+        }
+        rows = sql.SQL(
+            "SELECT r.{id}::bigint, row_to_json(r.*)::text FROM {table} r "
+            "WHERE r.{id} = ANY(%(ids)s){condition}"
+        ).format(**table)
+        if self._query is not None:
+            rows = sql.SQL(
+                "SELECT q.id::bigint, q.document::text FROM ({query}\n) q(id, document) WHERE EXISTS ("
+                "SELECT FROM {table} r WHERE r.{id} = q.id{condition})"
+                if predicate is not None
+                else "SELECT q.id::bigint, q.document::text FROM ({query}\n) q(id, document)"
+            ).format(query=_raw(self._query), **table)
+        return sql.SQL("{} UNION ALL ({})").format(sql.SQL(_VERSION), rows)
+
+
+def _raw(text: str) -> sql.Composable:
+    """SQL text that was checked when it was given: a predicate of the registry, a configured query."""
+    return sql.SQL(text)
+
+
+def _as_ours(error: psycopg.Error, tube: str) -> PytubeError:
+    if is_connection_lost(error):
+        return DatabaseUnavailable(f"Postgres is not available: {describe(error)}")
+    ours = translate(error)
+    if ours is not None:
+        return ours
+    text = f"rows for tube {tube!r} can't be read: {describe(error)}"
+    if (error.sqlstate or "").startswith(_DATA_ERRORS):
+        return EnrichDataError(text)
+    return EnrichFailed(text)

@@ -1,0 +1,68 @@
+"""What a sink is: where documents go, and what it owes for each.
+
+A sink never reorders two writes of a key once it has answered the first. It must never answer
+`Ok` for a write that a crash of the sink could lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from pytube.model import Batch, Result
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """A place for documents. One instance serves all lines of one tube in one process.
+
+    It is made outside of any event loop and used from one. `send` is called concurrently, but
+    never with the same key in two calls at once.
+    """
+
+    compares: bool
+    """Whether the sink itself refuses a write whose token is lower than the one it holds."""
+
+    async def open(self) -> None:
+        """Get ready; does nothing when it is open, and opens again after `close`.
+
+        Raises `ConfigError` for bad options, `SinkUnavailable` when it is down.
+        """
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        """Write the batch, and answer each document in order.
+
+        The caller sets the time limit, by cancelling. A cancelled `send` raises at once; what it
+        had begun may go on, see `abandon`.
+
+        Raises:
+            SinkUnavailable: the sink is down, or closed, or `batch.send_before` had passed; it
+                took none of the batch.
+            SinkTimeout: whether it took the batch is not known.
+            Exception: anything else means that the batch failed as a whole; it is sent again in
+                halves, until the document at fault stands alone.
+        """
+
+    async def abandon(self, batch: Batch) -> None:
+        """Return once no write of this very `batch` can overwrite a later one.
+
+        Awaited after `send(batch)` was cancelled or raised `SinkTimeout`, before any key of the
+        batch is sent again. Returns at once when nothing of the batch is under way. It lasts as
+        long as the write that was begun: for ever, when that hangs. So the caller may give up
+        waiting and ask again later, but must not send these keys until it has returned. A sink
+        that compares tokens may return at once, because there a late write loses.
+        """
+
+    async def close(self) -> None:
+        """Let go of everything; does nothing when it is closed, also called after `open` failed.
+
+        No write begins after it. A `send` that has not begun to write raises `SinkUnavailable`;
+        one that has begun goes on and gives its answer. It does not wait for a write that hangs.
+        """
+
+
+class SinkFactory(Protocol):
+    """What an entry point of the group `pytube.sinks` names: as a rule, the sink's class."""
+
+    def from_options(self, options: Mapping[str, object]) -> Sink:
+        """The sink for the options of the configuration; `ConfigError` names a bad one."""

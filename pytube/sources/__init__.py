@@ -1,0 +1,1 @@
+"""Sources: everything that a line asks of the database about its pods, fenced by its term."""

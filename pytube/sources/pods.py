@@ -1,0 +1,109 @@
+"""The pods of one partition, as its leader takes and gives them. Each call is fenced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from psycopg.types.json import Jsonb
+
+from pytube.model import Pod, PodClass
+from pytube.sources import queries
+from pytube.sources.floors import Floors
+from pytube.sources.session import Session
+from pytube.sources.terms import Term
+
+_MARK = (
+    queries.MARK_BEGIN,
+    queries.MARK_DECLARE,
+    queries.MARK_COMMIT,
+    queries.MARK_FETCH,
+    queries.MARK_CLOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParkItem:
+    """A key, or a control pod (no id), to be set aside."""
+
+    shard: int
+    id: int | None
+    op: str
+    seq: int
+    error: str
+    attempts: int
+    payload: object = None
+
+    def as_json(self) -> dict[str, object]:
+        """As `tube_pods_park` wants it."""
+        return {
+            "shard": self.shard,
+            "id": None if self.id is None else str(self.id),
+            "op": self.op,
+            "seq": self.seq,
+            "error": self.error,
+            "attempts": self.attempts,
+            "payload": self.payload,
+        }
+
+
+class TubeSource:
+    """Mark, purge, reset, park for one term over one session.
+
+    All raise `Fenced` or `WrongPartitions` when the term is over, and `DatabaseUnavailable`. An
+    answer that was lost leaves pods marked that nobody works on: so the term ends with its session.
+    """
+
+    def __init__(self, session: Session, term: Term) -> None:
+        self._session = session
+        self._arguments = term.arguments
+        self.floors = Floors()
+
+    async def mark(self, limit: int, settled: int, *, with_backfill: bool = True) -> list[Pod]:
+        """Take up to `limit` pods, incremental first; `settled` was known before this call."""
+        rows = await self._session.held_rows(
+            _MARK,
+            self._arguments
+            | {
+                "limit": limit,
+                "floor": self.floors[PodClass.INCREMENTAL],
+                "backfill_floor": self.floors[PodClass.BACKFILL],
+                "exclude_backfill": not with_backfill,
+            },
+        )
+        pods = [Pod(*row) for row in rows]
+        self.floors.marked(pods, limit, settled, with_backfill=with_backfill)
+        return pods
+
+    async def purge(self, seqs: Sequence[int]) -> int:
+        """Delete pods that are done; how many there were."""
+        return int(await self._session.value(queries.PURGE, self._arguments | {"seqs": list(seqs)}))
+
+    async def reset(self) -> int:
+        """Give back all pods that the term has marked and not purged."""
+        count = int(await self._session.value(queries.RESET, self._arguments))
+        self.floors = Floors()
+        return count
+
+    async def park(self, items: Iterable[ParkItem]) -> int:
+        """Set keys aside with their error."""
+        return int(
+            await self._session.value(
+                queries.PARK, self._arguments | {"items": Jsonb([item.as_json() for item in items])}
+            )
+        )
+
+    async def unpark(self, keys: Iterable[tuple[int, int]]) -> int:
+        """Forget the parked entries of keys that were delivered after all."""
+        keys = list(keys)
+        return int(
+            await self._session.value(
+                queries.UNPARK,
+                self._arguments
+                | {"shards": [shard for shard, _ in keys], "ids": [str(key) for _, key in keys]},
+            )
+        )
+
+    async def parked(self) -> set[tuple[int, int]]:
+        """The keys of this partition that are parked."""
+        return set(await self._session.rows(queries.PARKED_KEYS, self._arguments))

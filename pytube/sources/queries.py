@@ -1,0 +1,98 @@
+"""The whole conversation between a worker and its tubes, statement by statement.
+
+Sessions have our schema first in their search path, so nothing is qualified here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+
+# --- terms (pytube.sources.terms) ---------------------------------------------------------------
+
+TUBE_PARTITIONS: Final = "SELECT partitions FROM tube_registry WHERE tube = %(tube)s"
+
+LAST_EPOCH: Final = "SELECT last_epoch FROM tube_registry WHERE tube = %(tube)s"
+
+LEADER_EPOCH: Final = "SELECT tube_leader_epoch(%(tube)s, %(partitions)s, %(partition)s)"
+
+LEADER_ACQUIRE: Final = """
+    SELECT tube_leader_acquire(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(instance_id)s, %(client_id)s,
+        %(expected_epoch)s, %(election)s, %(hold)s, %(lease)s)
+"""
+
+LEADER_RENEW: Final = """
+    SELECT tube_leader_renew(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
+"""
+
+LEADER_RELEASE: Final = """
+    SELECT tube_leader_release(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
+"""
+
+LEADER_WAIT: Final = """
+    SELECT extract(epoch FROM
+        tube_leader_wait(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s))::float8
+"""
+
+LEASE_TICK: Final = """
+    SELECT partitions, instances, free, mine
+    FROM tube_lease_tick(%(tube)s, %(instance_id)s, %(client_id)s, %(ttl)s)
+"""
+
+LEASE_LEAVE: Final = "SELECT tube_lease_leave(%(tube)s, %(instance_id)s)"
+
+# --- pods (pytube.sources.pods) -----------------------------------------------------------------
+
+# A mark is sent as one pipeline of these five. The cursor is WITH HOLD: the pods are marked and
+# the locks gone when COMMIT ends, before the first row is sent. A worker that is stopped while it
+# reads them holds nothing that a new leader would wait for.
+MARK_BEGIN: Final = "BEGIN"
+MARK_DECLARE: Final = """
+    DECLARE tube_mark NO SCROLL CURSOR WITH HOLD FOR
+    SELECT seq, op, shard, ids, payload, extract(epoch FROM ts)::float8
+    FROM tube_pods_mark(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s,
+        %(floor)s, %(backfill_floor)s, %(exclude_backfill)s)
+"""
+MARK_COMMIT: Final = "COMMIT"
+MARK_FETCH: Final = "FETCH ALL FROM tube_mark"
+MARK_CLOSE: Final = "CLOSE tube_mark"
+
+PURGE: Final = """
+    SELECT tube_pods_purge(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(seqs)s)
+"""
+
+RESET: Final = """
+    SELECT tube_pods_reset(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
+"""
+
+PARK: Final = """
+    SELECT tube_pods_park(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(items)s)
+"""
+
+UNPARK: Final = """
+    SELECT tube_pods_unpark(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shards)s, %(ids)s)
+"""
+
+PARKED_KEYS: Final = """
+    SELECT shard, id::bigint
+    FROM tube_parked
+    WHERE tube = %(tube)s AND shard %% %(partitions)s = %(partition)s AND id IS NOT NULL
+"""
+
+# --- the settled seq (pytube.sources.settled) ---------------------------------------------------
+
+SETTLE_SEQ: Final = "SELECT tube_settle_seq()"
+SETTLE_XID: Final = "SELECT pg_current_xact_id()::text"
+SETTLE_DONE: Final = "SELECT tube_settle_done(%(xid)s::xid8)"
+SETTLE_HOLDERS: Final = "SELECT tube_settle_holders(%(tube)s)"
+SETTLE_LEFT: Final = "SELECT tube_settle_left(%(tube)s, %(holders)s)"
+
+# --- sleeping (pytube.sources.wakeup) -----------------------------------------------------------
+
+CHANNEL: Final = "SELECT tube_channel(%(tube)s)"
+SLEEP: Final = "SELECT tube_sleep(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)"
+WAKE: Final = "SELECT tube_wake(%(tube)s, %(partition)s, %(leader_id)s)"
+
+Statement = LiteralString

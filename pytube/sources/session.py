@@ -1,0 +1,132 @@
+"""One session with the database: statements one at a time, errors as ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Self, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow
+
+from pytube.db.connect import connect_async
+from pytube.db.errors import describe, translated
+from pytube.errors import StatementFailed
+from pytube.sources.queries import Statement
+
+_Answer = TypeVar("_Answer")
+_TRIES = 3
+_AGAIN = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+"""Rolled back as a whole, through no fault of the statement: the next try may do."""
+
+
+class Session:
+    """A connection that several tasks of one line share; calls wait for each other.
+
+    All errors are ours where they can be (`DatabaseUnavailable`, `Fenced`, …). After
+    `DatabaseUnavailable` the session is of no more use.
+    """
+
+    def __init__(self, connection: psycopg.AsyncConnection) -> None:
+        self.connection = connection
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, dsn: str, schema: str, application_name: str, *, durable: bool = True) -> Self:
+        """Connect.
+
+        Args:
+            dsn: libpq connection string or URI.
+            schema: where our SQL is.
+            application_name: what `pg_stat_activity` shows.
+            durable: False lets commits of this session be lost in a crash of the server. Right
+                for marks and purges: they are then done again, and nothing is lost by that.
+        """
+        connection = await connect_async(dsn, schema, application_name)
+        session = cls(connection)
+        if not durable:
+            await session.execute("SET synchronous_commit = off")
+        return session
+
+    async def execute(self, statement: Statement, arguments: Mapping[str, Any] | None = None) -> None:
+        """Run a statement whose result does not matter."""
+
+        async def run() -> None:
+            await self.connection.execute(statement, arguments)
+
+        await self._in_turn(run)
+
+    async def value(self, statement: Statement, arguments: Mapping[str, Any] | None = None) -> Any:
+        """The first column of the first row; None when there is no row."""
+        row = await self.row(statement, arguments)
+        return None if row is None else row[0]
+
+    async def row(self, statement: Statement, arguments: Mapping[str, Any] | None = None) -> TupleRow | None:
+        """The first row, or None."""
+
+        async def run() -> TupleRow | None:
+            cursor = await self.connection.execute(statement, arguments)
+            return await cursor.fetchone()
+
+        return await self._in_turn(run)
+
+    async def rows(self, statement: Statement, arguments: Mapping[str, Any] | None = None) -> list[TupleRow]:
+        """All rows."""
+
+        async def run() -> list[TupleRow]:
+            cursor = await self.connection.execute(statement, arguments)
+            return await cursor.fetchall()
+
+        return await self._in_turn(run)
+
+    async def held_rows(
+        self, statements: tuple[Statement, ...], arguments: Mapping[str, Any]
+    ) -> list[TupleRow]:
+        """Send `statements` as one pipeline: begin, declare, commit, fetch, close; the rows fetched.
+
+        The second one takes the arguments.
+        """
+        begin, declare, commit, fetch, close = statements
+
+        async def run() -> list[TupleRow]:
+            try:
+                async with self.connection.pipeline():
+                    await self.connection.execute(begin)
+                    await self.connection.execute(declare, arguments)
+                    await self.connection.execute(commit)
+                    cursor = await self.connection.execute(fetch, binary=True)
+                    await self.connection.execute(close)
+                return await cursor.fetchall()
+            finally:
+                await self._leave_transaction()
+
+        return await self._in_turn(run)
+
+    async def _in_turn(self, run: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        async with self._turn:
+            try:
+                with translated():
+                    for _ in range(_TRIES - 1):
+                        try:
+                            return await run()
+                        except _AGAIN:
+                            continue
+                    return await run()
+            except psycopg.Error as error:
+                raise StatementFailed(f"Postgres refused a statement: {describe(error)}") from error
+
+    async def _leave_transaction(self) -> None:
+        """A pipeline that failed half way leaves its transaction open, and with it the locks."""
+        status = self.connection.info.transaction_status
+        if status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+            await self.connection.rollback()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session is known to be lost."""
+        return self.connection.closed
+
+    async def close(self) -> None:
+        """End the session; never raises for one that is gone."""
+        await self.connection.close()

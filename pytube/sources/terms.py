@@ -1,0 +1,107 @@
+"""Terms: leadership over a partition as the database sees it. The fence of everything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from pytube.errors import UsageError
+from pytube.sources import queries
+from pytube.sources.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One span of leadership over one partition."""
+
+    tube: str
+    partitions: int
+    partition: int
+    epoch: int
+    leader_id: UUID = field(default_factory=uuid4)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What every fenced statement is told."""
+        return {
+            "tube": self.tube,
+            "partitions": self.partitions,
+            "partition": self.partition,
+            "leader_id": self.leader_id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Who wants to lead, and for how long its writes can outlive its last renewal."""
+
+    instance_id: UUID
+    client_id: str
+    election: str
+    hold: float
+    """Seconds: receive deadline + sink request timeout."""
+    lease: float | None
+    """Seconds for which a renewal keeps others out; None under neli."""
+
+
+async def partitions_of(session: Session, tube: str) -> int:
+    """The tube's partition count; `UsageError` when there is no such tube."""
+    partitions = await session.value(queries.TUBE_PARTITIONS, {"tube": tube})
+    if partitions is None:
+        raise UsageError(f"there is no tube {tube!r}; create it with `pytube tube create`")
+    return int(partitions)
+
+
+async def read_epoch(session: Session, tube: str, partitions: int, partition: int) -> int:
+    """The epoch to acquire against; to be read *before* the right to lead is proved."""
+    arguments = {"tube": tube, "partitions": partitions, "partition": partition}
+    return int(await session.value(queries.LEADER_EPOCH, arguments))
+
+
+async def last_epoch(session: Session, tube: str) -> int:
+    """The greatest epoch ever issued for the tube; 0 when it is gone."""
+    return int(await session.value(queries.LAST_EPOCH, {"tube": tube}) or 0)
+
+
+async def acquire(
+    session: Session, tube: str, partitions: int, partition: int, expected_epoch: int, candidate: Candidate
+) -> Term:
+    """Begin a term, if the epoch is still `expected_epoch`.
+
+    Raises:
+        EpochMoved: somebody else began one meanwhile.
+        LeaseHeld: under the lease election, the lease has not run out.
+        WrongPartitions: the tube was repartitioned.
+    """
+    term = Term(tube, partitions, partition, epoch=0)
+    lease = None if candidate.lease is None else timedelta(seconds=candidate.lease)
+    epoch = await session.value(
+        queries.LEADER_ACQUIRE,
+        term.arguments
+        | {
+            "instance_id": candidate.instance_id,
+            "client_id": candidate.client_id,
+            "expected_epoch": expected_epoch,
+            "election": candidate.election,
+            "hold": timedelta(seconds=candidate.hold),
+            "lease": lease,
+        },
+    )
+    return Term(tube, partitions, partition, int(epoch), term.leader_id)
+
+
+async def renew(session: Session, term: Term) -> int:
+    """Renew the term; the registry's version. `Fenced` or `WrongPartitions` when it is over."""
+    return int(await session.value(queries.LEADER_RENEW, term.arguments))
+
+
+async def release(session: Session, term: Term) -> bool:
+    """End the term in order; False when it was over already."""
+    return bool(await session.value(queries.LEADER_RELEASE, term.arguments))
+
+
+async def wait_left(session: Session, term: Term) -> float:
+    """Seconds until no earlier term can write any more; 0 when none can."""
+    return float(await session.value(queries.LEADER_WAIT, term.arguments))

@@ -1,0 +1,64 @@
+"""The wake-up: how a line that sleeps learns that pods came, without costing writers much.
+
+A line leaves a sleeper row; a writer that sees one sends a NOTIFY. One listening session serves
+all lines of the process. Where notifications do not arrive (behind a transaction pooler), lines
+poll instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import uuid4
+
+from psycopg import sql
+
+from pytube.db.errors import translated
+from pytube.errors import DatabaseUnavailable
+from pytube.sources import queries
+from pytube.sources.session import Session
+from pytube.sources.terms import Term
+
+_SELF_TEST_TIMEOUT = 2.0
+
+
+async def fall_asleep(session: Session, term: Term) -> None:
+    """Leave the sleeper row; fenced."""
+    await session.execute(queries.SLEEP, term.arguments)
+
+
+async def wake_up(session: Session, term: Term) -> None:
+    """Take the sleeper row away, so that writers stop notifying."""
+    await session.execute(queries.WAKE, term.arguments)
+
+
+class Listener:
+    """Hears the notifications of one tube, and tells the partitions they name."""
+
+    def __init__(self, session: Session, tube: str, on_wake: Callable[[int], None]) -> None:
+        self._session = session
+        self._tube = tube
+        self._on_wake = on_wake
+        self.works = False
+        """Whether notifications do arrive; until it is known, and where they don't, lines poll."""
+
+    async def run(self) -> None:
+        """Listen until cancelled. `DatabaseUnavailable` when the session is lost."""
+        channel = await self._session.value(queries.CHANNEL, {"tube": self._tube})
+        nonce = uuid4().hex
+        connection = self._session.connection
+        try:
+            with translated():
+                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                await connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))
+                async for notification in connection.notifies(timeout=_SELF_TEST_TIMEOUT):
+                    if notification.payload == nonce:
+                        self.works = True
+                        break
+                async for notification in connection.notifies():
+                    if notification.payload == nonce:
+                        self.works = True
+                    elif notification.payload.isdigit():
+                        self._on_wake(int(notification.payload))
+        finally:
+            self.works = False
+        raise DatabaseUnavailable("the listening session ended")

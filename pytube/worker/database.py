@@ -1,0 +1,156 @@
+"""The sessions that all lines of one tube share, and what runs on them without pause.
+
+When one of them is lost, all are opened anew. Claims and terms outlive that: trust runs out by
+itself while nothing can be renewed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from pytube.errors import (
+    DatabaseUnavailable,
+    Fenced,
+    NotLeader,
+    PytubeError,
+    SchemaMismatch,
+    StatementFailed,
+    UsageError,
+)
+from pytube.events import DatabaseDown, DatabaseUp, Event
+from pytube.pipeline.redelivery import delay
+from pytube.sources import terms
+from pytube.sources.session import Session
+from pytube.sources.settled import Settled
+from pytube.sources.wakeup import Listener
+from pytube.worker.tenure import Tenure
+
+_SETTLE_INTERVAL = 0.1
+
+
+class Database:
+    """Keeps the shared sessions of one tube open."""
+
+    def __init__(
+        self,
+        dsn: str,
+        schema: str,
+        tube: str,
+        *,
+        renew_interval: float,
+        tenures: Callable[[], Iterable[Tenure]],
+        on_wake: Callable[[int | None], None],
+        awake: Callable[[], bool],
+        emit: Callable[[Event], None],
+    ) -> None:
+        """Nothing is opened before `run`.
+
+        Args:
+            dsn: libpq connection string or URI.
+            schema: where our SQL is.
+            tube: its name.
+            renew_interval: seconds between renewals of each term.
+            tenures: the terms to be renewed.
+            on_wake: told the partition that pods came for; None: for any.
+            awake: whether any line is; while none is, nothing needs to be settled.
+            emit: told when the sessions are lost and when they are back.
+        """
+        self._dsn = dsn
+        self._schema = schema
+        self._tube = tube
+        self._renew_interval = renew_interval
+        self._tenures = tenures
+        self._on_wake = on_wake
+        self._awake = awake
+        self._emit = emit
+        self._up = asyncio.Event()
+        self._control: Session | None = None
+        self._listener: Listener | None = None
+        self.settled: Settled | None = None
+        """None while the sessions are down."""
+
+    @property
+    def hears(self) -> bool:
+        """Whether notifications arrive."""
+        return self._listener is not None and self._listener.works
+
+    @property
+    def control_now(self) -> Session | None:
+        """The session for terms; None while it is down."""
+        return self._control
+
+    async def control(self) -> Session:
+        """The session for terms; waits until there is one."""
+        while self._control is None:
+            await self._up.wait()
+        return self._control
+
+    async def open_session(self, purpose: str, *, durable: bool) -> Session:
+        """A session of the caller's own. `DatabaseUnavailable` when it can't be had."""
+        return await Session.open(self._dsn, self._schema, f"pytube {self._tube} {purpose}", durable=durable)
+
+    # --- what runs without pause ----------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the sessions up until cancelled."""
+        tries = 0
+        down_since: float | None = None
+        while True:
+            try:
+                sessions = [
+                    await self.open_session(purpose, durable=True)
+                    for purpose in ("terms", "settle", "listen")
+                ]
+                if down_since is not None:
+                    self._emit(DatabaseUp(self._tube, time.monotonic() - down_since))
+                    down_since, tries = None, 0
+                await self._serve(*sessions)
+            except (DatabaseUnavailable, SchemaMismatch, StatementFailed) as error:
+                if down_since is None:
+                    down_since = time.monotonic()
+                    self._emit(DatabaseDown(self._tube, str(error)))
+                tries += 1
+                await asyncio.sleep(min(2.0, delay(tries)))
+
+    async def _serve(self, control: Session, settle: Session, listen: Session) -> None:
+        self._control = control
+        self.settled = settled = Settled(settle, self._tube)
+        self._listener = listener = Listener(listen, self._tube, self._on_wake)
+        self._up.set()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._renew(control))
+                group.create_task(self._settle(settled))
+                group.create_task(listener.run())
+        except* PytubeError as group_error:
+            raise group_error.exceptions[0] from None
+        finally:
+            self._up.clear()
+            self._control = self._listener = self.settled = None
+            self._on_wake(None)
+            for session in (control, settle, listen):
+                await session.close()
+
+    async def _renew(self, control: Session) -> None:
+        while True:
+            if control.closed:
+                raise DatabaseUnavailable("the session for terms was lost")
+            for tenure in list(self._tenures()):
+                sent_at = time.monotonic()
+                try:
+                    await terms.renew(control, tenure.term)
+                except NotLeader as error:
+                    tenure.end(error)
+                except UsageError as error:  # the tube was dropped
+                    tenure.end(Fenced(str(error)))
+                else:
+                    tenure.trust.renewed(sent_at)
+            await asyncio.sleep(self._renew_interval)
+
+    async def _settle(self, settled: Settled) -> None:
+        while True:
+            if self._awake():
+                await settled.advance()
+            await asyncio.sleep(_SETTLE_INTERVAL)

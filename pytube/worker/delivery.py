@@ -1,0 +1,282 @@
+"""Brings one flight to the sink: token, enrich, send, and again what was not taken.
+
+A delivery ends when every key of its flight has landed: written, deleted or parked. Until then
+the keys stay in the flight, so that nobody else works on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pytube.enrich import Enricher
+from pytube.errors import EnrichDataError, EnrichFailed, FencedBySink, SinkTimeout, SinkUnavailable
+from pytube.model import Batch, Document, Result, Token
+from pytube.pipeline.answers import Answers, sort_answers
+from pytube.pipeline.batching import by_shard, split
+from pytube.pipeline.inflight import Flight
+from pytube.pipeline.redelivery import GaveUp, Key, Redelivery, delay
+from pytube.pipeline.sizing import BatchSize
+from pytube.sinks.base import Sink
+from pytube.worker.gate import Gates
+from pytube.worker.limits import Limits
+from pytube.worker.tenure import Tenure
+
+_MOST_PARKED_IN_A_ROW = 100
+"""So many failures without one success are the sink's fault, not the documents'."""
+
+
+@dataclass(slots=True)
+class Landed:
+    """Keys that are done with, and those of them that are to be parked first."""
+
+    keys: Mapping[int, Sequence[int]]
+    parked: Sequence[GaveUp] = ()
+
+
+class Carrier:
+    """What the deliveries of one line share."""
+
+    def __init__(
+        self,
+        tenure: Tenure,
+        enricher: Enricher,
+        sink: Sink,
+        limits: Limits,
+        gates: Gates,
+        news: asyncio.Event,
+        client_id: str,
+    ) -> None:
+        """Nothing is begun here.
+
+        Args:
+            tenure: the term, its trust and its tokens.
+            enricher: reads the documents.
+            sink: takes them.
+            limits: what to keep to.
+            gates: shut while the sink or the source is down.
+            news: set whenever something landed.
+            client_id: how the process calls itself.
+        """
+        self.tenure = tenure
+        self.enricher = enricher
+        self.sink = sink
+        self.limits = limits
+        self.gates = gates
+        self.news = news
+        self.client_id = client_id
+        self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
+        self.turns = asyncio.Semaphore(limits.sends)
+        self.parked_in_a_row = 0
+        self.closing = False
+        """Set when the line stops: nothing is begun any more."""
+        self.landed: list[tuple[Flight, Landed]] = []
+        """Where deliveries report; the line takes it from there."""
+
+    def land(self, flight: Flight, landed: Landed) -> None:
+        """Report keys that are done with."""
+        self.landed.append((flight, landed))
+        self.news.set()
+
+    async def clear_the_air(self) -> None:
+        """Wait, as long as a request may last, until no write that was given up can come late."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.request_timeout):
+                for batch in list(self.tenure.in_the_air):
+                    await self.sink.abandon(batch)
+                    self.tenure.in_the_air.discard(batch)
+
+
+class Delivery:
+    """One flight on its way."""
+
+    def __init__(self, carrier: Carrier, flight: Flight) -> None:
+        self._c = carrier
+        self._flight = flight
+        self._todo = Redelivery(carrier.limits.attempts)
+        self.sending = False
+        """Whether a write is under way, which is better waited for than cut off."""
+        self.resting = False
+        """Whether nothing is to be done but to wait before sending again."""
+
+    @property
+    def keys(self) -> int:
+        """Keys that have not landed."""
+        return len(self._flight)
+
+    async def run(self) -> None:
+        """Deliver the flight.
+
+        Raises:
+            DatabaseUnavailable: the source's connection was lost.
+            FencedBySink: the sink holds a write of a later term.
+        """
+        self._todo.push(self._flight.remaining())
+        while (at := self._todo.next_at) is not None and not self._c.closing:
+            await self._rest(at - time.monotonic())
+            keys = self._todo.pop()
+            async with self._c.turns:
+                await self._attempt(keys)
+
+    async def _rest(self, pause: float) -> None:
+        if pause <= 0:
+            return
+        self.resting = True
+        self._c.news.set()  # the line may begin another flight
+        try:
+            await asyncio.sleep(pause)
+        finally:
+            self.resting = False
+
+    # --- one attempt ----------------------------------------------------------------------
+
+    async def _attempt(self, keys: Sequence[Key]) -> None:
+        await self._c.tenure.trusted()
+        token = self._c.tenure.draw()
+        documents = await self._read(keys, token)
+        limits = self._c.limits
+        for part in split(documents, limits.batch_documents, limits.batch_bytes):
+            if self._c.closing:
+                return
+            await self._send(Batch(self._c.tenure.term.tube, self._c.tenure.term.partition, token, part))
+
+    async def _read(self, keys: Sequence[Key], token: Token) -> list[Document]:
+        gate = self._c.gates.source
+        await gate.passage()
+        documents: list[Document] = []
+        orphans: list[Key] = []
+        try:
+            for shard, ids in by_shard(keys).items():
+                read = await self._c.enricher.read(shard, ids)
+                orphans += [(shard, key) for key in read.orphans]
+                documents += self._documents(shard, ids, read.bodies, token, set(read.orphans))
+        except EnrichDataError as error:
+            gate.open()
+            self._failed(keys, str(error))
+            return []
+        except EnrichFailed as error:
+            gate.shut(str(error))
+            self._todo.push(keys)
+            return []
+        except BaseException:
+            gate.left()
+            raise
+        gate.open()
+        self._orphaned(orphans)
+        self._c.size.saw(len(documents), sum(len(d.body) for d in documents if d.body is not None))
+        return documents
+
+    def _documents(
+        self, shard: int, ids: Iterable[int], bodies: Mapping[int, bytes], token: Token, orphans: set[int]
+    ) -> list[Document]:
+        stamp = self._flight.stamp
+        return [Document(shard, key, bodies.get(key), token, stamp) for key in ids if key not in orphans]
+
+    async def _send(self, batch: Batch) -> None:
+        keys = [document.key for document in batch]
+        gate = self._c.gates.sink
+        await gate.passage()
+        begun = time.monotonic()
+        batch.send_before = self._c.tenure.trusted_until()
+        if begun >= batch.send_before:
+            gate.left()
+            self._todo.push(keys)  # what was read is old by the time that trust is back
+            return
+        try:
+            answers = sort_answers(batch, await self._ask(batch))
+        except SinkUnavailable as error:
+            gate.shut(str(error))
+            self._todo.push(keys)
+        except SinkTimeout as error:
+            await self._unknown(batch, keys, str(error), begun)
+        except Exception as error:  # noqa: BLE001 # whatever a sink raises is about its documents
+            gate.left()
+            self._failed(keys, f"{type(error).__name__}: {error}")
+        except BaseException:
+            gate.left()
+            raise
+        else:
+            self._answered(answers)
+
+    async def _ask(self, batch: Batch) -> Sequence[Result]:
+        timeout = self._c.limits.request_timeout
+        try:
+            self.sending = True
+            async with asyncio.timeout(timeout):
+                return await self._c.sink.send(batch)
+        except TimeoutError:
+            raise SinkTimeout(f"the sink did not answer within {timeout:g} s") from None
+        except asyncio.CancelledError:
+            if not _is_cancelled():
+                raise SinkTimeout("the sink gave its own call up") from None
+            # The line ends. Its term may be released only when this write can't come late.
+            self._c.tenure.in_the_air.add(batch)
+            raise
+        finally:
+            self.sending = False
+
+    # --- what came of it ------------------------------------------------------------------
+
+    async def _unknown(self, batch: Batch, keys: Sequence[Key], reason: str, begun: float) -> None:
+        """Whether the sink took it is not known: make sure that it can't come late, read anew."""
+        gate = self._c.gates.sink
+        alive = gate.opened_at > begun  # it answered others meanwhile: the fault is in this batch
+        if not alive:
+            gate.shut(reason)
+        self._c.tenure.in_the_air.add(batch)
+        await self._c.sink.abandon(batch)
+        self._c.tenure.in_the_air.discard(batch)
+        if alive:
+            gate.left()
+            self._failed(keys, reason)
+        else:
+            self._todo.push(keys)
+
+    def _answered(self, answers: Answers) -> None:
+        gate = self._c.gates.sink
+        if answers.newer is not None:
+            gate.left()
+            raise FencedBySink(answers.newer)
+        gate.open()
+        if answers.done:
+            self._c.parked_in_a_row = 0
+            self._land(answers.done)
+        self._todo.delayed(answers.delayed, time.monotonic())
+        for key, reason in answers.rejected.items():
+            self._land([key], [GaveUp(key, reason, self._todo.attempts_of(key) + 1)])
+
+    def _failed(self, keys: Sequence[Key], reason: str) -> None:
+        gave_up = self._todo.failed(keys, reason, time.monotonic())
+        if gave_up is not None:
+            self._park(gave_up)
+
+    def _park(self, gave_up: GaveUp) -> None:
+        if self._c.parked_in_a_row >= _MOST_PARKED_IN_A_ROW:
+            self._c.gates.sink.shut(
+                f"{self._c.parked_in_a_row} documents in a row failed, so it is not their fault; "
+                f"the last one: {gave_up.reason}"
+            )
+            self._todo.push([gave_up.key], time.monotonic() + delay(gave_up.attempts))
+            return
+        self._c.parked_in_a_row += 1
+        self._land([gave_up.key], [gave_up])
+
+    def _orphaned(self, orphans: Sequence[Key]) -> None:
+        if orphans:
+            tube = self._c.tenure.term.tube
+            reasons = [
+                GaveUp(key, f"no table attached to tube {tube!r} has shard {key[0]}", 0) for key in orphans
+            ]
+            self._land(orphans, reasons)
+
+    def _land(self, keys: Iterable[Key], parked: Sequence[GaveUp] = ()) -> None:
+        self._c.land(self._flight, Landed(by_shard(keys), parked))
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody asked this task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,239 @@
+"""Leads one partition for as long as its claim lasts: term after term, a line for each.
+
+The order of a term's beginning is what makes it safe: read the epoch, prove the right to lead,
+acquire against that epoch, wait until no earlier term can write any more, and only then mark.
+Its end, in order: stop, let sends finish, purge, reset, release, hand over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import TYPE_CHECKING
+
+from pytube.election.base import Claim
+from pytube.errors import (
+    BrokerUnavailable,
+    ClaimLost,
+    DatabaseUnavailable,
+    EpochMoved,
+    FencedBySink,
+    NotLeader,
+    SinkAhead,
+    StatementFailed,
+    UsageError,
+    WrongPartitions,
+)
+from pytube.events import LeaderAcquired, LeaderFenced, LeaderRevoked
+from pytube.model import Heartbeat
+from pytube.pipeline.trust import Trust
+from pytube.sources import terms
+from pytube.sources.session import Session
+from pytube.worker.line import Line
+from pytube.worker.tenure import Tenure
+
+if TYPE_CHECKING:
+    from pytube.worker.runner import TubeRunner
+
+_TRIED_AGAIN = (BrokerUnavailable, DatabaseUnavailable, StatementFailed, UsageError)
+_RETRY_PAUSE = 0.2
+_AHEAD_PAUSE = 10.0
+_WAIT_STEP = 0.2
+
+
+class Lead:
+    """One claim of one tube in this process."""
+
+    def __init__(self, runner: TubeRunner, claim: Claim) -> None:
+        self._runner = runner
+        self._claim = claim
+        self._unreleased: terms.Term | None = None
+        self.tenure: Tenure | None = None
+        self.line: Line | None = None
+
+    @property
+    def _over(self) -> bool:
+        return self._claim.revoked.is_set() or self._claim.lost.is_set()
+
+    async def run(self) -> None:
+        """Lead until the claim is revoked or lost, or is of no use; then hand it over."""
+        try:
+            while not self._over:
+                if self._runner.database.control_now is None:
+                    await self._pause(_RETRY_PAUSE)
+                    continue
+                try:
+                    await self._lead_once()
+                except (EpochMoved, FencedBySink):
+                    await self._pause(_RETRY_PAUSE)
+                except WrongPartitions:
+                    if not await self._has_partition():
+                        break
+                except NotLeader:
+                    break  # what we lost goes to whom it belongs; the election offers it again
+                except SinkAhead as error:
+                    self._runner.tell_once(str(error))
+                    await self._pause(_AHEAD_PAUSE)
+                except _TRIED_AGAIN as error:
+                    self._runner.tell_once(str(error))
+                    await self._pause(_RETRY_PAUSE)
+            await self._release_last()
+        finally:
+            self._claim.handed_over()
+
+    async def _has_partition(self) -> bool:
+        """Whether the tube, after a repartition, still has ours; True when that can't be known now."""
+        try:
+            await self._runner.reload_partitions()
+        except _TRIED_AGAIN as error:
+            self._runner.tell_once(str(error))
+            await self._pause(_RETRY_PAUSE)
+            return not isinstance(error, UsageError)
+        return self._claim.partition < self._runner.partitions
+
+    async def _release_last(self) -> None:
+        """Release if that can be done now; else the term is left to run out."""
+        if self._runner.database.control_now is None:
+            return
+        try:
+            await self._release_late()
+        except _TRIED_AGAIN as error:
+            self._runner.tell_once(str(error))
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep about so long, or until the claim is over."""
+        await self._claim_over(seconds * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load only
+
+    async def _claim_over(self, timeout: float | None) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._claim.revoked, self._claim.lost)]
+        try:
+            await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    # --- one term -------------------------------------------------------------------------
+
+    async def _lead_once(self) -> None:
+        control = await self._runner.database.control()
+        await self._release_late()
+        tenure = await self._begin(control)
+        self.tenure = tenure
+        began = time.monotonic()
+        try:
+            await self._wait_for_earlier_terms(control, tenure)
+            if not self._over:
+                self._runner.emit(
+                    LeaderAcquired(
+                        tenure.term.tube,
+                        tenure.term.partition,
+                        tenure.term.leader_id,
+                        tenure.term.epoch,
+                        waited=time.monotonic() - began,
+                    )
+                )
+                await self._work(tenure)
+            await self._end(tenure, "the claim was given back" if self._claim.revoked.is_set() else "stopped")
+        except FencedBySink as error:
+            await self._fenced(tenure, error)
+            await self._check_sink_is_not_ahead(control, error)
+            raise
+        except NotLeader as error:
+            await self._fenced(tenure, error)
+            raise
+        finally:
+            self.tenure = self.line = None
+            self._claim.beat(None)
+            if tenure.in_the_air:  # then the next leader has to wait for the time-out of that write
+                self._unreleased = None
+
+    async def _begin(self, control: Session) -> Tenure:
+        runner = self._runner
+        partition = self._claim.partition
+        epoch = await terms.read_epoch(control, runner.tube, runner.partitions, partition)
+        await self._claim.prove()
+        sent_at = time.monotonic()
+        term = await terms.acquire(
+            control, runner.tube, runner.partitions, partition, epoch, runner.candidate
+        )
+        self._unreleased = term
+        self._claim.beat(Heartbeat(runner.candidate.client_id, term.leader_id, term.epoch, 0, 0.0))
+        return Tenure(term, self._claim, Trust(runner.limits.receive_deadline, sent_at), runner.emit)
+
+    async def _wait_for_earlier_terms(self, control: Session, tenure: Tenure) -> None:
+        """Until none that could hold our keys can write: they released, or their time has run out."""
+        while not self._over:
+            if tenure.ended.done():
+                raise tenure.ended.result()
+            left = await terms.wait_left(control, tenure.term)
+            if left <= 0:
+                return
+            await self._claim_over(min(left, _WAIT_STEP))
+
+    async def _work(self, tenure: Tenure) -> None:
+        session = await self._runner.database.open_session(f"line {tenure.term.partition}", durable=False)
+        try:
+            self.line = line = self._runner.make_line(tenure, session)
+            working = asyncio.create_task(line.run())
+            watching = asyncio.create_task(self._watch(tenure, line))
+            try:
+                await working
+                await line.drain(self._drain_limit())
+            except BaseException:
+                working.cancel()
+                await line.abort()
+                raise
+            finally:
+                watching.cancel()
+        finally:
+            await session.close()
+
+    def _drain_limit(self) -> float:
+        """A revoked claim keeps the election waiting, so only the sends under way are waited for."""
+        limits = self._runner.limits
+        return (
+            limits.drain_limit if self._runner.stopping else min(limits.request_timeout, limits.drain_limit)
+        )
+
+    async def _watch(self, tenure: Tenure, line: Line) -> None:
+        """Tell the line when the claim is over, or the term."""
+        tenure.ended.add_done_callback(lambda _: line.attend())
+        await self._claim_over(None)
+        if self._claim.lost.is_set():
+            tenure.end(ClaimLost("the election gave the partition to another worker"))
+        else:
+            line.stop()
+
+    # --- its end --------------------------------------------------------------------------
+
+    async def _end(self, tenure: Tenure, reason: str) -> None:
+        """Release, unless a write is still in the air."""
+        if not tenure.in_the_air:
+            await self._release_late()
+        term = tenure.term
+        self._runner.emit(LeaderRevoked(term.tube, term.partition, term.leader_id, reason))
+
+    async def _fenced(self, tenure: Tenure, error: NotLeader) -> None:
+        term = tenure.term
+        self._runner.emit(LeaderFenced(term.tube, term.partition, term.leader_id, str(error)))
+
+    async def _release_late(self) -> None:
+        """Release a term whose line has ended; one that is over already is no matter."""
+        if self._unreleased is None:
+            return
+        try:
+            control = await self._runner.database.control()
+            await terms.release(control, self._unreleased)
+        except (NotLeader, UsageError):
+            pass  # somebody else ended it
+        self._unreleased = None
+
+    async def _check_sink_is_not_ahead(self, control: Session, error: FencedBySink) -> None:
+        issued = await terms.last_epoch(control, self._runner.tube)
+        if error.newer.epoch > issued:
+            raise SinkAhead(
+                f"the sink of tube {self._runner.tube!r} holds epoch {error.newer.epoch}, but this database "
+                f"has issued {issued} at most (was it restored from a backup?); nothing is sent until "
+                f"`pytube tube rebase {self._runner.tube} --epoch {error.newer.epoch}` was run"
+            ) from error

@@ -1,0 +1,300 @@
+"""The line of one term: mark, fly, land, purge, round and round, until it is stopped.
+
+Nothing here decides who leads; the line stops when its tenure ends. Killed between any two steps,
+it leaves pods that are marked and not purged: the next term takes them over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from pytube.errors import NotLeader
+from pytube.events import Event, Parked
+from pytube.model import Heartbeat, Pod, PodClass
+from pytube.pipeline.inflight import Flight, InFlight
+from pytube.pipeline.share import BackfillShare
+from pytube.sources.pods import ParkItem, TubeSource
+from pytube.sources.settled import Settled
+from pytube.worker.delivery import Carrier, Delivery, Landed
+from pytube.worker.meter import Meter
+from pytube.worker.rest import Rest
+
+_FLIGHTS_AHEAD = 4
+"""Flights begun beyond the free sends, so that a send never waits for a round."""
+
+_IDS_PER_POD = 250.0
+"""What pods hold at most as a rule; assumed until some were seen."""
+_WEIGHT = 0.3
+
+
+class Line:
+    """One partition's pods on their way, under one tenure."""
+
+    def __init__(
+        self,
+        source: TubeSource,
+        carrier: Carrier,
+        rest: Rest,
+        settled: Callable[[], Settled | None],
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.tenure = carrier.tenure
+        self.machine = InFlight()
+        self.meter = Meter(self.tenure.term.tube, self.tenure.term.partition)
+        self._source = source
+        self._carrier = carrier
+        self._rest = rest
+        self._settled = settled
+        self._emit = emit
+        self._limits = carrier.limits
+        self._share = BackfillShare(self._limits.backfill_share)
+        self._deliveries: dict[asyncio.Task[None], Delivery] = {}
+        self._parked: set[tuple[int, int]] = set()
+        self._stopping = False
+        self._meter_at = time.monotonic() + self._limits.meter_interval
+        self._ids_per_pod = _IDS_PER_POD
+
+    # --- life -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until `stop` is called, or the tenure ends.
+
+        Raises:
+            NotLeader: the term is over.
+            DatabaseUnavailable: a session was lost.
+        """
+        self._parked = await self._source.parked()
+        while not self._stopping:
+            if self.tenure.ended.done():
+                raise self.tenure.ended.result()
+            await self._round()
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopping = True
+        self._carrier.closing = True
+        self._rest.news.set()
+
+    def wake(self) -> None:
+        """Pods may have come."""
+        self._rest.wake()
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether it looks for pods by itself."""
+        return not self._rest.is_deep
+
+    def attend(self) -> None:
+        """Something happened to the tenure: look at it now."""
+        self._rest.news.set()
+
+    async def _round(self) -> None:
+        self._raise_failure()
+        busy = await self._land_and_purge()
+        busy |= await self._mark_if_due()
+        busy |= self._launch()
+        self._read_meter()
+        if not busy:
+            idle = not self.machine.keys
+            await self._rest.wait(self._settled(), idle=idle, may_look=self._may_mark())
+
+    # --- pods come in ---------------------------------------------------------------------
+
+    async def _mark_if_due(self) -> bool:
+        """Mark when it is time and there is room; whether pods came."""
+        if not (self._rest.is_due() and self._may_mark()):
+            return False
+        self._rest.looking()
+        limit = max(1, min(self._limits.mark_limit, int(self._room / self._ids_per_pod)))
+        settled = self._settled()
+        backfilled = self.machine.waiting(PodClass.BACKFILL)
+        pods = await self._source.mark(
+            limit,
+            settled.seq if settled is not None else 0,
+            with_backfill=backfilled < self._limits.keys_in_flight // 2,
+        )
+        if pods:
+            touches = sum(len(pod.ids) for pod in pods)
+            self._saw_pods(touches / len(pods))
+            self.meter.touches += touches
+            await self._set_control_aside(self.machine.add(pods))
+            self._launch()
+        await self._rest.looked(found=bool(pods), more=len(pods) == limit)
+        return bool(pods)
+
+    @property
+    def _room(self) -> int:
+        """Keys that may still be held."""
+        return self._limits.keys_in_flight - self.machine.keys
+
+    def _may_mark(self) -> bool:
+        return self._room > 0 and self.tenure.is_trusted
+
+    def _saw_pods(self, average: float) -> None:
+        """Growth counts at once, shrinking slowly, so that a mark rarely brings more than fits."""
+        if average < self._ids_per_pod:
+            average = self._ids_per_pod + _WEIGHT * (average - self._ids_per_pod)
+        self._ids_per_pod = max(1.0, average)
+
+    async def _set_control_aside(self, pods: list[Pod]) -> None:
+        """A control pod that this version does not act upon is kept, for somebody who does."""
+        if not pods:
+            return
+        error = "a control pod that this version of the worker does not act upon"
+        await self._source.park(
+            ParkItem(pod.shard, None, pod.op, pod.seq, error, attempts=0, payload=pod.payload) for pod in pods
+        )
+        for pod in pods:
+            self._tell_parked(pod.shard, None, error)
+            self.machine.finish_control(pod)
+
+    # --- keys fly -------------------------------------------------------------------------
+
+    def _launch(self) -> bool:
+        """Begin flights while there is room for them; whether any was begun."""
+        launched = False
+        while self._under_way() < self._limits.sends + _FLIGHTS_AHEAD:
+            flight = self._next_flight()
+            if flight is None:
+                break
+            delivery = Delivery(self._carrier, flight)
+            task = asyncio.create_task(delivery.run())
+            self._deliveries[task] = delivery
+            task.add_done_callback(lambda _: self._rest.news.set())
+            launched = True
+        return launched
+
+    def _under_way(self) -> int:
+        """Flights under way. Those that rest count by the keys they have left.
+
+        So a few keys that are tried again hold nobody up, while a sink that puts everything off is
+        not given ever more.
+        """
+        resting = [delivery.keys for delivery in self._deliveries.values() if delivery.resting]
+        return len(self._deliveries) - len(resting) + sum(resting) // self._carrier.size.keys
+
+    def _next_flight(self) -> Flight | None:
+        incremental = self.machine.waiting(PodClass.INCREMENTAL)
+        backfill = self.machine.waiting(PodClass.BACKFILL)
+        chosen = self._share.choose(incremental=incremental, backfill=backfill)
+        if chosen is None:
+            return None
+        flight = self.machine.take(chosen, self._carrier.size.keys)
+        if flight is not None:
+            self._share.took(chosen, len(flight), both_waited=bool(incremental and backfill))
+        return flight
+
+    def _raise_failure(self) -> None:
+        """A delivery that failed fails the line."""
+        for task in [task for task in self._deliveries if task.done()]:
+            del self._deliveries[task]
+            task.result()
+
+    # --- keys land ------------------------------------------------------------------------
+
+    async def _land_and_purge(self) -> bool:
+        """Park, land and purge what deliveries reported; whether there was anything."""
+        landed, self._carrier.landed = self._carrier.landed, []
+        await self._park(landed)
+        for flight, report in landed:
+            self.machine.land_keys(flight, report.keys)
+            self.meter.documents += sum(map(len, report.keys.values())) - len(report.parked)
+        await self._unpark(landed)
+        finished = self.machine.finished()
+        if finished:
+            await self._source.purge([pod.seq for pod in finished])
+            self.meter.purged(finished)
+            self._beat()
+        return bool(landed)
+
+    async def _park(self, landed: list[tuple[Flight, Landed]]) -> None:
+        """Parked before landed: a key is never done without having been sent or set aside."""
+        items = [
+            ParkItem(*gone.key, "U", flight.stamp, gone.reason, gone.attempts)
+            for flight, report in landed
+            for gone in report.parked
+        ]
+        if not items:
+            return
+        await self._source.park(items)
+        self.meter.parked += len(items)
+        for item in items:
+            if item.id is not None:
+                self._parked.add((item.shard, item.id))
+            self._tell_parked(item.shard, item.id, item.error)
+
+    async def _unpark(self, landed: list[tuple[Flight, Landed]]) -> None:
+        """A key that was parked once and is delivered now is well again."""
+        if not self._parked:
+            return
+        well: set[tuple[int, int]] = set()
+        for _, report in landed:
+            sick = {gone.key for gone in report.parked}
+            well |= {(shard, key) for shard, ids in report.keys.items() for key in ids} - sick
+        well &= self._parked
+        if well:
+            await self._source.unpark(well)
+            self._parked -= well
+
+    # --- the end --------------------------------------------------------------------------
+
+    async def drain(self, limit: float) -> None:
+        """After an orderly `stop`: let sends under way finish, purge what landed, give back the rest.
+
+        Args:
+            limit: seconds for the sends.
+
+        Raises:
+            NotLeader: a send found that the term is over. Then nothing is purged.
+            DatabaseUnavailable: a session was lost.
+        """
+        for failure in await self._end_deliveries(limit):
+            if isinstance(failure, NotLeader):
+                raise failure
+        await self._land_and_purge()
+        await self._source.reset()
+
+    async def abort(self) -> None:
+        """After the tenure or a session was lost: end all deliveries, write nothing more."""
+        await self._end_deliveries(0.0)
+
+    async def _end_deliveries(self, limit: float) -> list[BaseException]:
+        """Those that are not sending end at once, the others when answered or after `limit`.
+
+        What then may still reach the sink is waited for, as long as a request may last.
+
+        Returns:
+            What they failed with, cancellations too.
+        """
+        self._carrier.closing = True
+        for task, delivery in self._deliveries.items():
+            if not delivery.sending:
+                task.cancel()
+        if self._deliveries:
+            await asyncio.wait(self._deliveries, timeout=limit)
+        for task in self._deliveries:
+            task.cancel()
+        outcomes = await asyncio.gather(*self._deliveries, return_exceptions=True)
+        self._deliveries.clear()
+        await self._carrier.clear_the_air()
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    # --- what it tells --------------------------------------------------------------------
+
+    def _tell_parked(self, shard: int, key: int | None, reason: str) -> None:
+        term = self.tenure.term
+        self._emit(Parked(term.tube, term.partition, shard, key, reason))
+
+    def _read_meter(self) -> None:
+        if time.monotonic() >= self._meter_at:
+            self._emit(self.meter.read(self.machine))
+            self._meter_at = time.monotonic() + self._limits.meter_interval
+
+    def _beat(self) -> None:
+        term = self.tenure.term
+        meter = self.meter
+        self.tenure.claim.beat(
+            Heartbeat(self._carrier.client_id, term.leader_id, term.epoch, meter.purged_seq, meter.lag)
+        )

@@ -1,0 +1,52 @@
+"""What a line counts, between two readings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pytube.events import MeterRead
+from pytube.pipeline.inflight import HeldPod, InFlight
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counters of one line. Times of pods are the database's, so the lag includes its clock's error."""
+
+    tube: str
+    partition: int
+    pods: int = 0
+    touches: int = 0
+    documents: int = 0
+    parked: int = 0
+    purged_seq: int = 0
+    lag: float = 0.0
+    _since: float = field(default_factory=time.monotonic)
+
+    def purged(self, pods: Iterable[HeldPod]) -> None:
+        """These pods are purged."""
+        now = time.time()
+        for pod in pods:
+            self.pods += 1
+            self.purged_seq = max(self.purged_seq, pod.seq)
+            self.lag = max(0.0, now - pod.ts)
+
+    def read(self, machine: InFlight) -> MeterRead:
+        """The counts since the last reading; begins anew."""
+        now = time.monotonic()
+        event = MeterRead(
+            tube=self.tube,
+            partition=self.partition,
+            interval=now - self._since,
+            pods=self.pods,
+            touches=self.touches,
+            documents=self.documents,
+            parked=self.parked,
+            waiting=machine.keys - machine.flying,
+            in_flight=machine.flying,
+            lag=self.lag,
+        )
+        self.pods = self.touches = self.documents = self.parked = 0
+        self._since = now
+        return event

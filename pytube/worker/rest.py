@@ -1,0 +1,123 @@
+"""When a line looks for pods again: at once, after a short poll, or when a writer wakes it.
+
+    busy     the last look found pods: look again at once (more waits), or after the first pause
+    polling  looks found nothing: look again after pauses that double
+    asleep   the sleeper row is committed, so that writers that come later send a NOTIFY
+    deep     asleep, everything drawn before the row was seen is settled, and one more look found
+             nothing: only a writer wakes the line (or a look every few seconds, for a writer whose
+             snapshot was older than the sleeper row)
+
+The row stays while pods come one by one, and is taken away once they come in a stream; so a quiet
+line has no work for each pod, and a busy one no notifications.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from pytube.sources import wakeup
+from pytube.sources.session import Session
+from pytube.sources.settled import Settled
+from pytube.sources.terms import Term
+
+_FIRST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.25
+_DEEP_PAUSE = 5.0
+_HELD_UP_PAUSE = 0.05
+"""Seconds between rounds of a line that may not look: it has no room, or no trust."""
+_STREAM = 0.1
+"""Two looks within so many seconds that both found pods: a stream."""
+
+
+class Rest:
+    """Decides when the line looks again, and waits until then."""
+
+    def __init__(self, session: Session, term: Term, hears: Callable[[], bool]) -> None:
+        """Args:
+        session: where the sleeper row is written; it may lose the last commits in a crash.
+        term: whose sleeper row.
+        hears: whether notifications arrive at present.
+        """
+        self.news = asyncio.Event()
+        """Set by whatever the line should attend to: a wake-up, a landing, a stop."""
+        self._session = session
+        self._term = term
+        self._hears = hears
+        self._woken = True
+        self._asleep = False
+        self._quiet = False
+        self._pause = _FIRST_PAUSE
+        self._next_look = 0.0
+        self._found_at = float("-inf")
+        self._empty_looks = 0
+
+    def wake(self) -> None:
+        """Pods may have come: look at once."""
+        self._woken = True
+        self.news.set()
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether only a writer wakes the line."""
+        return self._quiet
+
+    def is_due(self) -> bool:
+        """Whether it is time to look."""
+        return self._woken or time.monotonic() >= self._next_look
+
+    def looking(self) -> None:
+        """A look begins: whoever wakes the line from now on may have pods that it does not see."""
+        self._woken = False
+
+    async def looked(self, *, found: bool, more: bool) -> None:
+        """A look is over: whether it found pods, and whether there were as many as it could take."""
+        now = time.monotonic()
+        self._empty_looks = 0 if found else self._empty_looks + 1
+        self._pause = _FIRST_PAUSE if found else min(_LONGEST_PAUSE, self._pause * 2)
+        self._next_look = now if more else now + self._pause
+        if found:
+            stream = now - self._found_at < _STREAM
+            self._found_at = now
+            if stream and self._asleep:
+                await self._get_up()
+
+    async def wait(self, settled: Settled | None, *, idle: bool, may_look: bool = True) -> None:
+        """Wait for news or until the next look.
+
+        Args:
+            settled: tells when a line that fell asleep may stay asleep; None while it is not known.
+            idle: no key is held: the line falls asleep after a while.
+            may_look: whether the line would look if it were time.
+        """
+        pause = self._next_look - time.monotonic()
+        if not may_look:
+            pause = _HELD_UP_PAUSE
+        elif idle and self._empty_looks > 1:
+            if await self._fell_asleep(settled):
+                return
+            if self._quiet:
+                pause = _DEEP_PAUSE
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, pause)):
+                await self.news.wait()
+        self.news.clear()
+
+    async def _fell_asleep(self, settled: Settled | None) -> bool:
+        """Go as deep as can be; whether that takes one more look first."""
+        if not self._asleep:
+            await wakeup.fall_asleep(self._session, self._term)
+            self._asleep = True
+        if not self._hears():
+            self._quiet = False  # what is notified meanwhile is missed
+        elif not self._quiet and settled is not None and await settled.is_quiet():
+            self._quiet = True
+            self._woken = True  # the look sees all that the row came too late for
+            return True
+        return False
+
+    async def _get_up(self) -> None:
+        self._asleep = self._quiet = False
+        await wakeup.wake_up(self._session, self._term)

@@ -1,0 +1,203 @@
+"""Serves one tube in this process: its sink, its election, and a lead for each claim."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from uuid import UUID
+
+import structlog
+
+from pytube.config import Config
+from pytube.db.pool import make_pool
+from pytube.election import Claim
+from pytube.enrich import build_enricher
+from pytube.errors import DatabaseUnavailable, UsageError
+from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
+from pytube.sinks import build_sink
+from pytube.sources import terms
+from pytube.sources.pods import TubeSource
+from pytube.sources.session import Session
+from pytube.sources.terms import Candidate
+from pytube.worker.database import Database
+from pytube.worker.delivery import Carrier
+from pytube.worker.elections import build_election
+from pytube.worker.gate import Gate, Gates
+from pytube.worker.lead import Lead
+from pytube.worker.limits import Limits
+from pytube.worker.line import Line
+from pytube.worker.rest import Rest
+from pytube.worker.tenure import Tenure
+
+_PARTITIONS_INTERVAL = 1.0
+
+
+class TubeRunner:
+    """One tube of one worker. `start` it once; `stop` it once."""
+
+    def __init__(self, config: Config, tube: str, instance_id: UUID, emit: Callable[[Event], None]) -> None:
+        settings = config.tube(tube)
+        dsn = config.postgres.dsn.get_secret_value()
+        schema = config.postgres.schema_name
+        self.tube = tube
+        self.emit = emit
+        self.limits = Limits.of(settings, config.worker)
+        self.partitions = 0
+        self.stopping = False
+        self.leads: dict[int, Lead] = {}
+        self._log = structlog.get_logger("pytube.worker").bind(tube=tube)
+        self._told: str | None = None
+        self._services: set[asyncio.Task[None]] = set()
+        self._leading: set[asyncio.Task[None]] = set()
+        self.database = Database(
+            dsn,
+            schema,
+            tube,
+            renew_interval=self.limits.renew_interval,
+            tenures=self._tenures,
+            on_wake=self._wake,
+            awake=self._is_awake,
+            emit=emit,
+        )
+        self._sink = build_sink(settings.sink.type, settings.sink.options)
+        # The lines of a process share the pool: more readers than this only queue at the source.
+        self._pool = make_pool(dsn, schema, f"pytube {tube} enrich", size=settings.sink.sends * 2)
+        self._enricher = build_enricher(settings.enrich, tube, self._pool)
+        self._election = build_election(
+            config,
+            tube,
+            instance_id,
+            partitions=lambda: self.partitions,
+            session=lambda: self.database.control_now,
+        )
+        self.candidate = Candidate(
+            instance_id=instance_id,
+            client_id=config.worker.client_id,
+            election=self._election.kind,
+            hold=self.limits.hold,
+            lease=self._election.lease,
+        )
+
+    # --- life -----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open everything and take part in the election.
+
+        Raises:
+            UsageError: there is no such tube.
+            DatabaseUnavailable, BrokerUnavailable, SinkUnavailable: what is down.
+            ConfigError: the sink refuses its options.
+        """
+        session = await self.database.open_session("start", durable=True)
+        try:
+            self.partitions = await terms.partitions_of(session, self.tube)
+        finally:
+            await session.close()
+        await self._sink.open()
+        await self._pool.open()
+        self._serve(self.database.run())
+        await self.database.control()
+        await self._election.start()
+        self._serve(self._follow_claims())
+        self._serve(self._follow_partitions())
+
+    async def stop(self) -> None:
+        """Give everything back in order; the drain limit bounds the wait for sends."""
+        self.stopping = True
+        await self._election.stop()
+        for tasks in (self._leading, self._services):
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await self._pool.close()
+        await self._sink.close()
+
+    async def wait(self) -> None:
+        """Return never; raises what ended one of the services, which is a fault of ours."""
+        done, _ = await asyncio.wait(self._services, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    def _serve(self, service: Coroutine[None, None, None]) -> None:
+        self._services.add(asyncio.create_task(service))
+
+    # --- leads ----------------------------------------------------------------------------
+
+    async def _follow_claims(self) -> None:
+        async for claim in self._election.claims():
+            lead = Lead(self, claim)
+            self.leads[claim.partition] = lead
+            task = asyncio.create_task(self._lead(lead, claim))
+            self._leading.add(task)
+            task.add_done_callback(self._leading.discard)
+
+    async def _lead(self, lead: Lead, claim: Claim) -> None:
+        try:
+            await lead.run()
+        except Exception:  # noqa: BLE001 # a fault of ours in one partition must not end the others
+            self._log.exception("leading failed", partition=claim.partition)
+        finally:
+            if self.leads.get(claim.partition) is lead:
+                del self.leads[claim.partition]
+
+    async def _follow_partitions(self) -> None:
+        """The election hands out claims for as many partitions as the tube has."""
+        while True:
+            await asyncio.sleep(_PARTITIONS_INTERVAL)
+            try:
+                await self.reload_partitions()
+            except (DatabaseUnavailable, UsageError) as error:
+                self.tell_once(str(error))
+
+    async def reload_partitions(self) -> None:
+        """Read the tube's partition count; none when the tube is gone."""
+        control = await self.database.control()
+        try:
+            self.partitions = await terms.partitions_of(control, self.tube)
+        except UsageError:
+            self.partitions = 0
+            raise
+
+    def make_line(self, tenure: Tenure, session: Session) -> Line:
+        """The line of a term, over a session of its own."""
+        term = tenure.term
+        rest = Rest(session, term, lambda: self.database.hears)
+        gates = Gates(
+            sink=Gate(
+                lambda reason: self.emit(SinkDown(term.tube, term.partition, reason)),
+                lambda seconds: self.emit(SinkUp(term.tube, term.partition, seconds)),
+            ),
+            source=Gate(
+                lambda reason: self.emit(SourceDown(term.tube, term.partition, reason)),
+                lambda seconds: self.emit(SourceUp(term.tube, term.partition, seconds)),
+            ),
+        )
+        carrier = Carrier(
+            tenure, self._enricher, self._sink, self.limits, gates, rest.news, self.candidate.client_id
+        )
+        return Line(TubeSource(session, term), carrier, rest, lambda: self.database.settled, self.emit)
+
+    # --- what others ask ------------------------------------------------------------------
+
+    def _tenures(self) -> Iterable[Tenure]:
+        return [lead.tenure for lead in self.leads.values() if lead.tenure is not None]
+
+    def _is_awake(self) -> bool:
+        return any(lead.line is not None and lead.line.is_awake for lead in self.leads.values())
+
+    def _wake(self, partition: int | None) -> None:
+        """Pods came for the partition; None: perhaps for any."""
+        for number, lead in self.leads.items():
+            if lead.line is not None and partition in (None, number):
+                lead.line.wake()
+
+    def tell_once(self, message: str) -> None:
+        """Log a trouble that is tried again, unless it was the last one told."""
+        if message != self._told:
+            self._told = message
+            self._log.warning(message)
+
+    @property
+    def leads_now(self) -> set[int]:
+        """The partitions whose line works."""
+        return {number for number, lead in self.leads.items() if lead.line is not None}

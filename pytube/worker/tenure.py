@@ -1,0 +1,72 @@
+"""One term as this process lives it: its trust, its tokens, and what it may still have in the air."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from pytube.election.base import Claim
+from pytube.errors import Fenced, NotLeader
+from pytube.events import Event, LeaderRefreshed, TrustLapsed
+from pytube.model import COUNTER_BITS, Batch, Token
+from pytube.pipeline.trust import Trust
+from pytube.sources.terms import Term
+
+_LOOK_AGAIN = 0.05
+"""Seconds between looks at a trust that has lapsed."""
+
+
+class Tenure:
+    """A term, with the claim that it rests on."""
+
+    def __init__(self, term: Term, claim: Claim, trust: Trust, emit: Callable[[Event], None]) -> None:
+        self.term = term
+        self.claim = claim
+        self.trust = trust
+        self.in_the_air: set[Batch] = set()
+        """Writes that were begun and not answered; while there is one, the term is not released."""
+        self.ended: asyncio.Future[NotLeader] = asyncio.get_running_loop().create_future()
+        """Why the term is over, as soon as the database or the election says so."""
+        self._emit = emit
+        self._counter = 0
+        self._lapsed = False
+
+    def end(self, reason: NotLeader) -> None:
+        """The term is over."""
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
+    def trusted_until(self) -> float:
+        """No write may begin at or after this moment of `time.monotonic()`."""
+        if self.ended.done() or self.claim.lost.is_set():
+            return float("-inf")
+        return self.trust.until(self.claim.proven_at())
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether a write may begin now."""
+        return time.monotonic() < self.trusted_until()
+
+    async def trusted(self) -> None:
+        """Return at once while trusted, else when trust is back."""
+        term = self.term
+        while not self.is_trusted:
+            if not self._lapsed:
+                self._lapsed = True
+                self._emit(TrustLapsed(term.tube, term.partition, term.leader_id))
+            await asyncio.sleep(_LOOK_AGAIN)
+        if self._lapsed:
+            self._lapsed = False
+            self._emit(LeaderRefreshed(term.tube, term.partition, term.leader_id))
+
+    def draw(self) -> Token:
+        """The next token: higher than all drawn in this term.
+
+        Raises:
+            Fenced: the term has used up its tokens; the next term has as many again.
+        """
+        self._counter += 1
+        if self._counter >> COUNTER_BITS:
+            raise Fenced("the term has drawn all its tokens")
+        return Token(self.term.epoch, self._counter)

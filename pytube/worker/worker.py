@@ -1,0 +1,99 @@
+"""The worker: any number of tubes in one process, to be run by the command line or embedded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from uuid import uuid4
+
+import structlog
+
+from pytube.config import Config
+from pytube.db.connect import connect_async
+from pytube.db.version import check_async
+from pytube.errors import ConfigError
+from pytube.events import Event, EventCallback
+from pytube.worker.runner import TubeRunner
+from pytube.worker.telling import tell
+
+
+class Worker:
+    """Serves tubes until it is stopped.
+
+    Use it within one event loop: `start`, then `wait` or your own work, then `stop`.
+    """
+
+    def __init__(
+        self, config: Config, tubes: Sequence[str] | None = None, on_event: EventCallback | None = None
+    ) -> None:
+        """Args:
+            config: as `pytube.config.load` gives it.
+            tubes: names of configured tubes; all of them by default.
+            on_event: told every event, in order; see `EventCallback`.
+
+        Raises:
+            ConfigError: a tube is not configured, or none is; a sink refuses its options.
+        """
+        names = list(dict.fromkeys(tubes if tubes is not None else config.tubes))
+        if not names:
+            raise ConfigError('no tube is configured; add a section [tube."NAME"] with its sink')
+        self._config = config
+        self._on_event = on_event
+        self._log = structlog.get_logger("pytube.worker")
+        self._state = "new"
+        self._runners = {name: TubeRunner(config, name, uuid4(), self._emit) for name in names}
+
+    @property
+    def state(self) -> str:
+        """`new`, `running`, `stopping` or `stopped`."""
+        return self._state
+
+    def leads(self, tube: str) -> set[int]:
+        """The partitions of `tube` that this worker leads and works on now."""
+        return self._runners[tube].leads_now
+
+    async def start(self) -> None:
+        """Open databases, brokers and sinks, and begin.
+
+        Raises:
+            SchemaMismatch: the installed SQL is not the one that this version needs.
+            PytubeError: what is down or wrong; nothing is left open.
+        """
+        await self._check_version()
+        self._state = "running"
+        try:
+            for runner in self._runners.values():
+                await runner.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End in order: sends under way finish, the rest is given back, terms are released."""
+        if self._state in ("stopping", "stopped"):
+            return
+        self._state = "stopping"
+        await asyncio.gather(*(runner.stop() for runner in self._runners.values()))
+        self._state = "stopped"
+
+    async def wait(self) -> None:
+        """Return when the worker is stopped; raises the fault that ended a service."""
+        waits = [asyncio.create_task(runner.wait()) for runner in self._runners.values()]
+        try:
+            await asyncio.gather(*waits)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _check_version(self) -> None:
+        postgres = self._config.postgres
+        connection = await connect_async(postgres.dsn, postgres.schema_name, "pytube start")
+        try:
+            await check_async(connection, postgres.schema_name)
+        finally:
+            await connection.close()
+
+    def _emit(self, event: Event) -> None:
+        tell(self._log, event)
+        if self._on_event is not None:
+            self._on_event(event)
