@@ -1,0 +1,155 @@
+"""The sink `callable`: a function of the user's own takes each batch."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from pydantic import Field
+
+from pytube.errors import SinkContract, SinkError, SinkTimeout, SinkUnavailable
+from pytube.model import OK, Batch, Result
+from pytube.sinks.calls import Abandoned, TaskCall, ThreadCall
+from pytube.sinks.options import SinkOptions
+from pytube.sinks.results import checked_results
+from pytube.sinks.target import import_target, is_async
+
+
+class CallableOptions(SinkOptions):
+    """What `[tube.NAME.sink]` may hold for `type = "callable"`."""
+
+    target: str = Field(
+        pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$",
+        description='"module:function", e.g. "shop.search:index"',
+    )
+    concurrency: int = Field(default=4, ge=1, description="a number of calls, 1 or more")
+    compares: bool = Field(default=False, description="true or false")
+
+
+class CallableSink:
+    """Calls `function(batch)`, which returns None (all is written) or one result per document.
+
+    A plain function runs in a daemon thread, a coroutine function in the event loop. At most
+    `concurrency` calls run at once. Say `compares` only of a function that refuses a lower token
+    than the one it holds, and answers it `Stale`.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Batch], Any],
+        *,
+        concurrency: int = 4,
+        compares: bool = False,
+        name: str | None = None,
+    ) -> None:
+        self.compares = compares
+        self.name: str = name or getattr(function, "__qualname__", "") or type(function).__name__
+        self._function = function
+        self._is_async = is_async(function)
+        self._concurrency = concurrency
+        self._slots: asyncio.Semaphore | None = None
+        self._abandoned = Abandoned()
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> Self:
+        """The sink for these options; `ConfigError` names a bad one, or why the import failed."""
+        given = CallableOptions.parse("callable", options)
+        return cls(
+            import_target(given.target),
+            concurrency=given.concurrency,
+            compares=given.compares,
+            name=given.target,
+        )
+
+    async def open(self) -> None:
+        """Allow calls."""
+        if self._slots is None:
+            self._slots = asyncio.Semaphore(self._concurrency)
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        """Call the function, once a slot is free; raises what it raises."""
+        slots = self._slots
+        if slots is None:
+            raise SinkUnavailable(f"{self.name} is not open")
+        if not batch.documents:
+            return []
+        await self._take_slot(slots, batch)
+        if slots is not self._slots or time.monotonic() >= batch.send_before:
+            slots.release()
+            why = "the right to send had lapsed" if slots is self._slots else "the sink is closed"
+            raise SinkUnavailable(f"{self.name} was not called: {why}")
+        try:
+            answer = await (self._in_task if self._is_async else self._in_thread)(batch, slots)
+        except TimeoutError as error:
+            raise SinkTimeout(f"{self.name} ran into a time limit: {error}") from error
+        if answer is None:
+            return [OK] * len(batch)
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise SinkContract(f"{self.name} returned a coroutine; define it with async def")
+        return checked_results(self.name, batch, answer)
+
+    async def abandon(self, batch: Batch) -> None:
+        """Wait until the call for the batch has ended: a thread can't be stopped."""
+        await self._abandoned.over(batch)
+
+    async def close(self) -> None:
+        """Allow no more calls; those that run go on."""
+        self._slots = None
+
+    async def _take_slot(self, slots: asyncio.Semaphore, batch: Batch) -> None:
+        left = batch.send_before - time.monotonic()
+        try:
+            async with asyncio.timeout(None if left == float("inf") else left):
+                await slots.acquire()
+        except TimeoutError:
+            raise SinkUnavailable(
+                f"{self.name} was not called: all {self._concurrency} calls were busy "
+                f"({len(self._abandoned)} of them given up) until the right to send had lapsed"
+            ) from None
+
+    async def _in_thread(self, batch: Batch, slots: asyncio.Semaphore) -> Any:
+        def work(begin: Callable[[], bool]) -> Any:
+            if not begin():
+                return None
+            if time.monotonic() >= batch.send_before:
+                raise SinkUnavailable(f"{self.name} was not called: the right to send had lapsed")
+            return self._function(batch)
+
+        try:
+            call = ThreadCall(work, f"callable-{self.name}")
+        except SinkError:
+            slots.release()
+            raise
+        call.on_over(slots.release)
+        try:
+            await call.over()
+        except asyncio.CancelledError:
+            if not call.call_off(SinkUnavailable("called off")):
+                self._abandoned.add(batch, call)
+            raise
+        return call.result()
+
+    async def _in_task(self, batch: Batch, slots: asyncio.Semaphore) -> Any:
+        task = asyncio.create_task(self._await_function(batch))
+        task.add_done_callback(lambda _: slots.release())
+        call = TaskCall(task)
+        try:
+            await call.over()
+        except asyncio.CancelledError:
+            task.cancel()
+            self._abandoned.add(batch, call)
+            raise
+        if task.cancelled():
+            raise SinkError(f"{self.name} cancelled itself")
+        return task.result()
+
+    async def _await_function(self, batch: Batch) -> Any:
+        try:
+            return await self._function(batch)
+        except SystemExit as error:
+            # It would stop the event loop, and with it the worker.
+            raise SinkError(f"{self.name} raised {error!r}") from error

@@ -1,0 +1,181 @@
+"""The sink `jsonl`: one JSON line per document, appended to a file or the standard output."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self
+
+import orjson
+from pydantic import Field
+
+from pytube.errors import SinkUnavailable
+from pytube.model import OK, Batch, Document, Result
+from pytube.sinks.append_file import AppendFile
+from pytube.sinks.calls import Abandoned, ThreadCall
+from pytube.sinks.options import SinkOptions
+
+
+class JsonlOptions(SinkOptions):
+    """What `[tube.NAME.sink]` may hold for `type = "jsonl"`."""
+
+    path: str = Field(
+        min_length=1, pattern=r"^[^\x00]+$", description='the path of a file, or "-" for stdout'
+    )
+    fsync: bool = Field(default=False, description="true or false")
+    create_parents: bool = Field(default=False, description="true or false")
+    client: str | None = Field(default=None, description="a text that labels this process's lines")
+
+
+class JsonlSink:
+    """Appends lines under a lock, so that any number of processes share the file.
+
+    It does not compare tokens: the lines say them, and `jsonl_replay` compares when it reads.
+    Without `fsync`, a crash of the machine (not of a process) can lose lines that were answered.
+    """
+
+    compares = False
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        fsync: bool = False,
+        create_parents: bool = False,
+        client: str | None = None,
+    ) -> None:
+        self.path = path
+        self._fsync = fsync
+        self._create_parents = create_parents
+        self._client = client
+        self._file: AppendFile | None = None
+        self._calls: set[ThreadCall[None]] = set()
+        self._abandoned = Abandoned()
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> Self:
+        """The sink for these options; `ConfigError` names a bad one."""
+        given = JsonlOptions.parse("jsonl", options)
+        return cls(
+            given.path,
+            fsync=given.fsync,
+            create_parents=given.create_parents,
+            client=given.client,
+        )
+
+    async def open(self) -> None:
+        """Open or create the file."""
+        if self._file is not None:
+            return
+        file = AppendFile(self.path, fsync=self._fsync, create_parents=self._create_parents)
+
+        def work(begin: Callable[[], bool]) -> None:
+            file.open()
+            if not begin():
+                file.close()
+
+        call = ThreadCall(work, "jsonl-open")
+        try:
+            await call.over()
+        except asyncio.CancelledError:
+            if not call.call_off(SinkUnavailable('sink "jsonl": open was cancelled')):
+                file.close()
+            raise
+        call.result()
+        self._keep(file)
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        """Append the batch in one write; all of it or, on an error, nothing."""
+        file = self._file
+        if file is None:
+            raise SinkUnavailable('sink "jsonl" is not open')
+        if not batch.documents:
+            return []
+        call = ThreadCall(lambda begin: self._append(file, batch, begin), "jsonl-write")
+        self._calls.add(call)
+        call.on_over(lambda: self._calls.discard(call))
+        try:
+            if not await call.over_by(batch.send_before):
+                call.call_off(_lapsed("while it waited for the lock of the file"))
+                await call.over()
+        except asyncio.CancelledError:
+            if not call.call_off(SinkUnavailable("called off")):
+                self._abandoned.add(batch, call)
+            raise
+        call.result()
+        return [OK] * len(batch)
+
+    async def abandon(self, batch: Batch) -> None:
+        """Wait for a write of the batch that has begun; one that has not was called off."""
+        await self._abandoned.over(batch)
+
+    async def close(self) -> None:
+        """Call off what waits for the lock, and let go of the file."""
+        for call in list(self._calls):
+            call.call_off(SinkUnavailable('sink "jsonl" is closed'))
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _keep(self, file: AppendFile) -> None:
+        if self._file is None:
+            self._file = file
+        else:  # another call of `open` was faster
+            file.close()
+
+    def _append(self, file: AppendFile, batch: Batch, begin: Callable[[], bool]) -> None:
+        """Runs in a thread."""
+        pieces = encode(batch, self._client)
+
+        def may_write() -> None:
+            if not begin():
+                raise SinkUnavailable("called off")
+            if time.monotonic() >= batch.send_before:
+                raise _lapsed("before the write")
+
+        # The time is the same for the whole batch, and is that of the write, not of the wait.
+        file.append(may_write, lambda: (b"%.6f" % time.time()).join(pieces))
+
+
+def encode(batch: Batch, client: str | None) -> list[bytes]:
+    """The lines of the batch, cut where the time of the write belongs."""
+    head = b'{"tube":' + orjson.dumps(batch.tube)
+    tail = b"" if client is None else b',"client":' + orjson.dumps(client)
+    pieces = [b""]
+    for document in batch:
+        pieces[-1] += head + _envelope(document)
+        pieces.append(tail + b',"doc":' + _body(document) + b"}\n")
+    return pieces
+
+
+def _envelope(document: Document) -> bytes:
+    op = b"delete" if document.body is None else b"upsert"
+    token = document.token
+    return b',"shard":%d,"id":%d,"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"at":' % (
+        document.shard,
+        document.id,
+        op,
+        int(token),
+        token.epoch,
+        token.counter,
+        document.seq,
+    )
+
+
+def _body(document: Document) -> bytes:
+    """The body on one line.
+
+    In JSON a raw line break can only stand between values, where a blank does as well. So there is
+    no need to decode the body, which would round its numbers.
+    """
+    body = document.body
+    if body is None:
+        return b"null"
+    if b"\n" in body or b"\r" in body:
+        return body.replace(b"\n", b" ").replace(b"\r", b" ")
+    return body
+
+
+def _lapsed(when: str) -> SinkUnavailable:
+    return SinkUnavailable(f'sink "jsonl": not written, the right to send had lapsed {when}')

@@ -1,0 +1,168 @@
+"""Reads what the sink `jsonl` wrote, and says what each key holds in the end."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytube.model import Token
+
+LineKey = tuple[str, int, int]
+"""Tube, shard and id."""
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the file; `doc` is None for a delete."""
+
+    tube: str
+    shard: int
+    id: int
+    op: str
+    token: Token
+    seq: int
+    at: float
+    """Unix time of the write, in seconds."""
+    client: str | None
+    doc: Any
+
+    @property
+    def key(self) -> LineKey:
+        """Names the document over all tubes."""
+        return self.tube, self.shard, self.id
+
+    @property
+    def is_delete(self) -> bool:
+        """Whether the line is a tombstone."""
+        return self.op == "delete"
+
+
+class Replay:
+    """The lines of one or more files, applied in order of arrival. Memory grows with the keys.
+
+    Several files are given oldest first, as a rotation leaves them. With `compare` the highest
+    token of a key wins, as at a sink that compares; without, the last line does, as at one that
+    does not. `poll` takes in what has come since.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[str | Path],
+        *,
+        compare: bool = True,
+        on_line: Callable[[Line], None] | None = None,
+    ) -> None:
+        """`on_line` is called with every whole line, stale ones too, in order of arrival."""
+        self.lines: dict[LineKey, Line] = {}
+        """What each key holds; deletes leave tombstones."""
+        self.applied = 0
+        """Whole lines read."""
+        self.torn = 0
+        """Lines that are not whole: their writer was killed, and the batch was sent again."""
+        self.stale = 0
+        """Lines that came after one of the same key with a higher token."""
+        self._compare = compare
+        self._on_line = on_line
+        self._files = [_Tail(str(path)) for path in paths]
+
+    def poll(self) -> int:
+        """Apply the lines that have come; how many they were. A file not yet there has none."""
+        before = self.applied
+        for file in self._files:
+            for chunk in iter(file.read, b""):
+                for raw in file.split(chunk):
+                    self._take(raw)
+        return self.applied - before
+
+    def finish(self) -> None:
+        """Read to the end, and count lines without an end as torn, unless they are whole."""
+        self.poll()
+        for file in self._files:
+            rest, file.rest = file.rest, b""
+            self._take(rest)
+
+    def _take(self, raw: bytes) -> None:
+        if not raw.strip():
+            return
+        line = parse(raw)
+        if line is None:
+            self.torn += 1
+            return
+        self.applied += 1
+        if self._on_line is not None:
+            self._on_line(line)
+        held = self.lines.get(line.key)
+        late = held is not None and line.token < held.token
+        self.stale += late
+        if not (late and self._compare):
+            self.lines[line.key] = line
+
+
+def replay(paths: Sequence[str | Path], *, compare: bool = True) -> dict[LineKey, Line]:
+    """What each key holds after all lines of the files, oldest file first; see `Replay`.
+
+    Raises `FileNotFoundError` when one of the files is not there.
+    """
+    for path in paths:
+        Path(path).stat()
+    reader = Replay(paths, compare=compare)
+    reader.finish()
+    return reader.lines
+
+
+def parse(raw: bytes) -> Line | None:
+    """The line, or None when it is not a whole one."""
+    try:
+        value = json.loads(raw)
+        return Line(
+            tube=value["tube"],
+            shard=value["shard"],
+            id=value["id"],
+            op=value["op"],
+            token=Token.parse(value["token"]),
+            seq=value["seq"],
+            at=value["at"],
+            client=value.get("client"),
+            doc=value["doc"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+class _Tail:
+    """One file, read from where the last read ended."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._offset = 0
+        self.rest = b""
+
+    def read(self) -> bytes:
+        """The next piece, at most a megabyte; empty at the end.
+
+        Read under the shared lock: a writer that fails takes its bytes back, and nobody should
+        have seen them.
+        """
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return b""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            chunk = os.pread(fd, _CHUNK, self._offset)
+        finally:
+            os.close(fd)
+        self._offset += len(chunk)
+        return chunk
+
+    def split(self, chunk: bytes) -> list[bytes]:
+        """The lines that end in this piece; what follows the last is kept for the next."""
+        *lines, self.rest = (self.rest + chunk).split(b"\n")
+        return lines

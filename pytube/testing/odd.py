@@ -1,0 +1,26 @@
+"""Documents at the edges of what Postgres can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytube.testing.batches import Key
+
+ODD_DOCUMENTS: dict[Key, Any] = {
+    (0, 0): {},
+    (0, -1): {"id": -1},
+    (0, -(2**63)): {"id": "the least bigint"},
+    (0, 2**63 - 1): {"id": "the greatest bigint"},
+    (0, 2**53 + 1): {"n": 2**53 + 1, "m": -(2**63), "f": 0.1, "e": 1e300},
+    (0, 2**53): {"why": "as a double it is the id before it"},
+    (2**31 - 1, 1): {"shard": "the greatest"},
+    (1, 1): {"text": "äöü €  \u2028 \u2029 \u0085 \U0001f600 \u200f"},
+    (1, 2): {"text": 'line\nbreak\r\n\ttab "quotes" \\ back / \u0001 \u007f'},
+    (1, 3): {"nothing": None, "yes": True, "list": [], "object": {}, "empty": ""},
+    (1, 4): b'{"raw":\n  {"pretty": true,\r\n   "list": [1,\n2]}\n}\n',
+    (1, 5): b'{"escaped": "\\u00e4\\ud83d\\ude00\\n"}',
+    (1, 6): {"nested": {"a": {"b": {"c": [[[["deep"]]]]}}}},
+    (1, 7): {"looks like": '{"shard":1,"id":1,"op":"delete"}\n'},
+    (2, 1): {"same id": "in another shard"},
+}
+"""By key; bytes are the JSON text itself. Zero bytes are missing: jsonb and text refuse them."""
