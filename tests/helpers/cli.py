@@ -1,0 +1,54 @@
+"""The command line in tests: through click's runner, or as a process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import structlog
+from click.testing import CliRunner, Result
+
+from pytube.cli.main import cli
+
+PROGRAM = str(Path(sys.executable).with_name("pytube"))
+
+
+def run(*arguments: str, dsn: str | None = None, code: int = 0, folder: Path | None = None) -> Result:
+    """Run a command in this process, and check that it exits with `code`.
+
+    The configuration is `pytube.toml` in `folder`, where there is one.
+    """
+    config = (folder or Path("/nonexistent")) / "pytube.toml"
+    environment = {"PYTUBE_DSN": dsn, "PYTUBE_SCHEMA": None, "PYTUBE_CONFIG": str(config)}
+    handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
+    try:
+        result = CliRunner().invoke(cli, arguments, env=environment)
+    finally:
+        # The command has set up logging to a stream that is gone now.
+        logging.getLogger().handlers[:] = handlers
+        logging.getLogger().setLevel(level)
+        structlog.reset_defaults()
+    assert result.exit_code == code, f"exit code {result.exit_code}:\n{result.output}\n{result.exception!r}"
+    assert "Traceback" not in result.output
+    return result
+
+
+def run_json(*arguments: str, dsn: str | None = None, code: int = 0, folder: Path | None = None) -> Any:
+    """As `run`, with `--json`; what it printed, decoded."""
+    return json.loads(run(*arguments, "--json", dsn=dsn, code=code, folder=folder).stdout)
+
+
+def start(*arguments: str, config: Path, **environment: str) -> subprocess.Popen[str]:
+    """Start the program as a process; its output goes to pipes."""
+    return subprocess.Popen(
+        [PROGRAM, "--config", str(config), *arguments],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**{k: v for k, v in os.environ.items() if not k.startswith("PYTUBE_")}, **environment},
+    )

@@ -1,0 +1,93 @@
+"""Databases for tests: empty ones, and ones with our SQL in them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from pytube.embedded.binaries import Version
+from pytube.embedded.postgres import Postgres
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTALL_SQL = ROOT / "sql" / "install.sql"
+
+_numbers = itertools.count(1)
+
+
+class TestServer:
+    """A server, and the databases that tests make on it."""
+
+    __test__ = False  # no test class, whatever its name
+
+    def __init__(self, version: Version) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="pytube-test-", dir="/tmp")
+        # The server's user is not ours when we are root.
+        Path(self._folder.name).chmod(0o755)
+        self.postgres = Postgres(self._folder.name, version).start()
+        self._template: str | None = None
+
+    def close(self) -> None:
+        """End the server and remove its folder."""
+        self.postgres.close()
+        self._folder.cleanup()
+
+    @contextmanager
+    def database(self, *, installed: bool) -> Iterator[str]:
+        """The DSN of a fresh database, dropped at the end; with our SQL where `installed`."""
+        self.postgres.start()  # a test may have left it down
+        template = self._installed_template() if installed else "template0"
+        name = f"t{next(_numbers)}"
+        self._create(name, template)
+        yield self.postgres.dsn(name)
+        self.postgres.start()
+        self._admin(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def _installed_template(self) -> str:
+        if self._template is None:
+            name = "installed"
+            self._admin(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
+            self._create(name, "template0")
+            psql_file(self.postgres, self.postgres.dsn(name), INSTALL_SQL)
+            self._template = name
+        return self._template
+
+    def _create(self, name: str, template: str) -> None:
+        # FILE_COPY: half the time of WAL_LOG for databases as small as these.
+        self._admin(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+
+    def _admin(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.postgres.dsn(), autocommit=True) as admin:
+            # A prepared transaction that a test left behind would block the drop.
+            for gid, name in admin.execute("SELECT gid, database FROM pg_prepared_xacts").fetchall():
+                with psycopg.connect(self.postgres.dsn(name), autocommit=True) as other:
+                    other.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
+            admin.execute(statement)
+
+
+def psql_file(postgres: Postgres, dsn: str, file: Path, **variables: str) -> str:
+    """Run `file` by the server's own psql; its output. An AssertionError with it when it fails."""
+    command = [str(postgres.bin("psql")), "-X", "-q", "-d", dsn, "-f", str(file)]
+    for name, value in variables.items():
+        command += ["-v", f"{name}={value}"]
+    done = subprocess.run(
+        command,
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PGOPTIONS": "-c client_min_messages=warning"},
+    )
+    assert done.returncode == 0, f"psql -f {file} failed with {done.returncode}:\n{done.stdout}"
+    return done.stdout

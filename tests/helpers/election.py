@@ -1,0 +1,170 @@
+"""What the tests of elections share: a worker that does nothing but hold claims."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from pytube.election import Claim, Election
+from pytube.election.neli import NeliElection
+from pytube.errors import NotLeader
+from pytube.model import Heartbeat
+from tests.helpers.waiting import wait_until_async
+
+ROOT = Path(__file__).resolve().parents[2]
+_numbers = itertools.count(1)
+
+
+def fresh_tube() -> str:
+    """A tube's name that no other test has."""
+    return f"tube-{uuid.uuid4().hex[:8]}"
+
+
+def heartbeat_of(epoch: int = 1) -> Heartbeat:
+    """A heartbeat of a new term."""
+    return Heartbeat("test", uuid.uuid4(), epoch, 0, 0.0)
+
+
+def neli(bootstrap: str, tube: str, **settings: Any) -> NeliElection:
+    """An election with times that suit tests."""
+    defaults: dict[str, Any] = {
+        "installation": "test",
+        "client_id": f"worker-{next(_numbers)}",
+        "partitions": 4,
+        "receive_deadline": 1.0,
+        "session_timeout": 3.0,
+        "heartbeat": 0.1,
+    }
+    return NeliElection(tube, bootstrap_servers=bootstrap, **{**defaults, **settings})
+
+
+class Holder:
+    """Proves each claim, beats for it, and hands it over when it is revoked."""
+
+    def __init__(self, election: Election) -> None:
+        self.election = election
+        self.holds: dict[int, Claim] = {}
+        self.lost: list[int] = []
+        self.refused: list[int] = []
+        self.keep = asyncio.Event()
+        """Cleared: revoked claims are not handed over until it is set."""
+        self.keep.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def partitions(self) -> set[int]:
+        """Those held now."""
+        return set(self.holds)
+
+    async def start(self) -> None:
+        await self.election.start()
+        self._reader = asyncio.create_task(self._read())
+
+    async def stop(self) -> None:
+        await self.election.stop()
+        if self._reader is not None:
+            await self._reader
+        await asyncio.gather(*self._tasks)
+
+    async def _read(self) -> None:
+        async for claim in self.election.claims():
+            task = asyncio.create_task(self._hold(claim))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _hold(self, claim: Claim) -> None:
+        try:
+            await claim.prove()
+        except NotLeader:
+            self.refused.append(claim.partition)
+            return
+        claim.beat(heartbeat_of())
+        self.holds[claim.partition] = claim
+        events = [asyncio.ensure_future(event.wait()) for event in (claim.revoked, claim.lost)]
+        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+        for event in events:
+            event.cancel()
+        if not claim.lost.is_set():
+            await self.keep.wait()
+        if self.holds.get(claim.partition) is claim:
+            del self.holds[claim.partition]
+        if claim.lost.is_set():
+            self.lost.append(claim.partition)
+        claim.handed_over()
+
+
+@asynccontextmanager
+async def holding(*elections: Election) -> AsyncIterator[list[Holder]]:
+    """Holders of these elections, started; stopped at the end."""
+    holders = [Holder(election) for election in elections]
+    try:
+        for holder in holders:
+            await holder.start()
+        yield holders
+    finally:
+        for holder in holders:
+            holder.keep.set()
+            await holder.stop()
+
+
+def shared_by(holders: list[Holder], partitions: int, each: int = 1) -> Callable[[], bool]:
+    """Whether every partition is held exactly once, and each holder has at least `each`."""
+
+    def check() -> bool:
+        held = sorted(number for holder in holders for number in holder.partitions)
+        return held == list(range(partitions)) and all(len(holder.holds) >= each for holder in holders)
+
+    return check
+
+
+async def until_shared(holders: list[Holder], partitions: int, timeout: float = 30, each: int = 1) -> None:
+    """Wait for `shared_by`."""
+    await wait_until_async(
+        shared_by(holders, partitions, each), timeout, f"{partitions} partitions shared by {len(holders)}"
+    )
+
+
+class HolderProcess:
+    """`tests/helpers/election_process.py` in a process of its own, and what it says."""
+
+    def __init__(self, bootstrap: str, tube: str, **settings: Any) -> None:
+        arguments = json.dumps({"bootstrap": bootstrap, "tube": tube, "settings": settings})
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.helpers.election_process", arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        self.said: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def partitions(self) -> set[int]:
+        """Those that it holds, as far as it said."""
+        last = [line for line in self.said if line["event"] == "holds"]
+        return set(last[-1]["partitions"]) if last else set()
+
+    def count(self, event: str) -> int:
+        """How often it said so."""
+        return sum(line["event"] == event for line in self.said)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+
+    def _read(self) -> None:
+        for line in self.process.stdout or []:
+            self.said.append(json.loads(line))

@@ -1,0 +1,46 @@
+"""What an installation looks like, as text: `sql/snapshot.sql` is that of the newest version.
+
+Renew it with `python -m tests.helpers.snapshot` after a change of the SQL, and read the difference.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+from pytube.db.install import install
+from pytube.embedded.postgres import Postgres
+from tests.helpers.database import ROOT, TestServer
+
+SNAPSHOT = ROOT / "sql" / "snapshot.sql"
+
+_NOISE = re.compile(r"^(--.*|SET .*|SELECT pg_catalog\.set_config.*|\\(un)?restrict .*)\n", re.MULTILINE)
+
+
+def dump(postgres: Postgres, dsn: str, schema: str = "tube") -> str:
+    """The definitions in `schema`, without what differs from server to server.
+
+    `postgres` is a server of version 18, so that there is one way to write them.
+    """
+    done = subprocess.run(
+        [str(postgres.bin("pg_dump")), "--schema-only", "--no-owner", "-n", f'"{schema}"', "-d", dsn],
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
+    )
+    return re.sub(r"\n{2,}", "\n\n", _NOISE.sub("", done.stdout)).strip() + "\n"
+
+
+def main() -> None:
+    """Write the snapshot of a fresh installation."""
+    server = TestServer(18)
+    try:
+        with server.database(installed=False) as dsn:
+            install(dsn)
+            SNAPSHOT.write_text(dump(server.postgres, dsn), encoding="utf-8")
+    finally:
+        server.close()
+
+
+if __name__ == "__main__":
+    main()
