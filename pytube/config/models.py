@@ -1,0 +1,210 @@
+"""The configuration as values. Every section refuses keys that it does not know."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from pytube.config.environment import FromEnvironment, key_path
+from pytube.config.names import kafka_name
+from pytube.errors import ConfigError
+
+
+class Section(BaseModel):
+    """Base of all sections: immutable, typed strictly, closed to unknown keys."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        hide_input_in_errors=True,
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _number_from_environment(cls, value: Any, info: ValidationInfo) -> Any:
+        """Environment variables are text: read them as the number or flag that is expected."""
+        if isinstance(value, FromEnvironment) and info.field_name is not None:
+            kind = cls.model_fields[info.field_name].annotation
+            if kind in (int, float, bool):
+                return TypeAdapter(kind).validate_python(str(value), strict=False)
+        return value
+
+
+def _default_client_id() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+class PostgresConfig(Section):
+    """`[postgres]`: the source, which also holds the tubes."""
+
+    dsn: SecretStr
+    """A libpq connection string or URI."""
+
+    schema_name: str = Field(default="tube", alias="schema", min_length=1, max_length=63)
+    """The schema that our SQL is installed in."""
+
+
+class KafkaConfig(Section):
+    """`[kafka]`: the broker of the leader topics."""
+
+    bootstrap_servers: str = Field(min_length=1)
+    options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """More settings for librdkafka, by its names. They may be secrets, so they are never shown."""
+
+
+class WorkerConfig(Section):
+    """`[worker]`: what one process keeps to. All times are seconds."""
+
+    installation: str = Field(default="default", min_length=1)
+    """Tells installations on one broker apart, in the names of topics and groups."""
+
+    client_id: str = Field(default_factory=_default_client_id, min_length=1)
+    election: Literal["auto", "neli", "lease"] = "auto"
+    receive_deadline: float = Field(default=5.0, gt=0)
+    """Nothing is sent when the last proof of leadership was asked for longer ago than this."""
+
+    session_timeout: float = Field(default=15.0, gt=0)
+    """After so long without a sign of life the partition goes to another worker."""
+
+    heartbeat: float = Field(default=0.3, gt=0, le=0.3)
+    drain_limit: float = Field(default=30.0, ge=0)
+    """How long a stopping worker waits for what is in flight."""
+
+    meter_interval: float = Field(default=5.0, gt=0)
+
+
+class SinkConfig(Section):
+    """`[tube.NAME.sink]`: where documents go. Keys that are not listed here are the sink's own."""
+
+    type: str = Field(min_length=1)
+    request_timeout: float = Field(default=10.0, gt=0)
+    """Seconds after which a send that was not answered counts as unknown."""
+
+    batch_documents: int = Field(default=500, ge=1)
+    batch_bytes: int = Field(default=4 * 1024 * 1024, ge=1)
+    sends: int = Field(default=4, ge=1)
+    """Batches that one partition has under way at the same time."""
+
+    options: dict[str, Any] = Field(default_factory=dict, repr=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_options(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        own = {k: v for k, v in data.items() if k in cls.model_fields}
+        rest = {k: v for k, v in data.items() if k not in cls.model_fields}
+        given = own.get("options", {})
+        if rest and isinstance(given, dict):
+            own["options"] = {**given, **rest}
+        return own
+
+
+class EnrichConfig(Section):
+    """`[tube.NAME.enrich]`: how keys become documents."""
+
+    mode: Literal["row", "query", "none"] = "row"
+    query: str | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _query_with_its_mode(self) -> Self:
+        if (self.mode == "query") != (self.query is not None):
+            raise ValueError('a query goes with mode = "query", and the mode needs one')
+        return self
+
+
+class TubeConfig(Section):
+    """`[tube.NAME]`: how a worker serves one tube."""
+
+    sink: SinkConfig
+    enrich: EnrichConfig = EnrichConfig()
+    keys_in_flight: int = Field(default=50_000, ge=1)
+    """Keys that one partition holds at most, whatever the backlog."""
+
+    mark_limit: int = Field(default=1000, ge=1)
+    """Pods that one mark takes at most."""
+
+    attempts: int = Field(default=5, ge=1)
+    """Failures after which a document is parked."""
+
+    backfill_share: float = Field(default=0.2, gt=0, le=1)
+    """The most that backfill gets of the sends while other touches wait."""
+
+    topic: str | None = Field(default=None, min_length=1)
+    group: str | None = Field(default=None, min_length=1)
+
+
+class Config(Section):
+    """The whole file."""
+
+    postgres: PostgresConfig
+    kafka: KafkaConfig | None = None
+    worker: WorkerConfig = Field(default_factory=WorkerConfig)
+    tubes: dict[str, TubeConfig] = Field(default_factory=dict, alias="tube")
+
+    @property
+    def election_kind(self) -> Literal["neli", "lease"]:
+        """The election that is asked for; by default `neli` where there is a broker."""
+        if self.worker.election == "auto":
+            return "neli" if self.kafka is not None else "lease"
+        return self.worker.election
+
+    def tube(self, name: str) -> TubeConfig:
+        """The section of one tube; `ConfigError` that lists the known ones when there is none."""
+        try:
+            return self.tubes[name]
+        except KeyError:
+            known = ", ".join(sorted(self.tubes)) or "none"
+            raise ConfigError(
+                f"the tube {name!r} is not configured (configured: {known}); "
+                f"add a section [{key_path(('tube', name))}]"
+            ) from None
+
+    def leader_topic(self, name: str) -> str:
+        """The leader topic of a tube: as configured, else named after installation and tube."""
+        return self.tube(name).topic or kafka_name(self.worker.installation, name)
+
+    def leader_group(self, name: str) -> str:
+        """The consumer group of a tube's workers: as configured, else named as its topic."""
+        return self.tube(name).group or kafka_name(self.worker.installation, name)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        worker = self.worker
+        if worker.election == "neli" and self.kafka is None:
+            raise ConfigError(
+                'key worker.election: "neli" needs a broker; '
+                'add a section [kafka] with bootstrap_servers, or use "lease"'
+            )
+        if worker.heartbeat >= worker.receive_deadline:
+            raise ConfigError(
+                f"key worker.receive_deadline: expected more than worker.heartbeat "
+                f"({worker.heartbeat:g} s), got {worker.receive_deadline:g} s"
+            )
+        for name, tube in self.tubes.items():
+            needed = tube.sink.request_timeout + worker.receive_deadline
+            if needed > worker.session_timeout:
+                raise ConfigError(
+                    f"key {key_path(('tube', name, 'sink', 'request_timeout'))}: "
+                    f"{tube.sink.request_timeout:g} s and worker.receive_deadline of "
+                    f"{worker.receive_deadline:g} s are together more than worker.session_timeout "
+                    f"of {worker.session_timeout:g} s, so a new leader could begin while the old "
+                    f"one's last request is still under way; lower the first two, or raise the "
+                    f"third to at least {needed:g} s"
+                )
+        return self
