@@ -1,0 +1,142 @@
+"""Sessions with Postgres: the same few settings for all, so that a dead client holds nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import SecretStr
+
+from pytube.db.errors import describe
+from pytube.db.notices import log_notice
+from pytube.errors import ConfigError, DatabaseUnavailable
+
+_DEFAULTS: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+
+
+def connect_sync(
+    dsn: str | SecretStr,
+    schema: str = "tube",
+    *,
+    application_name: str = "pytube admin",
+    lock_timeout: float | None = None,
+    also: Sequence[str] = ("public",),
+) -> psycopg.Connection:
+    """An autocommit session for administration. NOTICEs of the server go to the log.
+
+    Args:
+        dsn: a libpq connection string or URI.
+        schema: where our SQL is; first in the search path.
+        application_name: what `pg_stat_activity` shows.
+        lock_timeout: seconds that a statement waits for a lock; None: for ever.
+        also: schemas that follow ours in the search path.
+
+    Raises:
+        ConfigError: the connection string can't be understood.
+        DatabaseUnavailable: nothing answers, or it refuses us. The text holds no password.
+    """
+    conninfo = connection_string(dsn, application_name)
+    try:
+        connection = psycopg.connect(conninfo, autocommit=True)
+    except psycopg.Error as error:
+        raise _refused(error, conninfo) from None
+    connection.add_notice_handler(log_notice)
+    try:
+        connection.execute(session_settings(schema, also, lock_timeout))
+    except psycopg.Error as error:
+        connection.close()
+        raise _refused(error, conninfo) from None
+    return connection
+
+
+async def connect_async(
+    dsn: str | SecretStr,
+    schema: str = "tube",
+    application_name: str = "pytube worker",
+    *,
+    lock_timeout: float | None = None,
+    also: Sequence[str] = ("public",),
+    prepare_threshold: int | None = 5,
+) -> psycopg.AsyncConnection:
+    """An autocommit session for a worker; arguments and errors as for `connect_sync`.
+
+    `prepare_threshold=None` never prepares a statement.
+    """
+    conninfo = connection_string(dsn, application_name)
+    try:
+        connection = await psycopg.AsyncConnection.connect(
+            conninfo, autocommit=True, prepare_threshold=prepare_threshold
+        )
+    except psycopg.Error as error:
+        raise _refused(error, conninfo) from None
+    try:
+        await connection.execute(session_settings(schema, also, lock_timeout))
+    except psycopg.Error as error:
+        await connection.close()
+        raise _refused(error, conninfo) from None
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+def connection_string(dsn: str | SecretStr, application_name: str) -> str:
+    """`dsn` with what all our sessions have; raises `ConfigError` as `connect_sync` does."""
+    text = dsn.get_secret_value() if isinstance(dsn, SecretStr) else dsn
+    try:
+        given = {k: v for k, v in conninfo_to_dict(text).items() if v is not None}
+    except psycopg.Error:
+        # The error repeats the part that it does not understand, which may be the password.
+        raise ConfigError(
+            "the connection string can't be understood; expected "
+            "postgresql://user:password@host:port/database or host=… dbname=…"
+        ) from None
+    if "@" in str(given.get("host", "")) and not str(given["host"]).startswith(("/", "@")):
+        raise ConfigError(
+            "the connection string has more than one '@' before its host; "
+            "write %40 for one that belongs to the password"
+        )
+    # A session whose name contains `backfill` would make backfill pods of every change.
+    name = re.sub("backfill", "back-fill", application_name, flags=re.IGNORECASE)
+    return make_conninfo("", **{**_DEFAULTS, **given, "application_name": name})
+
+
+def session_settings(schema: str, also: Sequence[str], lock_timeout: float | None) -> sql.Composed:
+    """The statement that sets a new session up: one, so that it costs one round trip.
+
+    Arguments as for `connect_sync`.
+    """
+    path = sql.SQL(", ").join(sql.Identifier(name) for name in (schema, *also)).as_string()
+    settings = {
+        "search_path": path,
+        "idle_in_transaction_session_timeout": "10s",
+        "lock_timeout": f"{int((lock_timeout or 0) * 1000)}ms",
+    }
+    calls = [sql.SQL("set_config({}, {}, false)").format(name, value) for name, value in settings.items()]
+    # Where a server can't watch its clients (a platform without the call), the setting stays as it is.
+    watch = sql.SQL(
+        "CASE WHEN version() LIKE '%linux%' "
+        "THEN set_config('client_connection_check_interval', '1s', false) END"
+    )
+    return sql.SQL("SELECT ") + sql.SQL(", ").join([*calls, watch])
+
+
+def _refused(error: psycopg.Error, conninfo: str) -> DatabaseUnavailable:
+    parameters = conninfo_to_dict(conninfo)
+    text = describe(error)
+    for secret in (parameters.get("password"), os.environ.get("PGPASSWORD")):
+        if secret:
+            text = text.replace(str(secret), "********")
+    return DatabaseUnavailable(f"Postgres is not available: {text}")

@@ -1,0 +1,68 @@
+"""Errors of Postgres as errors of ours. No text that is made here holds a connection string."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from pytube.errors import SQLSTATES, DatabaseUnavailable, PytubeError, SchemaMismatch
+
+_GONE = {
+    "25P03",  # idle_in_transaction_session_timeout
+    "57P01",  # admin_shutdown
+    "57P02",  # crash_shutdown
+    "57P03",  # cannot_connect_now
+    "57P04",  # database_dropped
+    "57P05",  # idle_session_timeout
+    "53300",  # too_many_connections
+}
+_NOT_THERE = {"42883", "42P01", "3F000"}  # function, table, schema
+
+
+def translate(error: psycopg.Error) -> PytubeError | None:
+    """What `error` is among our errors, or None when it is not one of them.
+
+    Message and hint of errors that our SQL raises are kept; a connection that can't be made or
+    was lost becomes `DatabaseUnavailable`; a missing function or table of ours `SchemaMismatch`.
+    """
+    state = error.sqlstate
+    if state in SQLSTATES:
+        return SQLSTATES[state](describe(error))
+    if is_connection_lost(error):
+        return DatabaseUnavailable(f"Postgres is not available: {describe(error)}")
+    if state in _NOT_THERE and "tube_" in (error.diag.message_primary or ""):
+        return SchemaMismatch(
+            f"our SQL is not installed here, or is another version ({error.diag.message_primary}); "
+            "run `pytube install`, or `pytube upgrade` where there is an older one"
+        )
+    return None
+
+
+def is_connection_lost(error: psycopg.Error) -> bool:
+    """Whether the session is gone, or could not be had at all: a new one may do better."""
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return state in _GONE or state.startswith("08")
+
+
+def describe(error: psycopg.Error) -> str:
+    """Message and hint of an error, on one line."""
+    message = error.diag.message_primary or str(error)
+    hint = error.diag.message_hint
+    text = f"{message} ({hint})" if hint else message
+    return " ".join(text.split()) or type(error).__name__
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Within it, errors of Postgres are raised as ours where they are; others pass unchanged."""
+    try:
+        yield
+    except psycopg.Error as error:
+        ours = translate(error)
+        if ours is None:
+            raise
+        raise ours from error

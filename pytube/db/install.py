@@ -1,0 +1,70 @@
+"""Installs, upgrades and removes our SQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from pydantic import SecretStr
+
+from pytube.db.connect import connect_sync
+from pytube.db.errors import translated
+from pytube.db.migrate import migrate
+from pytube.db.resources import sql_dir
+from pytube.db.script import Script
+from pytube.db.version import installed, refuse_newer
+from pytube.errors import UsageError
+
+
+def install(dsn: str | SecretStr, schema: str = "tube") -> None:
+    """Install our SQL into `schema`, or bring it up to date; twice is the same as once.
+
+    Raises:
+        DatabaseUnavailable: no session could be had.
+        ScriptError: Postgres refused a statement, e.g. for want of a privilege. Nothing changed.
+        SchemaMismatch: the SQL that is there is newer than this package.
+    """
+    with connect_sync(dsn, schema, application_name="pytube install") as connection:
+        refuse_newer(connection, schema)
+        run_file(connection, sql_dir() / "install.sql", {"schema": schema})
+
+
+def upgrade(dsn: str | SecretStr, schema: str = "tube") -> None:
+    """Run the migrations that are missing, and re-create the functions, in one transaction.
+
+    Ends in the same database as `install`. Raises the same.
+    """
+    with (
+        connect_sync(dsn, schema, application_name="pytube upgrade") as connection,
+        translated(),
+        connection.transaction(),
+    ):
+        refuse_newer(connection, schema)
+        connection.execute("SELECT set_config('pytube.install_schema', %s, true)", [schema])
+        run_file(connection, sql_dir() / "begin.sql", {"schema": schema})
+        migrate(connection, schema)
+        run_file(connection, sql_dir() / "install.sql", {"schema": schema})
+
+
+def uninstall(dsn: str | SecretStr, schema: str = "tube", *, force: bool = False) -> None:
+    """Take all of our SQL away, the tubes and the triggers on attached tables included.
+
+    Raises:
+        UsageError: tubes hold pods and `force` is not set, or nothing is installed. Nothing changed.
+    """
+    variables = {"schema": schema} | ({"force": "1"} if force else {})
+    with connect_sync(dsn, schema, application_name="pytube uninstall") as connection:
+        if installed(connection, schema) is None:
+            raise UsageError(f"there is nothing of ours in the schema {schema!r}; give another with --schema")
+        run_file(connection, sql_dir() / "uninstall.sql", variables)
+
+
+def run_file(connection: psycopg.Connection, path: Path, variables: dict[str, str]) -> None:
+    """Run one of our files; what it begins it ends, also when it fails."""
+    outside = connection.info.transaction_status is TransactionStatus.IDLE
+    try:
+        Script(connection, variables).run(path)
+    finally:
+        if outside and not connection.closed:
+            connection.rollback()

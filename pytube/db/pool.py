@@ -1,0 +1,29 @@
+"""A pool of sessions for reading rows, with the settings of all our sessions."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+from pytube.db.connect import connection_string, session_settings
+
+
+def make_pool(dsn: str, schema: str, application_name: str, *, size: int) -> AsyncConnectionPool:
+    """A pool of at most `size` autocommit sessions; the caller opens and closes it.
+
+    A session that is lost is replaced when the next one is asked for.
+    """
+
+    async def configure(connection: psycopg.AsyncConnection) -> None:
+        await connection.execute(session_settings(schema, ("public",), None))
+
+    return AsyncConnectionPool(
+        connection_string(dsn, application_name),
+        kwargs={"autocommit": True},
+        min_size=0,
+        max_size=size,
+        configure=configure,
+        check=AsyncConnectionPool.check_connection,
+        open=False,
+        name=application_name,
+    )

@@ -1,0 +1,91 @@
+"""Whether the SQL that is installed is the one that this package needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from pytube.db.errors import translated
+from pytube.db.migrate import VERSION_TABLE
+from pytube.db.resources import sql_dir
+from pytube.errors import SchemaMismatch
+
+
+def needed() -> str:
+    """The newest migration of this package, e.g. `0001`."""
+    return max(path.name.split("_")[0] for path in (sql_dir() / "migrations").glob("[0-9]*.sql"))
+
+
+def installed(connection: psycopg.Connection, schema: str) -> str | None:
+    """The newest migration that ran in `schema`; None when nothing of ours is there."""
+    with translated():
+        if connection.execute(_exists(schema)).fetchone() != (True,):
+            return None
+        row = connection.execute(_recorded(schema)).fetchone()
+    return _version(row)
+
+
+async def installed_async(connection: psycopg.AsyncConnection, schema: str) -> str | None:
+    """As `installed`, for a worker."""
+    with translated():
+        cursor = await connection.execute(_exists(schema))
+        if await cursor.fetchone() != (True,):
+            return None
+        cursor = await connection.execute(_recorded(schema))
+        row = await cursor.fetchone()
+    return _version(row)
+
+
+def check(connection: psycopg.Connection, schema: str) -> None:
+    """Raise `SchemaMismatch`, which says what to run, unless the version is the one needed."""
+    _compare(installed(connection, schema), schema)
+
+
+def refuse_newer(connection: psycopg.Connection, schema: str) -> None:
+    """Raise `SchemaMismatch` if what is installed is newer than this package."""
+    version = installed(connection, schema)
+    if version is not None:
+        _refuse_newer(version, schema)
+
+
+async def check_async(connection: psycopg.AsyncConnection, schema: str) -> None:
+    """As `check`, for a worker."""
+    _compare(await installed_async(connection, schema), schema)
+
+
+def _exists(schema: str) -> sql.Composed:
+    query = sql.SQL(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
+        "ON n.oid = c.relnamespace WHERE n.nspname = {} AND c.relname = {})"
+    )
+    return query.format(schema, VERSION_TABLE)
+
+
+def _recorded(schema: str) -> sql.Composed:
+    table = sql.Identifier(schema, VERSION_TABLE)
+    return sql.SQL("SELECT max(version_num) FROM {}").format(table)
+
+
+def _version(row: tuple[Any, ...] | None) -> str | None:
+    return None if row is None or row[0] is None else str(row[0])
+
+
+def _compare(version: str | None, schema: str) -> None:
+    if version is None:
+        raise SchemaMismatch(f"our SQL is not in the schema {schema!r}; run `pytube install`")
+    if version < needed():
+        raise SchemaMismatch(
+            f"the SQL in the schema {schema!r} is of version {version}, and {needed()} is needed; "
+            "run `pytube upgrade`"
+        )
+    _refuse_newer(version, schema)
+
+
+def _refuse_newer(version: str, schema: str) -> None:
+    if version > needed():
+        raise SchemaMismatch(
+            f"the SQL in the schema {schema!r} is of version {version}, newer than {needed()}, "
+            "which this package knows; install a newer pytube"
+        )

@@ -1,0 +1,175 @@
+"""`pytube install` and `uninstall`: the same files that psql runs, run without it."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+import structlog
+from psycopg import sql
+
+from pytube.db import version
+from pytube.db.connect import connect_sync
+from pytube.db.install import install, run_file, uninstall
+from pytube.db.resources import sql_dir
+from pytube.db.script import ScriptError
+from pytube.errors import ConfigError, DatabaseUnavailable, SchemaMismatch, UsageError
+from pytube.tubes.admin import Tubes
+
+
+def objects(dsn: str, schema: str) -> int:
+    """How many tables and functions the schema holds."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(
+            "SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(%(s)s))"
+            " + (SELECT count(*) FROM pg_proc WHERE pronamespace = to_regnamespace(%(s)s))",
+            {"s": sql.Identifier(schema).as_string()},
+        ).fetchone()
+    assert row is not None
+    count: int = row[0]
+    return count
+
+
+def test_install_on_every_server_twice_and_away(any_bare_dsn: str) -> None:
+    install(any_bare_dsn)
+    first = objects(any_bare_dsn, "tube")
+    assert first > 50
+    install(any_bare_dsn)
+    assert objects(any_bare_dsn, "tube") == first
+    with connect_sync(any_bare_dsn) as connection:
+        version.check(connection, "tube")
+    uninstall(any_bare_dsn)
+    assert objects(any_bare_dsn, "tube") == 0
+
+
+def test_two_schemas_side_by_side(bare_dsn: str) -> None:
+    name = 'Other "one"'
+    install(bare_dsn)
+    install(bare_dsn, name)
+    for schema in ("tube", name):
+        with connect_sync(bare_dsn, schema) as connection:
+            Tubes(connection, schema).create(f"of {schema}")
+            assert [row.tube for row in Tubes(connection, schema).list()] == [f"of {schema}"]
+    uninstall(bare_dsn, name)
+    assert objects(bare_dsn, name) == 0
+    assert objects(bare_dsn, "tube") > 50
+
+
+def test_within_a_transaction_of_the_caller(bare_dsn: str) -> None:
+    with connect_sync(bare_dsn) as connection:
+        with connection.transaction(force_rollback=True):
+            run_file(connection, sql_dir() / "install.sql", {"schema": "tube"})
+            assert version.installed(connection, "tube") == version.needed()
+        assert version.installed(connection, "tube") is None
+
+
+def test_a_failed_install_leaves_nothing(bare_dsn: str) -> None:
+    with psycopg.connect(bare_dsn, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA tube; CREATE TABLE tube.mine ()")
+    with pytest.raises(ScriptError, match=r"begin\.sql:\d+: .*is not pytube's"):
+        install(bare_dsn)
+    assert objects(bare_dsn, "tube") == 1
+
+
+def test_a_reserved_schema_is_refused(bare_dsn: str) -> None:
+    with pytest.raises(ScriptError, match="can't be installed into the schema 'public'"):
+        install(bare_dsn, "public")
+
+
+def test_a_role_without_rights(bare_dsn: str) -> None:
+    with psycopg.connect(bare_dsn, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS nobody_at_all")
+        connection.execute("CREATE ROLE nobody_at_all LOGIN")
+    with pytest.raises(ScriptError, match=r"install\.sql:\d+: permission denied for database"):
+        install(psycopg.conninfo.make_conninfo(bare_dsn, user="nobody_at_all"))
+
+
+def test_what_postgres_says_goes_to_the_log(bare_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    script = tmp_path_factory.mktemp("scripts") / "x.sql"
+    script.write_text("DO $$BEGIN RAISE NOTICE 'so it is'; RAISE WARNING 'beware'; END$$;")
+    with connect_sync(bare_dsn) as connection, structlog.testing.capture_logs() as told:
+        run_file(connection, script, {})
+    assert [(entry["log_level"], entry["event"]) for entry in told] == [
+        ("info", "so it is"),
+        ("warning", "beware"),
+    ]
+
+
+def test_a_failing_statement_is_named_by_file_and_line(
+    bare_dsn: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    script = tmp_path_factory.mktemp("scripts") / "x.sql"
+    script.write_text("BEGIN;\nCREATE TABLE public.t ();\nSELECT 1,\n  nothing\nFROM public.t;\nCOMMIT;\n")
+    with connect_sync(bare_dsn) as connection:
+        with pytest.raises(ScriptError, match=r'x\.sql:4: column "nothing" does not exist'):
+            run_file(connection, script, {})
+        assert connection.execute("SELECT to_regclass('public.t')").fetchone() == (None,)
+
+
+class TestUninstall:
+    def test_refused_while_pods_wait(self, dsn: str, conn: psycopg.Connection) -> None:
+        Tubes(conn).create("busy")
+        conn.execute("SELECT busy_touch(0, '{1,2}', 'T')")
+        with pytest.raises(UsageError, match="busy"):
+            uninstall(dsn)
+        assert conn.execute("SELECT count(*) FROM busy").fetchone() == (1,)
+        uninstall(dsn, force=True)
+        assert objects(dsn, "tube") == 0
+
+    def test_takes_triggers_away(self, dsn: str, conn: psycopg.Connection) -> None:
+        conn.execute("CREATE TABLE public.t (id bigint PRIMARY KEY)")
+        Tubes(conn).create("one")
+        Tubes(conn).attach("one", "public.t", 1)
+        uninstall(dsn)
+        conn.execute("INSERT INTO public.t VALUES (1)")
+        assert conn.execute("SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal").fetchone() == (0,)
+        assert conn.execute("SELECT count(*) FROM pg_proc WHERE proname ~ '_touch$'").fetchone() == (0,)
+
+    def test_of_nothing(self, bare_dsn: str) -> None:
+        with pytest.raises(UsageError, match="nothing of ours in the schema 'tube'"):
+            uninstall(bare_dsn)
+
+
+class TestVersion:
+    def test_missing(self, bare_dsn: str) -> None:
+        with (
+            connect_sync(bare_dsn) as connection,
+            pytest.raises(SchemaMismatch, match="not in the schema 'tube'; run `pytube install`"),
+        ):
+            version.check(connection, "tube")
+
+    def test_older(self, conn: psycopg.Connection) -> None:
+        conn.execute("UPDATE tube_version SET version_num = '0000'")
+        with pytest.raises(SchemaMismatch, match="of version 0000, and .* is needed; run `pytube upgrade`"):
+            version.check(conn, "tube")
+
+    def test_newer(self, dsn: str, conn: psycopg.Connection) -> None:
+        conn.execute("UPDATE tube_version SET version_num = '9999'")
+        with pytest.raises(SchemaMismatch, match="of version 9999, newer than .* install a newer pytube"):
+            version.check(conn, "tube")
+        with pytest.raises(SchemaMismatch, match="newer"):
+            install(dsn)
+
+
+class TestConnecting:
+    def test_nothing_listens(self) -> None:
+        with pytest.raises(DatabaseUnavailable) as caught:
+            install("postgresql://app:hunter2@127.0.0.1:1/app")
+        assert "hunter2" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "dsn", ["app hunter2", "postgresql://app:hunter@2@127.0.0.1:1/app", "pass=hunter2"]
+    )
+    def test_a_connection_string_that_is_none(self, dsn: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            connect_sync(dsn)
+        assert "hunter" not in str(caught.value)
+
+    def test_settings(self, bare_dsn: str) -> None:
+        with connect_sync(
+            bare_dsn, 'a"b', application_name="my BACKFILL job", lock_timeout=2.5
+        ) as connection:
+            row = connection.execute(
+                "SELECT current_setting('search_path'), current_setting('application_name'),"
+                " current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout')"
+            ).fetchone()
+        assert row == ('"a""b", "public"', "my back-fill job", "2500ms", "10s")
