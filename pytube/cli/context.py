@@ -1,0 +1,85 @@
+"""What commands share: where the configuration is, and which database is meant."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import psycopg
+from pydantic import SecretStr
+
+from pytube.config import Config, PostgresConfig, load
+from pytube.db.connect import connect_sync
+from pytube.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The global options."""
+
+    path: Path
+    debug: bool
+
+    def config(self) -> Config:
+        """The configuration; `ConfigError` says what is wrong with it."""
+        return load(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """The database that a command works on."""
+
+    dsn: SecretStr
+    schema: str
+
+    @contextmanager
+    def connect(self) -> Iterator[psycopg.Connection]:
+        """A session for the time of the command."""
+        with connect_sync(self.dsn, self.schema, application_name="pytube cli") as connection:
+            yield connection
+
+
+def database_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--dsn` and `--schema`, and pass it the `database` that they or the file mean."""
+
+    @click.option(
+        "--dsn",
+        envvar="PYTUBE_DSN",
+        show_envvar=True,
+        metavar="DSN",
+        help="The database, in place of the configuration's. Other users of this machine can see "
+        "arguments: a password belongs into the variable.",
+    )
+    @click.option(
+        "--schema",
+        envvar="PYTUBE_SCHEMA",
+        show_envvar=True,
+        metavar="NAME",
+        help="The schema of our SQL, in place of the configuration's (tube).",
+    )
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, dsn: str | None, schema: str | None, **options: Any) -> Any:
+        settings = click.get_current_context().find_object(Settings)
+        assert settings is not None
+        return command(*arguments, database=_database(settings, dsn, schema), **options)
+
+    return wrapper
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--json`, as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="For machines.")(command)
+
+
+def _database(settings: Settings, dsn: str | None, schema: str | None) -> Database:
+    if dsn is not None:
+        return Database(SecretStr(dsn), schema or str(PostgresConfig.model_fields["schema_name"].default))
+    if not settings.path.exists():
+        raise ConfigError(f"which database? There is no {settings.path}; give --dsn, PYTUBE_DSN, or --config")
+    postgres = settings.config().postgres
+    return Database(postgres.dsn, schema or postgres.schema_name)

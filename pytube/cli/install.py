@@ -1,0 +1,34 @@
+"""`pytube install`, `upgrade`, `uninstall`."""
+
+from __future__ import annotations
+
+import click
+
+from pytube.cli.context import Database, database_options
+from pytube.db import install as database_install
+from pytube.db.version import needed
+
+
+@click.command()
+@database_options
+def install(database: Database) -> None:
+    """Install our SQL into the database, or bring it up to date."""
+    database_install.install(database.dsn, database.schema)
+    click.echo(f"installed: version {needed()} in the schema {database.schema}")
+
+
+@click.command()
+@database_options
+def upgrade(database: Database) -> None:
+    """Run the migrations that are missing, and renew the functions."""
+    database_install.upgrade(database.dsn, database.schema)
+    click.echo(f"upgraded: version {needed()} in the schema {database.schema}")
+
+
+@click.command()
+@click.option("--force", is_flag=True, help="Also while tubes hold pods, which are lost then.")
+@database_options
+def uninstall(database: Database, force: bool) -> None:
+    """Take our SQL away, with all tubes. Refused while they hold pods."""
+    database_install.uninstall(database.dsn, database.schema, force=force)
+    click.echo(f"uninstalled from the schema {database.schema}")

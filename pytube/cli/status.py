@@ -1,0 +1,99 @@
+"""`pytube status`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+import click
+import psycopg
+from rich.live import Live
+
+from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.output import console, make_table, print_json, print_rows, seconds
+from pytube.db.version import check
+from pytube.errors import UsageError
+from pytube.health.status import PartitionStatus, read_status
+
+_COLUMNS = {
+    "tube": "tube",
+    "partition": "part",
+    "waiting": "waiting",
+    "backfill": "backfill",
+    "lag": "lag",
+    "parked": "parked",
+    "leader": "leader",
+    "epoch": "epoch",
+    "renewed_ago": "renewed ago",
+}
+
+
+@click.command()
+@click.option("--tube", "name", metavar="NAME", help="Only this tube.")
+@click.option("--watch", is_flag=True, help="Renew until interrupted; with --json, a line each time.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two readings.",
+)
+@json_option
+@database_options
+def status(database: Database, name: str | None, watch: bool, interval: float, as_json: bool) -> None:
+    """What waits in each partition, who leads it, and how far behind it is.
+
+    Lag is the age of the oldest touch that waits. --json tells more.
+    """
+    with database.connect() as connection:
+        check(connection, database.schema)
+        rows = _read(connection, database.schema, name)
+        if not watch:
+            if as_json:
+                print_json([asdict(row) for row in rows])
+            else:
+                print_rows(
+                    _COLUMNS, _shown(rows), "there are no tubes; make one with: pytube tube create NAME"
+                )
+            return
+        try:
+            if as_json:
+                _watch_json(connection, database.schema, name, interval)
+            else:
+                _watch_table(connection, database.schema, name, interval)
+        except KeyboardInterrupt:
+            return
+
+
+def _watch_json(connection: psycopg.Connection, schema: str, name: str | None, interval: float) -> None:
+    while True:
+        print_json([asdict(row) for row in _read(connection, schema, name)])
+        time.sleep(interval)
+
+
+def _watch_table(connection: psycopg.Connection, schema: str, name: str | None, interval: float) -> None:
+    with Live(console=console(), auto_refresh=False) as live:
+        while True:
+            rows = _read(connection, schema, name)
+            live.update(make_table(_COLUMNS, _shown(rows)), refresh=True)
+            time.sleep(interval)
+
+
+def _read(connection: psycopg.Connection, schema: str, name: str | None) -> list[PartitionStatus]:
+    rows = read_status(connection, schema, name)
+    if name is not None and not rows:
+        raise UsageError(f"there is no tube {name!r}; `pytube tube list` names those that there are")
+    return rows
+
+
+def _shown(rows: list[PartitionStatus]) -> list[dict[str, Any]]:
+    return [
+        asdict(row)
+        | {
+            "lag": seconds(row.lag),
+            "leader": row.leader or "nobody",
+            "renewed_ago": seconds(row.renewed_ago),
+        }
+        for row in rows
+    ]

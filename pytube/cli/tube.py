@@ -1,0 +1,107 @@
+"""`pytube tube …`: administration of tubes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import click
+
+from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.output import print_json, print_rows
+from pytube.tubes.admin import Tubes
+
+
+@click.group()
+def tube() -> None:
+    """Make, attach, list and drop tubes."""
+
+
+@contextmanager
+def _tubes(database: Database) -> Iterator[Tubes]:
+    with database.connect() as connection:
+        yield Tubes(connection, database.schema)
+
+
+_WAIT = click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to try for the table's lock; nobody queues behind us meanwhile.",
+)
+
+
+@tube.command()
+@click.argument("name")
+@click.option(
+    "--partitions",
+    type=int,
+    help="How many workers can share it at most (1). Changed on a tube that is there.",
+)
+@click.option("--predicate", metavar="SQL", help="Which rows belong to it; '' removes it.")
+@database_options
+def create(database: Database, name: str, partitions: int | None, predicate: str | None) -> None:
+    """Make the tube NAME, or change it; what is not given stays."""
+    with _tubes(database) as tubes:
+        tubes.create(name, partitions, predicate)
+    click.echo(f"tube {name} is there")
+
+
+@tube.command()
+@click.argument("name")
+@database_options
+def drop(database: Database, name: str) -> None:
+    """Take the tube NAME away, with all its pods."""
+    with _tubes(database) as tubes:
+        tubes.drop(name)
+    click.echo(f"tube {name} is gone")
+
+
+@tube.command()
+@click.argument("name")
+@click.argument("table")
+@click.option("--shard", type=int, help="The table's shard; by default the number its schema ends in.")
+@click.option("--shards", type=int, default=1, show_default=True, help="Spread its ids over so many shards.")
+@_WAIT
+@database_options
+def attach(database: Database, name: str, table: str, shard: int | None, shards: int, wait: float) -> None:
+    """Have changes of TABLE (schema.table) touch the tube NAME."""
+    with _tubes(database) as tubes:
+        tubes.attach(name, table, shard, shards, limit=wait)
+    click.echo(f"{table} is attached to {name}")
+
+
+@tube.command()
+@click.argument("name")
+@click.argument("table")
+@_WAIT
+@database_options
+def detach(database: Database, name: str, table: str, wait: float) -> None:
+    """Have changes of TABLE touch the tube NAME no more."""
+    with _tubes(database) as tubes:
+        tubes.detach(name, table, limit=wait)
+    click.echo(f"{table} is detached from {name}")
+
+
+@tube.command("list")
+@json_option
+@database_options
+def list_(database: Database, as_json: bool) -> None:
+    """List tubes and their tables."""
+    with _tubes(database) as tubes:
+        rows = [asdict(row) for row in tubes.list()]
+    if as_json:
+        print_json(rows)
+    else:
+        columns = {
+            "tube": "tube",
+            "partitions": "partitions",
+            "predicate": "predicate",
+            "tbl": "table",
+            "shard": "shard",
+            "shards": "shards",
+            "id_col": "id column",
+        }
+        print_rows(columns, rows, "there are no tubes; make one with: pytube tube create NAME")

@@ -1,0 +1,134 @@
+"""What the doctor looks at in Kafka, for the election `neli`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pytube.config import Config, KafkaConfig
+from pytube.health.check import Check, fail, ok, warn
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+_TIMEOUT = 5.0
+
+
+def check_broker(config: Config, partitions: Mapping[str, int]) -> Iterator[Check]:
+    """Whether the broker can hold the elections of the configured tubes.
+
+    Args:
+        config: the configuration; it has a section `[kafka]`.
+        partitions: how many partitions each tube that is there has.
+    """
+    try:
+        from confluent_kafka import KafkaException
+    except ImportError:
+        yield fail("broker", "confluent-kafka is not installed", "pip install 'pytube-pg[kafka]'")
+        return
+    assert config.kafka is not None
+    errors: list[str] = []
+    try:
+        admin = _admin(config.kafka, errors)
+    except (KafkaException, TypeError, ValueError):
+        # The error may repeat the value of an option, which may be a secret.
+        yield fail(
+            "broker",
+            "librdkafka refuses an option of [kafka]",
+            "check the names and values in kafka.options against librdkafka's CONFIGURATION.md",
+        )
+        return
+    try:
+        metadata = admin.list_topics(timeout=_TIMEOUT)
+    except KafkaException as error:
+        text = errors[-1] if errors else error.args[0].str()
+        yield fail(
+            "broker",
+            f"{config.kafka.bootstrap_servers} does not answer: {text}",
+            "start it, or correct kafka.bootstrap_servers and kafka.options",
+        )
+        return
+    yield ok("broker", f"{config.kafka.bootstrap_servers} answers")
+    for name in config.tubes:
+        if name in partitions:
+            yield _check_topic(admin, metadata, name, config.leader_topic(name), partitions[name])
+    yield _check_timeout(admin, metadata, config.worker.session_timeout)
+
+
+def _admin(kafka: KafkaConfig, errors: list[str]) -> AdminClient:
+    from confluent_kafka.admin import AdminClient
+
+    options: dict[str, Any] = {
+        "log_level": 0,
+        "socket.timeout.ms": int(_TIMEOUT * 1000),
+        **kafka.options,
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "error_cb": lambda error: errors.append(error.str()),
+    }
+    return AdminClient(options)
+
+
+def _check_topic(admin: AdminClient, metadata: Any, name: str, topic: str, wanted: int) -> Check:
+    """Whether the leader topic of a tube is there, wide enough, or could be made."""
+    subject = f"topic of {name}"
+    found = metadata.topics.get(topic)
+    width = len(found.partitions) if found is not None else 0
+    there = f"{topic} has {width} partitions" if width else f"{topic} is missing"
+    if width >= wanted:
+        return ok(subject, there)
+    if metadata.controller_id < 0:
+        return warn(
+            subject,
+            f"{there}, and this broker makes topics of a width of its own",
+            f"see that new topics have at least {wanted} partitions",
+        )
+    refusal = _refusal(admin, topic, width, wanted)
+    if refusal is None:
+        return ok(subject, f"{there}; a worker will give it {wanted}")
+    return fail(
+        subject,
+        f"{there}, {wanted} are needed, and we may not change it ({refusal})",
+        f"give it {wanted} partitions, or let our principal create and alter it",
+    )
+
+
+def _refusal(admin: AdminClient, topic: str, width: int, wanted: int) -> str | None:
+    """Why the broker would not make or widen the topic; None when it would."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+    limits: dict[str, Any] = {"validate_only": True, "request_timeout": _TIMEOUT}
+    if width:
+        futures = admin.create_partitions([NewPartitions(topic, wanted)], **limits)
+    else:
+        new = NewTopic(topic, num_partitions=wanted, replication_factor=-1)
+        futures = admin.create_topics([new], **limits)
+    for future in futures.values():
+        try:
+            future.result(timeout=2 * _TIMEOUT)
+        except KafkaException as error:
+            return str(error.args[0].str())
+    return None
+
+
+def _check_timeout(admin: AdminClient, metadata: Any, ours: float) -> Check:
+    """Whether the broker takes our session timeout of so many seconds."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin._config import ConfigResource
+
+    subject = "session timeout"
+    try:
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(next(iter(metadata.brokers))))
+        answers = admin.describe_configs([resource], request_timeout=_TIMEOUT)
+        settings = next(iter(answers.values())).result(timeout=2 * _TIMEOUT)
+        least = int(settings["group.min.session.timeout.ms"].value) / 1000
+        most = int(settings["group.max.session.timeout.ms"].value) / 1000
+    except (KafkaException, KeyError, StopIteration):
+        return ok(subject, f"{ours:g} s; the broker does not tell which it takes")
+    if least <= ours <= most:
+        return ok(subject, f"{ours:g} s")
+    return fail(
+        subject,
+        f"worker.session_timeout is {ours:g} s, and the broker takes {least:g} to {most:g} s",
+        "change it, or the broker's group.min.session.timeout.ms and group.max.session.timeout.ms",
+    )

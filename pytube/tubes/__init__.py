@@ -1,0 +1,1 @@
+"""Administration of tubes: make, attach, look at, take away."""

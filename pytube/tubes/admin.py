@@ -1,0 +1,147 @@
+"""What an administrator does with tubes, over one session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psycopg
+import structlog
+from psycopg import sql
+from psycopg.rows import class_row
+
+from pytube.db.errors import translated
+from pytube.db.version import check
+from pytube.tubes import queries
+from pytube.tubes.locks import with_retries
+from pytube.tubes.tables import find_table
+
+_log = structlog.get_logger("pytube.tubes")
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """One table of one tube; a tube without tables has one with `tbl` None."""
+
+    tube: str
+    predicate: str | None
+    partitions: int
+    tbl: str | None
+    shard: int | None
+    shards: int | None
+    id_col: str | None
+    root: bool | None
+    """Whether the ids of this table are the documents' ids."""
+
+
+class Tubes:
+    """The tubes of one installation.
+
+    All methods raise `UsageError` for unknown tubes and tables and for what our SQL refuses, with
+    nothing changed, and `DatabaseUnavailable` when the session is lost.
+    """
+
+    def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:
+        """`connection` is autocommit. Raises `SchemaMismatch` unless our SQL is there."""
+        check(connection, schema)
+        self._connection = connection
+        self._schema = schema
+
+    def create(self, tube: str, partitions: int | None = None, predicate: str | None = None) -> None:
+        """Make a tube, or change one: another number of partitions, another predicate.
+
+        Args:
+            tube: its name.
+            partitions: how many; None keeps those of a tube that is there, and is 1 for a new one.
+            predicate: which rows belong to it; None keeps what is there, '' removes it.
+        """
+        with translated():
+            there = self._partitions(tube)
+            wanted = partitions if partitions is not None else there or 1
+            if there is not None and there != wanted:
+                self._build_index(tube, wanted)
+            self._run(queries.ENSURE_EXISTS, tube=tube, partitions=wanted, predicate=predicate)
+
+    def drop(self, tube: str) -> None:
+        """Take a tube away with all its pods; none of that name is no error."""
+        with translated():
+            self._run(queries.ENSURE_ABSENT, tube=tube)
+
+    def attach(
+        self,
+        tube: str,
+        table: str,
+        shard: int | None = None,
+        shards: int = 1,
+        *,
+        limit: float = 60.0,
+    ) -> None:
+        """Have the changes of a table touch the tube.
+
+        Args:
+            tube: its name.
+            table: `schema.table`.
+            shard: the table's shard, or the first of them; None takes it from the schema's name.
+            shards: over how many shards the table's ids are spread.
+            limit: seconds to wait for the table's lock; nobody queues behind us meanwhile.
+
+        Raises:
+            LockBusy: the table stayed locked; the message says by whom.
+        """
+        with translated():
+            oid = find_table(self._connection, table)
+            with_retries(
+                self._connection,
+                lambda: self._run(queries.ATTACH, tube=tube, table=oid, shard=shard, shards=shards),
+                table=oid,
+                name=table,
+                limit=limit,
+                told=_log.warning,
+            )
+
+    def detach(self, tube: str | None, table: str, *, limit: float = 60.0) -> None:
+        """Have the changes of a table touch the tube no more; None means all tubes.
+
+        Arguments and errors as for `attach`.
+        """
+        with translated():
+            oid = find_table(self._connection, table)
+            with_retries(
+                self._connection,
+                lambda: self._run(queries.DETACH, tube=tube, table=oid),
+                table=oid,
+                name=table,
+                limit=limit,
+                told=_log.warning,
+            )
+
+    def list(self) -> list[Attachment]:
+        """All tubes by name, with their tables in the order of attachment."""
+        with (
+            translated(),
+            self._connection.cursor(row_factory=class_row(Attachment)) as cursor,
+        ):
+            return cursor.execute(queries.within(queries.LIST, self._schema)).fetchall()
+
+    def _partitions(self, tube: str) -> int | None:
+        statement = queries.within(queries.PARTITIONS, self._schema)
+        row = self._connection.execute(statement, {"tube": tube}).fetchone()
+        return None if row is None else int(row[0])
+
+    def _build_index(self, tube: str, partitions: int) -> None:
+        """The index for `partitions`, built while the tube is in use; the switch finds it then."""
+        for schema, name in self._connection.execute(
+            queries.LEFTOVERS, {"schema": self._schema, "tube": tube}
+        ).fetchall():
+            _log.info(f"dropping {name}, which an interrupted build left behind")
+            self._connection.execute(
+                sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier(schema, name))
+            )
+        statement = queries.within(queries.INDEX_SQL, self._schema)
+        row = self._connection.execute(statement, {"tube": tube, "partitions": partitions}).fetchone()
+        if row is None or row[0] is None:
+            return
+        _log.info(f"building the index of {tube} for {partitions} partitions")
+        self._connection.execute(str(row[0]).encode())
+
+    def _run(self, query: str, **parameters: object) -> None:
+        self._connection.execute(queries.within(query, self._schema), parameters)

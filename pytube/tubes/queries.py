@@ -1,0 +1,59 @@
+"""The statements that administration sends. `{s}` stands for our schema."""
+
+from __future__ import annotations
+
+from typing import LiteralString
+
+from psycopg import sql
+
+ENSURE_EXISTS = "SELECT {s}.tube_ensure_exists(%(tube)s, %(partitions)s, %(predicate)s)"
+ENSURE_ABSENT = "SELECT {s}.tube_ensure_absent(%(tube)s)"
+ATTACH = "SELECT {s}.tube_table_ensure_attached(%(tube)s, %(table)s, %(shard)s, %(shards)s)"
+DETACH = "SELECT {s}.tube_table_ensure_detached(%(tube)s, %(table)s)"
+LIST = """
+    SELECT l.tube, l.predicate, l.partitions,
+        pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname) AS tbl,
+        l.shard, l.shards, l.id_col::text AS id_col, l.root
+    FROM {s}.tube_list() WITH ORDINALITY AS l
+    LEFT JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    ORDER BY l.ordinality
+"""
+PARTITIONS = "SELECT DISTINCT partitions FROM {s}.tube_list() WHERE tube = %(tube)s"
+
+INDEX_SQL = "SELECT {s}.tube_index_sql(%(tube)s, %(partitions)s)"
+# What an interrupted REINDEX CONCURRENTLY leaves behind.
+LEFTOVERS = """
+    SELECT n.nspname, c.relname
+    FROM pg_catalog.pg_index i
+    JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    JOIN pg_catalog.pg_class t ON t.oid = i.indrelid
+    WHERE n.nspname = %(schema)s AND t.relname = %(tube)s AND NOT i.indisvalid
+        AND c.relname ~ '_cc(new|old)[0-9]*$'
+"""
+
+PARK_LIST = "SELECT * FROM {s}.tube_park_list(%(tube)s, %(limit)s)"
+
+TABLE = "SELECT pg_catalog.to_regclass(%(table)s)::oid"
+
+# Who has locked a table, those that began first in front.
+HOLDERS = """
+    SELECT a.pid, coalesce(nullif(a.application_name, ''), a.backend_type) AS application,
+        a.state, extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS age
+    FROM pg_catalog.pg_stat_activity a
+    WHERE a.pid <> pg_catalog.pg_backend_pid()
+        AND a.xact_start < clock_timestamp() - %(age)s * interval '1 second'
+        AND EXISTS (
+            SELECT FROM pg_catalog.pg_locks l
+            WHERE l.pid = a.pid AND l.granted AND l.locktype = 'relation' AND l.relation = %(table)s
+                AND l.database = (
+                    SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
+    ORDER BY a.xact_start
+    LIMIT 5
+"""
+
+
+def within(query: LiteralString, schema: str) -> sql.Composed:
+    """The statement for our SQL in `schema`."""
+    return sql.SQL(query).format(s=sql.Identifier(schema))
