@@ -15,8 +15,6 @@ from click.testing import CliRunner, Result
 
 from pytube.cli.main import cli
 
-PROGRAM = str(Path(sys.executable).with_name("pytube"))
-
 
 def run(*arguments: str, dsn: str | None = None, code: int = 0, folder: Path | None = None) -> Result:
     """Run a command in this process, and check that it exits with `code`.
@@ -46,7 +44,7 @@ def run_json(*arguments: str, dsn: str | None = None, code: int = 0, folder: Pat
 def start(*arguments: str, config: Path, **environment: str) -> subprocess.Popen[str]:
     """Start the program as a process; its output goes to pipes."""
     return subprocess.Popen(
-        [PROGRAM, "--config", str(config), *arguments],
+        [sys.executable, "-m", "pytube", "--config", str(config), *arguments],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

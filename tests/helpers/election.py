@@ -16,7 +16,7 @@ from typing import Any
 
 from pytube.election import Claim, Election
 from pytube.election.neli import NeliElection
-from pytube.errors import NotLeader
+from pytube.errors import BrokerUnavailable, NotLeader
 from pytube.model import Heartbeat
 from tests.helpers.waiting import wait_until_async
 
@@ -55,6 +55,7 @@ class Holder:
         self.holds: dict[int, Claim] = {}
         self.lost: list[int] = []
         self.refused: list[int] = []
+        self.unanswered = 0
         self.keep = asyncio.Event()
         """Cleared: revoked claims are not handed over until it is set."""
         self.keep.set()
@@ -82,9 +83,16 @@ class Holder:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    async def _prove(self, claim: Claim) -> None:
+        while True:
+            try:
+                return await claim.prove()
+            except BrokerUnavailable:
+                self.unanswered += 1
+
     async def _hold(self, claim: Claim) -> None:
         try:
-            await claim.prove()
+            await self._prove(claim)
         except NotLeader:
             self.refused.append(claim.partition)
             return
@@ -167,4 +175,5 @@ class HolderProcess:
 
     def _read(self) -> None:
         for line in self.process.stdout or []:
-            self.said.append(json.loads(line))
+            if line.startswith("{"):
+                self.said.append(json.loads(line))

@@ -32,11 +32,13 @@ async def prove_again_and_again(holder: Holder) -> None:
             told = holder.partitions
             say("holds", partitions=sorted(told))
         for partition, claim in list(holder.holds.items()):
+            if claim.revoked.is_set():
+                continue
             asked_at = time.monotonic()
             try:
                 await claim.prove()
             except ClaimLost as error:
-                say("refused", partition=partition, asked_at=asked_at, reason=str(error))
+                say("refused", partition=partition, asked_at=asked_at, answered_at=time.monotonic(), reason=str(error))
             except BrokerUnavailable as error:
                 say("no answer", partition=partition, asked_at=asked_at, reason=str(error))
             else:

@@ -1,0 +1,92 @@
+"""What tests of capture share: a table, a tube that follows it, and what is in the tube."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+Conn = psycopg.Connection[Any]
+TUBE = "es-live"
+TABLE = "public.item"
+
+
+class Touch(NamedTuple):
+    """One id of one pod."""
+
+    op: str
+    shard: int
+    id: int
+
+
+def open_session(dsn: str, **options: Any) -> Conn:
+    """An autocommit session with our schema in its search_path."""
+    return psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public", **options)
+
+
+def make_item(conn: Conn, table: str = TABLE) -> None:
+    """A table with a key, a value and a column that predicates like."""
+    conn.execute(f"CREATE TABLE {table} (id bigint PRIMARY KEY, value text, deleted boolean DEFAULT false)")
+
+
+def make_tube(conn: Conn, tube: str = TUBE, partitions: int = 4, predicate: str | None = None) -> None:
+    conn.execute("SELECT tube_ensure_exists(%s, %s, %s)", (tube, partitions, predicate))
+
+
+def attach(
+    conn: Conn, table: str = TABLE, shard: int | None = 0, shards: int = 1, tube: str = TUBE
+) -> None:
+    conn.execute("SELECT tube_table_ensure_attached(%s, %s, %s, %s)", (tube, table, shard, shards))
+
+
+def detach(conn: Conn, table: str = TABLE, tube: str | None = TUBE) -> None:
+    conn.execute("SELECT tube_table_ensure_detached(%s, %s)", (tube, table))
+
+
+def set_up(
+    conn: Conn, predicate: str | None = None, shard: int = 0, shards: int = 1, partitions: int = 4
+) -> None:
+    """The table, the tube, and the one attached to the other."""
+    make_item(conn)
+    make_tube(conn, partitions=partitions, predicate=predicate)
+    attach(conn, shard=shard, shards=shards)
+
+
+def take(conn: Conn, tube: str = TUBE) -> list[Touch]:
+    """All touches in the tube, sorted; the tube is empty afterwards."""
+    statement = sql.SQL("WITH gone AS (DELETE FROM tube.{} RETURNING op, shard, ids) SELECT * FROM gone")
+    rows = conn.execute(statement.format(sql.Identifier(tube))).fetchall()
+    return sorted(Touch(op, shard, key) for op, shard, ids in rows for key in ids)
+
+
+def ops(conn: Conn, tube: str = TUBE) -> list[tuple[str, int]]:
+    """`take` without the shards."""
+    return sorted((touch.op, touch.id) for touch in take(conn, tube))
+
+
+def pods(conn: Conn, tube: str = TUBE) -> list[tuple[str, int, list[int], Any]]:
+    """`(op, shard, ids, payload)` of all pods by seq; the tube is left as it is."""
+    statement = sql.SQL("SELECT op, shard, ids, payload FROM tube.{} ORDER BY seq")
+    return conn.execute(statement.format(sql.Identifier(tube))).fetchall()
+
+
+def scalar(conn: Conn, statement: str, params: Any = None) -> Any:
+    """The one value that a statement gives."""
+    row = conn.execute(statement, params).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def state_of(error: BaseException) -> str | None:
+    """The SQLSTATE of an error."""
+    assert isinstance(error, psycopg.Error)
+    return error.sqlstate
+
+
+def triggers(conn: Conn, table: str = TABLE) -> list[str]:
+    """The names of the triggers on a table."""
+    rows = conn.execute(
+        "SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass AND NOT tgisinternal ORDER BY 1", (table,)
+    )
+    return [row[0] for row in rows]

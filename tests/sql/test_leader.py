@@ -1,0 +1,211 @@
+"""Terms: how they begin, are renewed and end, and what is refused."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.helpers.terms import TUBE, Claim, Conn, acquire, epoch_of, make_tube, release, renew, scalar
+
+A_DAY_AND_MORE = "interval '25 hours'"
+
+
+@pytest.fixture(autouse=True)
+def _tube(conn: Conn) -> None:
+    make_tube(conn)
+
+
+def refused(conn: Conn, claim: Claim) -> str | None:
+    with pytest.raises(psycopg.Error) as failed:
+        acquire(conn, claim)
+    assert failed.value.diag.message_hint
+    return failed.value.sqlstate
+
+
+def terms(conn: Conn, tube: str = TUBE) -> list[tuple[Any, ...]]:
+    return conn.execute("SELECT leader_id, epoch, outcome FROM tube_terms(%s)", (tube,)).fetchall()
+
+
+def test_a_term_begins_with_an_epoch_of_at_least_the_unix_time(conn: Conn) -> None:
+    before = int(time.time())
+    term = acquire(conn)
+    assert before <= term.epoch <= time.time()
+    assert epoch_of(conn) == term.epoch
+    row = conn.execute("SELECT leader_id, instance_id, client_id, election FROM tube_leaders()").fetchone()
+    assert row == (term.leader_id, term.instance_id, "a client", "neli")
+
+
+def test_epochs_grow_over_the_clock_release_and_repartition(conn: Conn) -> None:
+    conn.execute("UPDATE tube_registry SET last_epoch = 5000000000")
+    first = acquire(conn)
+    assert first.epoch == 5_000_000_001
+    assert release(conn, first)
+    assert epoch_of(conn) == first.epoch, "a free partition keeps its epoch"
+    second = acquire(conn)
+    make_tube(conn, partitions=2)
+    third = acquire(conn, Claim(partitions=2, partition=1))
+    assert first.epoch < second.epoch < third.epoch
+
+
+def test_the_epoch_must_be_the_one_that_was_read(conn: Conn) -> None:
+    term = acquire(conn)
+    assert refused(conn, Claim(expected=term.epoch - 1)) == "TU003"
+    assert refused(conn, Claim(expected=term.epoch + 1)) == "TU003"
+    assert terms(conn) == [(term.leader_id, term.epoch, None)]
+
+
+def test_history_says_how_terms_ended(conn: Conn) -> None:
+    first = acquire(conn)
+    second = acquire(conn)
+    assert release(conn, second)
+    third = acquire(conn)
+    make_tube(conn, partitions=2)
+    fourth = acquire(conn, Claim(partitions=2, partition=1))
+    assert terms(conn) == [
+        (first.leader_id, first.epoch, "superseded"),
+        (second.leader_id, second.epoch, "released"),
+        (third.leader_id, third.epoch, "repartitioned"),
+        (fourth.leader_id, fourth.epoch, None),
+    ]
+
+
+def test_old_terms_are_forgotten_unless_they_may_still_write(conn: Conn) -> None:
+    acquire(conn)
+    held_long = acquire(conn, Claim(hold="3 days"))
+    acquire(conn)
+    conn.execute(f"UPDATE tube_term SET ended_at = ended_at - {A_DAY_AND_MORE}")
+    conn.execute(f"UPDATE tube_term SET renewed_at = renewed_at - {A_DAY_AND_MORE}")
+    last = acquire(conn)
+    kept = [row[0] for row in terms(conn)]
+    assert len(kept) == 3
+    assert kept[0] == held_long.leader_id
+    assert kept[2] == last.leader_id
+
+
+def test_a_renewal_moves_the_clock_and_tells_the_version(conn: Conn) -> None:
+    term = acquire(conn)
+    conn.execute("UPDATE tube_leader SET renewed_at = renewed_at - interval '1 hour'")
+    version = renew(conn, term)
+    assert scalar(conn, "SELECT clock_timestamp() - renewed_at < interval '1 minute' FROM tube_leaders()")
+    conn.execute("UPDATE tube_registry SET version = version + 1")
+    assert renew(conn, term) == version + 1
+
+
+def test_renewals_are_hot(conn: Conn) -> None:
+    term = acquire(conn)
+    for _ in range(5):
+        renew(conn, term)
+    conn.execute("SELECT pg_stat_force_next_flush()")
+    row = conn.execute(
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'tube_leader'"
+    ).fetchone()
+    assert row == (6, 5), "all but the acquire"
+
+
+def test_release_is_told_once(conn: Conn) -> None:
+    term = acquire(conn)
+    assert release(conn, term) is True
+    assert release(conn, term) is False
+    assert scalar(conn, "SELECT count(*) FROM tube_leaders()") == 0
+
+
+def test_release_of_a_term_that_is_over_leaves_the_next_one(conn: Conn) -> None:
+    old = acquire(conn)
+    new = acquire(conn)
+    assert release(conn, old) is False
+    assert release(conn, replace(old, partitions=2)) is False
+    assert release(conn, replace(old, tube="none")) is False
+    assert scalar(conn, "SELECT leader_id FROM tube_leaders()") == new.leader_id
+
+
+def test_the_commit_of_an_acquire_is_durable_whatever_the_session_says(conn: Conn) -> None:
+    conn.execute("SET synchronous_commit = off")
+    with conn.transaction():
+        acquire(conn)
+        assert scalar(conn, "SHOW synchronous_commit") == "on"
+        assert scalar(conn, "SHOW lock_timeout") == "0"
+    assert scalar(conn, "SHOW synchronous_commit") == "off"
+    conn.execute("SET synchronous_commit = remote_apply")
+    with conn.transaction():
+        acquire(conn)
+        assert scalar(conn, "SHOW synchronous_commit") == "remote_apply"
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ({"tube": "none"}, "TU102"),
+        ({"partitions": 2}, "TU002"),
+        ({"partition": 1}, "TU103"),
+        ({"partition": -1}, "TU103"),
+        ({"partition": None}, "TU103"),
+        ({"partitions": None}, "TU002"),
+        ({"tube": None}, "TU102"),
+        ({"election": "dice"}, "22023"),
+        ({"election": None}, "22023"),
+        ({"hold": "0 seconds"}, "22023"),
+        ({"hold": None}, "22023"),
+        ({"lease": "5 seconds"}, "22023"),
+        ({"election": "lease"}, "22023"),
+        ({"election": "lease", "lease": "-1 seconds"}, "22023"),
+        ({"leader_id": None}, "22004"),
+        ({"instance_id": None}, "22004"),
+    ],
+)
+def test_bad_arguments_are_refused_with_a_hint(conn: Conn, change: dict[str, Any], state: str) -> None:
+    assert refused(conn, replace(Claim(expected=1), **change)) == state
+    assert terms(conn) == []
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_a_leader_id_is_used_once(conn: Conn, end: bool) -> None:
+    term = acquire(conn)
+    if end:
+        release(conn, term)
+    assert refused(conn, Claim(leader_id=term.leader_id)) == "22023"
+
+
+@pytest.mark.parametrize(
+    ("place", "state"), [(("none", 1, 0), "TU102"), ((TUBE, 2, 0), "TU002"), ((TUBE, 1, 1), "TU103")]
+)
+def test_the_epoch_of_nothing_is_refused(conn: Conn, place: tuple[str, int, int], state: str) -> None:
+    for statement, params in (
+        ("SELECT tube_leader_epoch(%s, %s, %s)", place),
+        ("SELECT tube_leader_renew(%s, %s, %s, %s)", (*place, uuid.uuid4())),
+        ("SELECT * FROM tube_pods_mark(%s, %s, %s, %s)", (*place, uuid.uuid4())),
+    ):
+        with pytest.raises(psycopg.Error) as failed:
+            conn.execute(statement, params)
+        assert failed.value.sqlstate == state
+
+
+def test_leaders_of_one_tube_or_of_all(conn: Conn) -> None:
+    make_tube(conn, "Other 'tube' -", partitions=3)
+    for partition in (2, 0):
+        acquire(conn, Claim(tube="Other 'tube' -", partitions=3, partition=partition))
+    acquire(conn)
+    everything = conn.execute("SELECT tube, partition FROM tube_leaders()").fetchall()
+    assert sorted(everything) == [("Other 'tube' -", 0), ("Other 'tube' -", 2), (TUBE, 0)]
+    assert conn.execute("SELECT partition FROM tube_leaders(%s)", (TUBE,)).fetchall() == [(0,)]
+    assert conn.execute("SELECT partition FROM tube_leaders('none')").fetchall() == []
+    assert scalar(conn, "SELECT bool_and(runs_out = renewed_at + hold) FROM tube_leaders()")
+
+
+def test_a_rebase_lets_epochs_go_on_above_what_the_sink_holds(conn: Conn) -> None:
+    assert scalar(conn, "SELECT tube_leader_rebase('queue', 2000000000)") == 2_000_000_000
+    assert scalar(conn, "SELECT tube_leader_rebase('queue', 5)") == 2_000_000_000
+    assert acquire(conn).epoch == 2_000_000_001
+
+
+@pytest.mark.parametrize(
+    ("tube", "epoch", "sqlstate"), [("queue", -1, "22023"), ("queue", 2**31, "22023"), ("no", 5, "TU102")]
+)
+def test_a_rebase_that_makes_no_sense_is_refused(conn: Conn, tube: str, epoch: int, sqlstate: str) -> None:
+    with pytest.raises(psycopg.Error) as refused:
+        conn.execute("SELECT tube_leader_rebase(%s, %s)", (tube, epoch))
+    assert refused.value.sqlstate == sqlstate

@@ -1,0 +1,158 @@
+"""Mark, purge and reset do not depend on statistics: the same plan on an empty and on a full queue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.helpers.terms import Claim, Conn, Term, acquire, fill, make_tube, marked_seqs, purge, reset, scalar
+
+PODS = 40_000
+CLASS = "(CASE WHEN (op = 'B'::bpchar) THEN 1 ELSE 0 END = 0)"
+FEW_BUFFERS = 400
+"""For ten pods: a descent of the index and a page each, in both classes, and the leader row. The
+partition has more than a thousand pages."""
+
+
+@pytest.fixture
+def server(any_dsn: str) -> Iterator[Conn]:
+    """A session to each version's server."""
+    with psycopg.connect(any_dsn, autocommit=True, options="-c search_path=tube") as conn:
+        yield conn
+
+
+@pytest.fixture(params=["never analysed", "analysed when empty", "analysed when full"])
+def term(request: pytest.FixtureRequest, server: Conn) -> Term:
+    """A term over one of two partitions of a long queue, under right and wrong statistics."""
+    make_tube(server, partitions=2)
+    server.execute("ALTER TABLE tube.queue SET (autovacuum_enabled = off)")
+    if request.param == "analysed when empty":
+        fill(server, 1)
+        server.execute("DELETE FROM tube.queue")
+        server.execute("VACUUM ANALYZE tube.queue")
+    fill(server, PODS, shards=2)
+    if request.param == "analysed when full":
+        server.execute("VACUUM ANALYZE tube.queue")
+    return acquire(server, Claim(partitions=2, partition=1))
+
+
+def plan(conn: Conn, function: str, statement: str, types: str, *values: str) -> dict[str, Any]:
+    """The plan of a statement under the settings of the function that runs it."""
+    with conn.transaction(force_rollback=True):
+        config = scalar(conn, "SELECT proconfig FROM pg_proc WHERE proname = %s", (function,))
+        for setting in config:
+            name, _, value = setting.partition("=")
+            conn.execute(f"SET LOCAL {name} = {value}")
+        conn.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+        conn.execute(f"PREPARE planned ({types}) AS {statement}")
+        found = scalar(conn, f"EXPLAIN (FORMAT JSON) EXECUTE planned ({', '.join(values)})")
+        conn.execute("DEALLOCATE planned")
+    return dict(found[0]["Plan"])
+
+
+def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """All nodes of a plan."""
+    return [plan] + [node for child in plan.get("Plans", []) for node in nodes(child)]
+
+
+def scans(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [node for node in nodes(plan) if node.get("Relation Name") and "Scan" in node["Node Type"]]
+
+
+def buffers(conn: Conn, call: str) -> int:
+    """Pages that a call touched, with all that it ran."""
+    found = scalar(conn, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {call}")
+    root = found[0]["Plan"]
+    return int(root["Shared Hit Blocks"]) + int(root["Shared Read Blocks"])
+
+
+def test_a_mark_finds_pods_by_the_whole_index_and_updates_by_place(server: Conn, term: Term) -> None:
+    statement = scalar(server, "SELECT tube_private_mark_sql('queue', 2, 1, 0)")
+    found = plan(
+        server,
+        "tube_pods_mark",
+        statement,
+        "uuid, bigint, integer",
+        f"'{term.leader_id}'",
+        "5",
+        "1000",
+    )
+    by = {node["Node Type"]: node for node in scans(found)}
+    assert set(by) == {"Index Scan", "Tid Scan"}
+    condition = by["Index Scan"]["Index Cond"]
+    assert "((shard % 2) = 1)" in condition
+    assert CLASS in condition
+    assert "(seq > '5'::bigint)" in condition
+    assert by["Index Scan"]["Scan Direction"] == "Forward"
+    assert "Sort Key" not in str([node for node in nodes(found) if node["Node Type"] == "Limit"])
+
+
+@pytest.mark.parametrize("function", ["tube_pods_purge", "tube_pods_reset"])
+def test_pods_are_looked_up_by_the_whole_index(server: Conn, term: Term, function: str) -> None:
+    where = scalar(server, "SELECT tube_private_pods_where('queue', 2, 1, 0)")
+    verb = (
+        "DELETE FROM tube.queue AS pod"
+        if "purge" in function
+        else "UPDATE tube.queue AS pod SET leader_id = NULL"
+    )
+    seqs = "ARRAY(SELECT generate_series(1, 1000))::bigint[]"
+    array = scalar(server, f"SELECT quote_literal({seqs})")
+    found = plan(server, function, f"{verb} WHERE {where}", "uuid, bigint[]", f"'{term.leader_id}'", array)
+    assert {node["Node Type"] for node in scans(found)} <= {"Index Scan", "Tid Scan"}
+    (lookup,) = [node for node in scans(found) if node["Node Type"] == "Index Scan"]
+    condition = lookup["Index Cond"]
+    assert "((shard % 2) = 1)" in condition
+    assert CLASS in condition
+    assert "(seq = " in condition
+    assert "seq" not in lookup.get("Filter", "")
+
+
+def test_few_pods_touch_few_pages(server: Conn, term: Term) -> None:
+    call = "tube_pods_{}('queue', 2, 1, '" + str(term.leader_id) + "', {})"
+    assert buffers(server, "SELECT * FROM " + call.format("mark", "10")) < FEW_BUFFERS
+    seqs = [row[0] for row in server.execute("SELECT seq FROM tube.queue WHERE leader_id IS NOT NULL")]
+    assert len(seqs) == 10
+    array = f"'{json.dumps(seqs).replace('[', '{').replace(']', '}')}'"
+    assert buffers(server, "SELECT " + call.format("reset", array)) < FEW_BUFFERS
+    assert marked_seqs(server, term, limit=10) == seqs
+    assert buffers(server, "SELECT " + call.format("purge", array)) < FEW_BUFFERS
+    assert scalar(server, "SELECT count(*) FROM tube.queue") == PODS - 10
+
+
+def updates(conn: Conn) -> tuple[int, int]:
+    """Updates of the queue, and how many of them were HOT."""
+    conn.execute("SELECT pg_stat_force_next_flush()")
+    row = conn.execute(
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'queue'"
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def test_marks_are_hot_updates(server: Conn) -> None:
+    make_tube(server)
+    term = acquire(server)
+    fill(server, 5000)
+    while seqs := marked_seqs(server, term, limit=1000):
+        assert purge(server, term, seqs) == 1000
+    updated, hot = updates(server)
+    assert updated == 5000
+    # A marked pod is longer by a uuid, so that the last ones of a page may find it full.
+    assert hot / updated > 0.8
+
+
+def test_most_updates_are_hot_when_pods_are_given_back_and_taken_over(server: Conn) -> None:
+    make_tube(server)
+    fill(server, 3000)
+    for _ in range(3):
+        assert len(marked_seqs(server, acquire(server), limit=3000)) == 3000
+    term = acquire(server)
+    assert len(marked_seqs(server, term, limit=3000)) == 3000
+    assert reset(server, term) == 3000
+    updated, hot = updates(server)
+    assert updated == 5 * 3000
+    assert hot / updated > 0.8
