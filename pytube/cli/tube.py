@@ -51,6 +51,19 @@ def create(database: Database, name: str, partitions: int | None, predicate: str
 
 @tube.command()
 @click.argument("name")
+@click.option(
+    "--epoch", type=click.IntRange(0, 2**31 - 2), required=True, help="The highest that the sink holds."
+)
+@database_options
+def rebase(database: Database, name: str, epoch: int) -> None:
+    """Let the terms of tube NAME go on above EPOCH, after a restore: the worker says when to."""
+    with _tubes(database) as tubes:
+        issued = tubes.rebase(name, epoch)
+    click.echo(f"the terms of tube {name} go on above epoch {issued}")
+
+
+@tube.command()
+@click.argument("name")
 @database_options
 def drop(database: Database, name: str) -> None:
     """Take the tube NAME away, with all its pods."""

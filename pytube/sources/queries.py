@@ -35,7 +35,7 @@ LEADER_WAIT: Final = """
 """
 
 LEASE_TICK: Final = """
-    SELECT partitions, instances, free, mine
+    SELECT partitions, instances, free, mine, rank
     FROM tube_lease_tick(%(tube)s, %(instance_id)s, %(client_id)s, %(ttl)s)
 """
 

@@ -11,6 +11,7 @@ from psycopg.rows import class_row
 
 from pytube.db.errors import translated
 from pytube.db.version import check
+from pytube.errors import UsageError
 from pytube.tubes import queries
 from pytube.tubes.locks import with_retries
 from pytube.tubes.tables import find_table
@@ -60,6 +61,19 @@ class Tubes:
             if there is not None and there != wanted:
                 self._build_index(tube, wanted)
             self._run(queries.ENSURE_EXISTS, tube=tube, partitions=wanted, predicate=predicate)
+
+    def rebase(self, tube: str, epoch: int) -> int:
+        """Let the epochs of a tube go on above `epoch`, the highest that its sink holds.
+
+        Returns:
+            The greatest epoch issued; later terms have greater ones.
+        """
+        statement = queries.within(queries.REBASE, self._schema)
+        with translated():
+            row = self._connection.execute(statement, {"tube": tube, "epoch": epoch}).fetchone()
+        if row is None:
+            raise UsageError(f"the tube {tube!r} could not be rebased")
+        return int(row[0])
 
     def drop(self, tube: str) -> None:
         """Take a tube away with all its pods; none of that name is no error."""

@@ -21,6 +21,8 @@ LIST = """
 """
 PARTITIONS = "SELECT DISTINCT partitions FROM {s}.tube_list() WHERE tube = %(tube)s"
 
+REBASE = "SELECT {s}.tube_leader_rebase(%(tube)s, %(epoch)s)"
+
 INDEX_SQL = "SELECT {s}.tube_index_sql(%(tube)s, %(partitions)s)"
 # What an interrupted REINDEX CONCURRENTLY leaves behind.
 LEFTOVERS = """

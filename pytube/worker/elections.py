@@ -73,8 +73,8 @@ class _Register:
         )
         if row is None:
             raise DatabaseUnavailable("the database gave no answer to a tick")
-        partitions, instances, free, mine = row
-        return LeaseTick(partitions, instances, frozenset(free), frozenset(mine))
+        partitions, instances, free, mine, rank = row
+        return LeaseTick(partitions, instances, frozenset(free), frozenset(mine), rank)
 
     async def leave(self) -> None:
         """Say that we are gone."""

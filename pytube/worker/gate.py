@@ -61,7 +61,7 @@ class Gate:
         """Something is down; the back-off grows with each failed probe."""
         now = time.monotonic()
         if self.is_open:
-            self._shut_at = now
+            self._shut_at = self._next_probe = now  # what an earlier outage left does not count
             self._opened.clear()
             self._on_shut(reason)
         if now >= self._next_probe:  # sends that were under way together count as one failure

@@ -20,6 +20,7 @@ from pytube.errors import (
     EpochMoved,
     FencedBySink,
     NotLeader,
+    PytubeError,
     SinkAhead,
     StatementFailed,
     UsageError,
@@ -49,6 +50,7 @@ class Lead:
         self._runner = runner
         self._claim = claim
         self._unreleased: terms.Term | None = None
+        self._told: str | None = None
         self.tenure: Tenure | None = None
         self.line: Line | None = None
 
@@ -73,10 +75,10 @@ class Lead:
                 except NotLeader:
                     break  # what we lost goes to whom it belongs; the election offers it again
                 except SinkAhead as error:
-                    self._runner.tell_once(str(error))
+                    self._tell_once(error)
                     await self._pause(_AHEAD_PAUSE)
                 except _TRIED_AGAIN as error:
-                    self._runner.tell_once(str(error))
+                    self._tell_once(error)
                     await self._pause(_RETRY_PAUSE)
             await self._release_last()
         finally:
@@ -87,7 +89,7 @@ class Lead:
         try:
             await self._runner.reload_partitions()
         except _TRIED_AGAIN as error:
-            self._runner.tell_once(str(error))
+            self._tell_once(error)
             await self._pause(_RETRY_PAUSE)
             return not isinstance(error, UsageError)
         return self._claim.partition < self._runner.partitions
@@ -99,7 +101,13 @@ class Lead:
         try:
             await self._release_late()
         except _TRIED_AGAIN as error:
-            self._runner.tell_once(str(error))
+            self._tell_once(error)
+
+    def _tell_once(self, error: PytubeError) -> None:
+        """Log a trouble that is tried again, unless it was the last one told."""
+        if str(error) != self._told:
+            self._told = str(error)
+            self._runner.warn(str(error), partition=self._claim.partition)
 
     async def _pause(self, seconds: float) -> None:
         """Sleep about so long, or until the claim is over."""
@@ -133,6 +141,7 @@ class Lead:
                         waited=time.monotonic() - began,
                     )
                 )
+                self._told = None
                 await self._work(tenure)
             await self._end(tenure, "the claim was given back" if self._claim.revoked.is_set() else "stopped")
         except FencedBySink as error:

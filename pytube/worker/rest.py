@@ -98,7 +98,7 @@ class Rest:
         elif idle and self._empty_looks > 1:
             if await self._fell_asleep(settled):
                 return
-            if self._quiet:
+            if self._quiet and not self._woken:
                 pause = _DEEP_PAUSE
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, pause)):

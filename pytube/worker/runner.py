@@ -12,7 +12,7 @@ from pytube.config import Config
 from pytube.db.pool import make_pool
 from pytube.election import Claim
 from pytube.enrich import build_enricher
-from pytube.errors import DatabaseUnavailable, UsageError
+from pytube.errors import DatabaseUnavailable, StatementFailed, UsageError
 from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
 from pytube.sinks import build_sink
 from pytube.sources import terms
@@ -46,7 +46,6 @@ class TubeRunner:
         self.stopping = False
         self.leads: dict[int, Lead] = {}
         self._log = structlog.get_logger("pytube.worker").bind(tube=tube)
-        self._told: str | None = None
         self._services: set[asyncio.Task[None]] = set()
         self._leading: set[asyncio.Task[None]] = set()
         self.database = Database(
@@ -142,12 +141,18 @@ class TubeRunner:
 
     async def _follow_partitions(self) -> None:
         """The election hands out claims for as many partitions as the tube has."""
+        told = False
         while True:
             await asyncio.sleep(_PARTITIONS_INTERVAL)
             try:
                 await self.reload_partitions()
-            except (DatabaseUnavailable, UsageError) as error:
-                self.tell_once(str(error))
+                told = False
+            except (DatabaseUnavailable, StatementFailed):
+                continue  # told by what keeps the sessions
+            except UsageError as error:
+                if not told:
+                    self.warn(str(error))
+                told = True
 
     async def reload_partitions(self) -> None:
         """Read the tube's partition count; none when the tube is gone."""
@@ -191,11 +196,9 @@ class TubeRunner:
             if lead.line is not None and partition in (None, number):
                 lead.line.wake()
 
-    def tell_once(self, message: str) -> None:
-        """Log a trouble that is tried again, unless it was the last one told."""
-        if message != self._told:
-            self._told = message
-            self._log.warning(message)
+    def warn(self, message: str, **fields: object) -> None:
+        """Log a trouble."""
+        self._log.warning(message, **fields)
 
     @property
     def leads_now(self) -> set[int]:

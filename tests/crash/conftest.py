@@ -1,0 +1,33 @@
+"""Fleets for crash tests: each with a database, a load and a sink file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.crash.fleet import Fleet
+from tests.crash.load import make_table
+
+MakeFleet = Callable[..., Fleet]
+
+
+@pytest.fixture
+def make_fleet(dsn: str, tmp_path: Path) -> Iterator[MakeFleet]:
+    """Makes the fleet of a test; its processes are ended with the test."""
+    with ExitStack() as stack:
+
+        def make(**options: object) -> Fleet:
+            make_table(dsn, "items", 4)
+            return stack.enter_context(Fleet(dsn, tmp_path, **options))  # type: ignore[arg-type] # as Fleet's
+
+        yield make
+
+
+@pytest.fixture(params=["lease", "neli"])
+def fleet(request: pytest.FixtureRequest, make_fleet: MakeFleet) -> Fleet:
+    """A fleet under each election; neli with a real broker, whose groups settle sooner than the mock's."""
+    kafka = request.getfixturevalue("kafka_real").bootstrap if request.param == "neli" else None
+    return make_fleet(kafka=kafka)

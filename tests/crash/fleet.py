@@ -1,0 +1,191 @@
+"""The fleet: worker processes as an operator runs them, to be killed and stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+import psycopg
+
+from tests.helpers.waiting import wait_until
+
+CONFIG = """
+[postgres]
+dsn = "{dsn}"
+
+[worker]
+installation = "{installation}"
+client_id = "${{CLIENT_ID}}"
+election = "{election}"
+session_timeout = {session_timeout}
+receive_deadline = {receive_deadline}
+drain_limit = 5.0
+meter_interval = 1.0
+
+{kafka}
+
+[tube.items.sink]
+type = "jsonl"
+path = "{sink}"
+client = "${{CLIENT_ID}}"
+request_timeout = {request_timeout}
+"""
+
+
+@dataclass
+class Fleet:
+    """Workers of the tube `items`, by number, and the file that they write."""
+
+    dsn: str
+    folder: Path
+    kafka: str | None = None
+    session_timeout: float = 6.0
+    receive_deadline: float = 2.0
+    request_timeout: float = 3.0
+    extra_env: dict[str, str] = field(default_factory=dict)
+    module: str = "pytube"
+    processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.config.write_text(
+            CONFIG.format(
+                dsn=self.dsn,
+                sink=self.sink,
+                installation=f"test-{uuid4().hex[:8]}",
+                election="neli" if self.kafka else "lease",
+                kafka=f'[kafka]\nbootstrap_servers = "{self.kafka}"' if self.kafka else "",
+                session_timeout=self.session_timeout,
+                receive_deadline=self.receive_deadline,
+                request_timeout=self.request_timeout,
+            )
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "pytube.toml"
+
+    @property
+    def sink(self) -> Path:
+        return self.folder / "sink.jsonl"
+
+    def log(self, number: int) -> str:
+        """What worker `number` said, over all its lives."""
+        path = self.folder / f"worker-{number}.log"
+        return path.read_text() if path.exists() else ""
+
+    # --- workers --------------------------------------------------------------------------
+
+    def start(self, *numbers: int) -> None:
+        """Start these workers."""
+        for number in numbers:
+            with (self.folder / f"worker-{number}.log").open("ab") as log:
+                self.processes[number] = subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", self.module, "--config", str(self.config)),
+                        *("--log-format", "json", "worker", "--tube", "items"),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, "CLIENT_ID": f"worker-{number}", **self.extra_env},
+                )
+
+    def signal(self, number: int, which: signal.Signals) -> None:
+        """Send a signal to one worker."""
+        self.processes[number].send_signal(which)
+
+    def kill(self, number: int) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.processes[number].kill()
+        self.processes[number].wait()
+
+    def terminate(self, *numbers: int) -> list[int]:
+        """SIGTERM to these, or all that live; their exit codes."""
+        chosen = numbers or tuple(n for n, p in self.processes.items() if p.poll() is None)
+        for number in chosen:
+            self.processes[number].terminate()
+        return [self.processes[number].wait(timeout=30) for number in chosen]
+
+    # --- what there is to see -------------------------------------------------------------
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """Ask the database."""
+        with psycopg.connect(self.dsn, autocommit=True, options="-c search_path=tube,public") as connection:
+            return connection.execute(statement).fetchall()  # type: ignore[arg-type] # texts of tests
+
+    def leaders(self) -> dict[int, int]:
+        """Worker numbers by partition, for partitions that are led."""
+        rows = self.query(
+            "SELECT partition, client_id FROM tube_leaders('items') WHERE leader_id IS NOT NULL"
+        )
+        return {partition: int(client.removeprefix("worker-")) for partition, client in rows}
+
+    def wait_for_leaders(self, numbers: set[int], partitions: int = 4, timeout: float = 40) -> None:
+        """Until all partitions are led, by exactly these workers together."""
+
+        def settled() -> bool:
+            leaders = self.leaders()
+            return len(leaders) == partitions and set(leaders.values()) == numbers
+
+        wait_until(settled, timeout, f"{partitions} partitions led by {sorted(numbers)}\n{self.last_words()}")
+
+    def sink_lines(self) -> int:
+        """Lines in the sink file."""
+        return self.sink.read_bytes().count(b"\n") if self.sink.exists() else 0
+
+    def wait_until_drained(self, timeout: float = 60) -> None:
+        """Until no pod waits."""
+        wait_until(
+            lambda: self.query("SELECT count(*) FROM tube.items") == [(0,)],
+            timeout,
+            f"the tube is empty\n{self.last_words()}",
+        )
+
+    def last_words(self) -> str:
+        """The ends of all logs: what one needs to see when a test fails."""
+        return "\n".join(
+            f"--- worker {number}:\n" + "\n".join(self.log(number).splitlines()[-12:])
+            for number in self.processes
+        )
+
+    def judge(self) -> dict[str, Any]:
+        """What the judge says."""
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.crash.judge", self.dsn, str(self.sink)],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout, done.stderr
+        verdict: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        verdict["good"] = done.returncode == 0
+        return verdict
+
+    def events(self, number: int, name: str) -> Iterator[dict[str, Any]]:
+        """The events of that name in a worker's log."""
+        for line in self.log(number).splitlines():
+            if line.startswith("{"):
+                entry = json.loads(line)
+                if entry.get("event") == name:
+                    yield entry

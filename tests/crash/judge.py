@@ -1,0 +1,90 @@
+"""The judge: a process of its own that says whether a sink file equals its source.
+
+    python -m tests.crash.judge DSN FILE
+
+It knows nothing of workers. It applies the lines in order of arrival, as a sink that compares
+nothing would, and again by token, as one that compares; both must give what the table holds. Its
+last line of output is a verdict in JSON; it exits with 0 when nothing is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import psycopg
+
+from pytube.sinks.jsonl_replay import Line, Replay
+
+SHARDS = 16
+
+
+@dataclass
+class Verdict:
+    """What is wrong, in numbers, with a few examples of each."""
+
+    rows: int = 0
+    lines: int = 0
+    torn: int = 0
+    older_term_after_newer: int = 0
+    wrong_by_arrival: list[str] = field(default_factory=list)
+    wrong_by_token: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.wrong_by_arrival or self.wrong_by_token)
+
+
+def source(dsn: str) -> dict[int, Any]:
+    """The rows of the table `items`, as JSON, by id."""
+    with psycopg.connect(dsn) as connection:
+        return dict(connection.execute("SELECT id, row_to_json(i.*) FROM public.items i").fetchall())
+
+
+def compare(rows: dict[int, Any], lines: dict[tuple[str, int, int], Line]) -> list[str]:
+    """How what the sink holds differs from the rows."""
+    held: dict[int, Any] = {}
+    wrong: list[str] = []
+    for line in lines.values():
+        if line.shard != line.id % SHARDS:
+            wrong.append(f"id {line.id} is in shard {line.shard}")
+        if not line.is_delete:
+            held[line.id] = line.doc
+    for key in sorted(rows.keys() | held.keys()):
+        if rows.get(key) != held.get(key):
+            wrong.append(f"id {key}: source {rows.get(key)}, sink {held.get(key)}")
+    return wrong
+
+
+def judge(dsn: str, path: str) -> Verdict:
+    """Compare the file with the table."""
+    rows = source(dsn)
+    verdict = Verdict(rows=len(rows))
+    for by_token in (False, True):
+        replay = Replay([path], compare=by_token)
+        replay.finish()
+        verdict.lines, verdict.torn = replay.applied, replay.torn
+        wrong = compare(rows, replay.lines)
+        if by_token:
+            verdict.wrong_by_token = wrong
+            verdict.older_term_after_newer = replay.stale
+        else:
+            verdict.wrong_by_arrival = wrong
+    return verdict
+
+
+def main() -> int:
+    """Judge what the command line names."""
+    dsn, path = sys.argv[1:]
+    verdict = judge(dsn, path)
+    shown = asdict(verdict)
+    for name in ("wrong_by_arrival", "wrong_by_token"):
+        shown[name] = {"count": len(shown[name]), "examples": shown[name][:5]}
+    sys.stdout.write(json.dumps(shown, default=str) + "\n")
+    return 0 if verdict.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

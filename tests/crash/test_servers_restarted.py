@@ -1,0 +1,59 @@
+"""Postgres or the broker goes away under load and comes back: workers go on by themselves."""
+
+from __future__ import annotations
+
+from pytube.embedded.kafka_real import RealKafka
+from pytube.embedded.postgres import Postgres
+from tests.crash.conftest import MakeFleet
+from tests.crash.fleet import Fleet
+from tests.crash.load import Load
+from tests.helpers.waiting import wait_until
+
+
+def go_on(fleet: Fleet, what: str) -> None:
+    """Documents arrive again."""
+    before = fleet.sink_lines()
+    wait_until(
+        lambda: fleet.sink_lines() > before + 200, 60, f"documents arrive after {what}\n{fleet.last_words()}"
+    )
+
+
+def test_postgres_killed_and_restarted(make_fleet: MakeFleet, postgres: Postgres) -> None:
+    fleet = make_fleet()
+    fleet.start(1, 2)
+    fleet.wait_for_leaders({1, 2})
+    with Load(fleet.dsn):
+        go_on(fleet, "the start")
+        postgres.kill()
+        postgres.start()
+        go_on(fleet, "the kill")
+        postgres.stop("fast")
+        postgres.start()
+        go_on(fleet, "the restart")
+    fleet.wait_until_drained()
+    assert fleet.terminate() == [0, 0]
+    verdict = fleet.judge()
+    assert verdict["good"], verdict
+    for number in (1, 2):
+        downs = list(fleet.events(number, "database down"))
+        assert 1 <= len(downs) <= 4, f"told once per outage, not per second: {downs}"
+
+
+def test_the_broker_killed_and_restarted(make_fleet: MakeFleet, kafka_real: RealKafka) -> None:
+    fleet = make_fleet(kafka=kafka_real.bootstrap)
+    fleet.start(1, 2)
+    fleet.wait_for_leaders({1, 2})
+    with Load(fleet.dsn):
+        go_on(fleet, "the start")
+        kafka_real.kill()
+        wait_until(
+            lambda: all(any(fleet.events(number, "trust lapsed")) for number in (1, 2)),
+            30,
+            f"nothing is sent without proof\n{fleet.last_words()}",
+        )
+        kafka_real.start()
+        go_on(fleet, "the kill")
+    fleet.wait_until_drained()
+    assert fleet.terminate() == [0, 0]
+    verdict = fleet.judge()
+    assert verdict["good"], verdict

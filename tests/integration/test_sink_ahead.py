@@ -1,0 +1,74 @@
+"""A sink that holds tokens above any that the database has issued: a restored backup under it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from pytube.config import load
+from pytube.events import Event, LeaderFenced
+from pytube.model import OK, Batch, Result, Stale, Token
+from pytube.tubes.admin import Tubes
+from pytube.worker import Worker
+from tests.helpers.waiting import wait_until_async
+
+AHEAD = 2_000_000_000
+"""An epoch that no database issues for some years."""
+
+taken: list[int] = []
+
+
+def send(batch: Batch) -> Sequence[Result]:
+    """A comparing sink that was written up to epoch `AHEAD`."""
+    if batch.token.epoch < AHEAD:
+        return [Stale(int(Token(AHEAD, 1)))] * len(batch)
+    taken.extend(document.id for document in batch)
+    return [OK] * len(batch)
+
+
+@pytest.fixture
+def config_file(dsn: str, tmp_path: Path) -> Path:
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public") as connection:
+        connection.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
+        connection.execute("SELECT tube_ensure_exists('items')")
+        connection.execute("SELECT tube_table_ensure_attached('items', 'public.items', 0)")
+        connection.execute("INSERT INTO public.items VALUES (7)")
+    path = tmp_path / "pytube.toml"
+    path.write_text(
+        f"""
+        [postgres]
+        dsn = "{dsn}"
+        [tube.items.sink]
+        type = "callable"
+        target = "{__name__}:send"
+        compares = true
+        """
+    )
+    return path
+
+
+async def test_the_line_stops_until_the_epochs_are_rebased(
+    dsn: str, config_file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    taken.clear()
+    events: list[Event] = []
+    worker = Worker(load(config_file), on_event=events.append)
+    await worker.start()
+    try:
+        await wait_until_async(
+            lambda: any(isinstance(event, LeaderFenced) for event in events), what="the sink fences the term"
+        )
+        assert taken == []
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            assert connection.execute("SELECT count(*) FROM tube.items").fetchone() == (1,)
+            issued = await asyncio.to_thread(Tubes(connection).rebase, "items", AHEAD)
+        assert issued == AHEAD
+        await wait_until_async(lambda: taken == [7], 30, "the document is taken after the rebase")
+    finally:
+        await worker.stop()
+    said = capfd.readouterr()
+    assert f"pytube tube rebase items --epoch {AHEAD}" in said.out + said.err
