@@ -9,6 +9,8 @@ from typing import Final, LiteralString
 
 # --- terms (pytube.sources.terms) ---------------------------------------------------------------
 
+ALIVE: Final = "SELECT 1"
+
 TUBE_PARTITIONS: Final = "SELECT partitions FROM tube_registry WHERE tube = %(tube)s"
 
 LAST_EPOCH: Final = "SELECT last_epoch FROM tube_registry WHERE tube = %(tube)s"

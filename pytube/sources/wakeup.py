@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import uuid4
 
+import structlog
 from psycopg import sql
 
 from pytube.db.errors import translated
@@ -32,12 +33,13 @@ async def wake_up(session: Session, term: Term) -> None:
 
 
 class Listener:
-    """Hears the notifications of one tube, and tells the partitions they name."""
+    """Hears the notifications of one tube, and tells the partitions they name; None: perhaps any."""
 
-    def __init__(self, session: Session, tube: str, on_wake: Callable[[int], None]) -> None:
+    def __init__(self, session: Session, tube: str, on_wake: Callable[[int | None], None]) -> None:
         self._session = session
         self._tube = tube
         self._on_wake = on_wake
+        self._log = structlog.get_logger("pytube.worker").bind(tube=tube)
         self.works = False
         """Whether notifications do arrive; until it is known, and where they don't, lines poll."""
 
@@ -51,14 +53,23 @@ class Listener:
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                 await connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))
                 async for notification in connection.notifies(timeout=_SELF_TEST_TIMEOUT):
-                    if notification.payload == nonce:
-                        self.works = True
+                    self._heard(notification.payload, nonce)
+                    if self.works:
                         break
+                if not self.works:
+                    self._log.warning(
+                        "notifications do not arrive (a pooler in front of Postgres?); lines poll instead, "
+                        "every 10 to 250 ms; point postgres.dsn at the server itself to change that"
+                    )
                 async for notification in connection.notifies():
-                    if notification.payload == nonce:
-                        self.works = True
-                    elif notification.payload.isdigit():
-                        self._on_wake(int(notification.payload))
+                    self._heard(notification.payload, nonce)
         finally:
             self.works = False
         raise DatabaseUnavailable("the listening session ended")
+
+    def _heard(self, payload: str, nonce: str) -> None:
+        if payload == nonce:
+            self.works = True
+            self._on_wake(None)  # what was notified before we listened was missed
+        elif payload.isdigit():
+            self._on_wake(int(payload))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 
 from pytube.errors import (
     DatabaseUnavailable,
@@ -21,13 +22,20 @@ from pytube.errors import (
 )
 from pytube.events import DatabaseDown, DatabaseUp, Event
 from pytube.pipeline.redelivery import delay
-from pytube.sources import terms
+from pytube.sources import queries, terms
 from pytube.sources.session import Session
 from pytube.sources.settled import Settled
 from pytube.sources.wakeup import Listener
 from pytube.worker.tenure import Tenure
 
+_PURPOSES = ("terms", "settle", "listen")
+_RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
+"""What new sessions may mend: a server that comes back, an upgrade under way, a tube made anew."""
+
 _SETTLE_INTERVAL = 0.1
+_LONGEST_PAUSE = 2.0
+_STEADY = 10.0
+"""Seconds after which sessions count as having worked."""
 
 
 class Database:
@@ -96,23 +104,31 @@ class Database:
     async def run(self) -> None:
         """Keep the sessions up until cancelled."""
         tries = 0
+        began = time.monotonic()
         down_since: float | None = None
         while True:
             try:
-                sessions = [
-                    await self.open_session(purpose, durable=True)
-                    for purpose in ("terms", "settle", "listen")
-                ]
-                if down_since is not None:
-                    self._emit(DatabaseUp(self._tube, time.monotonic() - down_since))
-                    down_since, tries = None, 0
-                await self._serve(*sessions)
-            except (DatabaseUnavailable, SchemaMismatch, StatementFailed) as error:
+                async with AsyncExitStack() as stack:
+                    sessions = [await self._open_shared(stack, purpose) for purpose in _PURPOSES]
+                    await sessions[0].execute(queries.ALIVE)
+                    if down_since is not None:
+                        self._emit(DatabaseUp(self._tube, time.monotonic() - down_since))
+                    down_since = None
+                    began = time.monotonic()
+                    await self._serve(*sessions)
+            except _RECOVERABLE as error:
                 if down_since is None:
-                    down_since = time.monotonic()
                     self._emit(DatabaseDown(self._tube, str(error)))
+                    # sessions that are lost as soon as they are opened are one outage, not many
+                    tries = 0 if time.monotonic() - began > _STEADY else tries
+                    down_since = time.monotonic()
                 tries += 1
-                await asyncio.sleep(min(2.0, delay(tries)))
+                await asyncio.sleep(min(_LONGEST_PAUSE, delay(tries)))
+
+    async def _open_shared(self, stack: AsyncExitStack, purpose: str) -> Session:
+        session = await self.open_session(purpose, durable=True)
+        stack.push_async_callback(session.close)
+        return session
 
     async def _serve(self, control: Session, settle: Session, listen: Session) -> None:
         self._control = control
@@ -130,8 +146,6 @@ class Database:
             self._up.clear()
             self._control = self._listener = self.settled = None
             self._on_wake(None)
-            for session in (control, settle, listen):
-                await session.close()
 
     async def _renew(self, control: Session) -> None:
         while True:

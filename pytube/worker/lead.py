@@ -21,6 +21,7 @@ from pytube.errors import (
     FencedBySink,
     NotLeader,
     PytubeError,
+    SchemaMismatch,
     SinkAhead,
     StatementFailed,
     UsageError,
@@ -37,7 +38,7 @@ from pytube.worker.tenure import Tenure
 if TYPE_CHECKING:
     from pytube.worker.runner import TubeRunner
 
-_TRIED_AGAIN = (BrokerUnavailable, DatabaseUnavailable, StatementFailed, UsageError)
+_TRIED_AGAIN = (BrokerUnavailable, DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
 _RETRY_PAUSE = 0.2
 _AHEAD_PAUSE = 10.0
 _WAIT_STEP = 0.2

@@ -1,0 +1,192 @@
+"""Leader election on Postgres alone: a lease per partition, renewed where the term stands.
+
+Each process ticks about once a second: it says that it is there, and learns which partitions are
+free and how many processes share the tube. It claims free ones up to its fair share, and gives back
+one at a time when it has more. Who gets a partition that several want is decided by the acquire of
+the term, a compare-and-set that also looks at the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import structlog
+
+from pytube.election.base import Claim
+from pytube.election.share import LeaseTick, decide
+from pytube.errors import ClaimLost, DatabaseUnavailable, PytubeError
+from pytube.model import Heartbeat
+
+_JITTER = 0.2
+_LONGEST_PAUSE = 10.0
+
+
+class LeaseClaim:
+    """A partition to try for, until it is revoked. See `pytube.election.base.Claim`."""
+
+    def __init__(self, partition: int) -> None:
+        """Args: partition: the one that was free."""
+        self.partition = partition
+        self.revoked = asyncio.Event()
+        self.lost = asyncio.Event()
+        self.finished = asyncio.Event()
+        self._taken = False
+
+    async def prove(self) -> None:
+        """Nothing to ask: the acquire itself sees whether the lease is free (`LeaseHeld`).
+
+        Raises:
+            ClaimLost: the claim is over, or is to be given back.
+        """
+        if self.revoked.is_set():
+            self.lose()
+        if self.finished.is_set():
+            raise ClaimLost(f"the claim of partition {self.partition} is over")
+
+    def proven_at(self) -> float:
+        """Plus infinity: it adds no condition to the renewal, which the worker keeps itself."""
+        return -math.inf if self.lost.is_set() else math.inf
+
+    def beat(self, heartbeat: Heartbeat | None) -> None:
+        """Nothing is sent: the row of the term says it all."""
+
+    def handed_over(self) -> None:
+        """The claim is over; if it was not revoked the partition is tried again at a later tick."""
+        self.finished.set()
+
+    def take(self) -> bool:
+        """The worker is given the claim; False when it came to an end before."""
+        self._taken = True
+        return not self.finished.is_set()
+
+    def revoke(self) -> None:
+        """Ask the worker to give the partition back; the claim is over if no worker has it yet."""
+        self.revoked.set()
+        if not self._taken:
+            self.finished.set()
+
+    def lose(self) -> None:
+        """End the claim without waiting for the worker."""
+        if not self.finished.is_set():
+            self.lost.set()
+            self.finished.set()
+
+
+class LeaseElection:
+    """The claims of one tube in this process, by leases. See `pytube.election.base.Election`."""
+
+    kind = "lease"
+
+    def __init__(
+        self,
+        tube: str,
+        *,
+        tick: Callable[[], Awaitable[LeaseTick]],
+        leave: Callable[[], Awaitable[None]],
+        lease: float = 15.0,
+        interval: float = 1.0,
+        drain_limit: float = 30.0,
+        choice: random.Random | None = None,
+    ) -> None:
+        """Nothing is begun before `start`. All times are seconds.
+
+        Args:
+            tube: its name, for the log.
+            tick: calls `tube_lease_tick`.
+            leave: calls `tube_lease_leave`.
+            lease: how long a renewal in the database keeps others out.
+            interval: pause between ticks; each differs from it by up to a fifth.
+            drain_limit: how long `stop` waits for claims to be handed over.
+            choice: the source of chance.
+        """
+        self.lease: float | None = lease
+        self._tick = tick
+        self._leave = leave
+        self._interval = interval
+        self._drain_limit = drain_limit
+        self._choice = choice or random.Random()  # noqa: S311 -- spreads load, guards nothing
+        self._log = structlog.get_logger("pytube.election").bind(tube=tube)
+        self._claims: dict[int, LeaseClaim] = {}
+        self._queue: asyncio.Queue[LeaseClaim | None] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+        self._failures = 0
+
+    async def start(self) -> None:
+        """Tick once, and go on in the background. Raises what the first tick raises."""
+        self._apply(await self._tick())
+        self._task = asyncio.create_task(self._run(), name="pytube-lease")
+
+    async def claims(self) -> AsyncIterator[Claim]:
+        """Claims of partitions that were free a moment ago; ends after `stop`."""
+        while (claim := await self._queue.get()) is not None:
+            if claim.take():
+                yield claim
+        self._queue.put_nowait(None)
+
+    async def stop(self) -> None:
+        """Revoke all claims, wait until each is over (at most the drain limit), leave."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        self._queue.put_nowait(None)
+        await self._drain()
+        try:
+            await self._leave()
+        except PytubeError as error:
+            self._log.warning("could not leave the lease election; the row will grow old", reason=str(error))
+
+    async def _drain(self) -> None:
+        for claim in self._claims.values():
+            claim.revoke()
+        waits = [asyncio.ensure_future(claim.finished.wait()) for claim in self._claims.values()]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=self._drain_limit)
+            for wait in late:
+                wait.cancel()
+        for claim in self._claims.values():
+            claim.lose()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause())
+            try:
+                tick = await self._tick()
+            except PytubeError as error:
+                self._failed(error)
+            else:
+                self._succeeded()
+                self._apply(tick)
+
+    def _pause(self) -> float:
+        """Seconds until the next tick: longer after each failure, and never the same for all."""
+        pause = min(self._interval * 2.0**self._failures, max(self._interval, _LONGEST_PAUSE))
+        return pause * self._choice.uniform(1 - _JITTER, 1 + _JITTER)
+
+    def _failed(self, error: PytubeError) -> None:
+        self._failures = min(self._failures + 1, 16)
+        if self._failures == 1:
+            say = self._log.warning if isinstance(error, DatabaseUnavailable) else self._log.error
+            say("no partitions are claimed until Postgres can be asked again", reason=str(error))
+
+    def _succeeded(self) -> None:
+        if self._failures:
+            self._log.info("partitions are claimed again", failures=self._failures)
+        self._failures = 0
+
+    def _apply(self, tick: LeaseTick) -> None:
+        over = {partition for partition, claim in self._claims.items() if claim.finished.is_set()}
+        for partition in over:
+            del self._claims[partition]
+        leaving = {partition for partition, claim in self._claims.items() if claim.revoked.is_set()}
+        # What was given up since the last tick is passed over once, so that another may have it.
+        steps = decide(tick, self._claims.keys() - leaving, leaving, over, self._choice)
+        for partition in steps.give_back:
+            self._claims[partition].revoke()
+        for partition in steps.claim:
+            claim = LeaseClaim(partition)
+            self._claims[partition] = claim
+            self._queue.put_nowait(claim)

@@ -1,0 +1,42 @@
+# ruff: noqa: SLF001 -- librdkafka's own codes begin with an underscore
+"""Codes of Kafka's errors, grouped by what they mean for leader election."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+ALL_DOWN = KafkaError._ALL_BROKERS_DOWN
+"""Says only that there is nobody; another error before it says why."""
+
+UNUSABLE = frozenset({ALL_DOWN, KafkaError._AUTHENTICATION, KafkaError._RESOLVE})
+"""Told by a client of itself: the cluster can't be used."""
+
+PASSING = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+"""Answers to a commit that may be another one a moment later.
+
+While the group rebalances its generation is for a moment ahead of the one that we know.
+"""
+
+NO_ANSWER = frozenset(
+    {
+        ALL_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_COORD,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+"""Results of a commit that say nothing of our membership."""

@@ -1,0 +1,205 @@
+"""NELI: leader election on Kafka's consumer groups, and heartbeats that prove it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import structlog
+
+from pytube.election.base import Claim
+from pytube.election.neli.board import ClaimBoard
+from pytube.election.neli.claim import NeliClaim
+from pytube.election.neli.clients import Clients
+from pytube.election.neli.member import Member
+from pytube.election.neli.names import checked_name, leader_name
+from pytube.election.neli.settings import NeliSettings
+from pytube.election.neli.topic import LeaderTopic
+from pytube.election.neli.watch import BrokerWatch, DampedLog
+from pytube.errors import BrokerUnavailable, ClaimLost
+
+_CARE = 0.25
+"""Seconds between looks at the tube's partitions and at claims that were given up."""
+
+_OFFER_AGAIN = 1.0
+_TOPIC_PAUSE = 10.0
+_PROBE_PAUSE = 2.0
+_LEAVE = 10.0
+
+
+class NeliElection:
+    """The claims of one tube in this process, as Kafka gives them. See `pytube.election.base`."""
+
+    kind = "neli"
+    lease: float | None = None
+
+    def __init__(
+        self,
+        tube: str,
+        *,
+        installation: str,
+        client_id: str,
+        bootstrap_servers: str,
+        partitions: int | Callable[[], int],
+        options: Mapping[str, Any] | None = None,
+        receive_deadline: float = 5.0,
+        session_timeout: float = 15.0,
+        heartbeat: float = 0.3,
+        drain_limit: float = 30.0,
+        topic: str | None = None,
+        group: str | None = None,
+        start_timeout: float = 10.0,
+    ) -> None:
+        """Nothing is begun before `start`. All times are seconds.
+
+        Args:
+            tube: its name.
+            installation: names, with the tube, the leader topic and the group (`leader_name`).
+            client_id: a label for people, in heartbeats and at the broker.
+            bootstrap_servers: as librdkafka takes them.
+            partitions: of the tube; a function is called in the event loop several times a second,
+                and must return at once.
+            options: more settings for librdkafka; they may be secrets.
+            receive_deadline: for how long a proof holds.
+            session_timeout: after so long without a sign of life others get our partitions.
+            heartbeat: pause between heartbeats.
+            drain_limit: how long a partition that is to be given back may be drained.
+            topic: another name for the leader topic.
+            group: another name for the consumer group.
+            start_timeout: how long `start` waits for a broker.
+
+        Raises:
+            ConfigError: a name or an option can't be used.
+        """
+        name = leader_name(installation, tube)
+        self.settings = NeliSettings(
+            bootstrap_servers=bootstrap_servers,
+            topic=name if topic is None else checked_name(topic, "leader topic"),
+            group=name if group is None else checked_name(group, "consumer group"),
+            client_id=client_id,
+            receive_deadline=receive_deadline,
+            session_timeout=session_timeout,
+            heartbeat=heartbeat,
+            drain_limit=drain_limit,
+            options=dict(options or {}),
+        )
+        self._count: Callable[[], int] = partitions if callable(partitions) else lambda: partitions
+        self._start_timeout = start_timeout
+        self._log = structlog.get_logger("pytube.election").bind(tube=tube)
+        self._watch = BrokerWatch(self._log)
+        self._clients = Clients(self.settings, self._watch, DampedLog(self._log))
+        self._queue: asyncio.Queue[NeliClaim | None] = asyncio.Queue()
+        self._partitions = 0
+        self._width = 0
+        self._board: ClaimBoard | None = None
+        self._member: Member | None = None
+        self._care: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Make or widen the topic, and join the group.
+
+        Raises:
+            BrokerUnavailable: no broker answers within the start timeout.
+            ConfigError: librdkafka refuses an option.
+        """
+        loop = asyncio.get_running_loop()
+        self._partitions = self._count()
+        try:
+            await self._widen(self._start_timeout)
+        except BrokerUnavailable as error:
+            raise BrokerUnavailable(
+                f"no Kafka broker answers at {self.settings.bootstrap_servers} within "
+                f"{self._start_timeout:g} s ({self._watch.reason or error}); "
+                "check [kafka] bootstrap_servers, and that the broker runs"
+            ) from error
+
+        def offer(claim: NeliClaim) -> None:
+            loop.call_soon_threadsafe(self._queue.put_nowait, claim)
+
+        def make(partition: int) -> NeliClaim:
+            deadline = self.settings.receive_deadline
+            return NeliClaim(partition, deadline=deadline, loop=loop, ask=self._ask)
+
+        self._board = ClaimBoard(self._partitions, make, offer, _OFFER_AGAIN)
+        self._member = Member(self.settings, self._clients, self._board, self._watch, self._log)
+        self._member.start()
+        self._care = asyncio.create_task(self._take_care(self._board), name="pytube-neli-care")
+
+    async def claims(self) -> AsyncIterator[Claim]:
+        """Claims, as they are granted; ends after `stop`."""
+        while (claim := await self._queue.get()) is not None:
+            if claim.take():
+                yield claim
+        self._queue.put_nowait(None)
+
+    async def stop(self) -> None:
+        """Revoke all claims, wait until each is over (at most the drain limit), leave the group."""
+        if self._care is not None:
+            self._care.cancel()
+            await asyncio.gather(self._care, return_exceptions=True)
+            self._care = None
+        if self._board is not None:
+            await self._drain(self._board.close())
+        if self._member is not None:
+            member, self._member = self._member, None
+            if not await asyncio.to_thread(member.stop, _LEAVE):
+                self._log.warning("Kafka did not let us leave the group in time; it will notice by itself")
+        self._queue.put_nowait(None)
+
+    async def _drain(self, claims: list[NeliClaim]) -> None:
+        if not claims:
+            return
+        waits = [asyncio.ensure_future(claim.finished.wait()) for claim in claims]
+        _, late = await asyncio.wait(waits, timeout=self.settings.drain_limit)
+        for wait in late:
+            wait.cancel()
+        for claim in claims:
+            claim.lose()
+
+    async def _ask(self, partition: int) -> float:
+        """Ask the coordinator; see `NeliClaim.prove`."""
+        if self._member is None:
+            raise ClaimLost("the election was stopped")
+        answer = asyncio.wrap_future(self._member.ask(partition))
+        try:
+            return await asyncio.wait_for(answer, self.settings.receive_deadline)
+        except TimeoutError:
+            raise BrokerUnavailable(
+                f"Kafka did not confirm the leadership of partition {partition} within "
+                f"{self.settings.receive_deadline:g} s"
+            ) from None
+
+    async def _take_care(self, board: ClaimBoard) -> None:
+        """Follow the tube's partitions, renew claims that were given up, look for a lost broker."""
+        topic_at = probe_at = 0.0
+        while True:
+            await asyncio.sleep(_CARE)
+            now = time.monotonic()
+            if (partitions := self._count()) != self._partitions:
+                self._partitions, topic_at = partitions, now
+                board.resize(partitions)
+            board.refill(now)
+            narrow = self._width < self._partitions and now >= topic_at
+            if narrow or (self._watch.is_down and now >= probe_at):
+                await self._look_at_topic()
+                topic_at = time.monotonic() + _TOPIC_PAUSE
+                probe_at = time.monotonic() + _PROBE_PAUSE
+
+    async def _look_at_topic(self) -> None:
+        """Widen the topic if need be; an answer also shows that the broker is back."""
+        sent_at = time.monotonic()
+        try:
+            await self._widen(self.settings.receive_deadline)
+        except BrokerUnavailable as error:
+            self._watch.down(str(error))
+        else:
+            self._watch.up(sent_at)
+
+    async def _widen(self, limit: float) -> None:
+        def ensure() -> int:
+            topic = LeaderTopic(self._clients.admin(), self.settings.topic, self._log)
+            return topic.ensure(self._partitions, limit)
+
+        self._width = await asyncio.to_thread(ensure)

@@ -1,0 +1,56 @@
+"""NELI against librdkafka's mock cluster, which is what demos and quick starts use.
+
+The mock waits 3 s before a group's first balance, and then at each one the session timeout less a
+second. A session timeout of 3 s or less never gets past the first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from pytube.election.neli.claim import NeliClaim
+from tests.helpers.election import fresh_tube, holding, neli, until_shared
+from tests.helpers.waiting import wait_until_async
+
+QUICK = {"session_timeout": 3.5, "receive_deadline": 1.0}
+
+
+async def test_one_member_gets_every_partition_and_proves_it(kafka_mock: str) -> None:
+    async with holding(neli(kafka_mock, fresh_tube(), **QUICK)) as holders:
+        await until_shared(holders, 4)
+        first = {number: claim.proven_at() for number, claim in holders[0].holds.items()}
+        assert all(0 < moment < time.monotonic() for moment in first.values())
+        await wait_until_async(
+            lambda: all(claim.proven_at() > first[number] for number, claim in holders[0].holds.items()),
+            what="heartbeats prove every claim",
+        )
+
+
+async def test_partitions_beyond_the_tube_s_are_not_claimed(kafka_mock: str) -> None:
+    async with holding(neli(kafka_mock, fresh_tube(), partitions=2, **QUICK)) as holders:
+        await until_shared(holders, 2)
+
+
+async def test_two_members_share_and_the_one_that_stays_gets_all(kafka_mock: str) -> None:
+    tube = fresh_tube()
+    async with holding(neli(kafka_mock, tube, **QUICK)) as one:
+        await until_shared(one, 4)
+        async with holding(neli(kafka_mock, tube, **QUICK)) as two:
+            await until_shared(one + two, 4)
+            assert not one[0].lost
+        await until_shared(one, 4)
+        assert not one[0].lost
+        assert not two[0].lost
+
+
+async def test_a_lost_claim_proves_nothing(kafka_mock: str) -> None:
+    async with holding(neli(kafka_mock, fresh_tube(), **QUICK)) as holders:
+        await until_shared(holders, 4)
+        claim = holders[0].holds[0]
+        assert isinstance(claim, NeliClaim)
+        claim.lose()
+        assert claim.proven_at() == -math.inf
+        await wait_until_async(
+            lambda: holders[0].holds.get(0) not in (None, claim), what="a new claim is offered"
+        )

@@ -1,0 +1,268 @@
+"""NELI against a real broker: hand-over, fencing of members that were away, restarts, topics."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from pytube.election.neli import leader_name
+from pytube.errors import BrokerUnavailable, ClaimLost, ConfigError
+from tests.helpers.election import (
+    Holder,
+    HolderProcess,
+    fresh_tube,
+    heartbeat_of,
+    holding,
+    neli,
+    until_shared,
+)
+from tests.helpers.waiting import wait_until, wait_until_async
+
+if TYPE_CHECKING:
+    from pytube.embedded.kafka_real import RealKafka
+
+
+@pytest.fixture
+def processes() -> Iterator[ExitStack]:
+    """Ends processes at the end of the test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def spawn(processes: ExitStack, kafka: RealKafka, tube: str, **settings: Any) -> HolderProcess:
+    process = HolderProcess(kafka.bootstrap, tube, **settings)
+    processes.callback(process.kill)
+    return process
+
+
+def width(kafka: RealKafka, topic: str) -> int:
+    found = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).topics.get(topic)
+    return len(found.partitions) if found is not None else 0
+
+
+async def test_three_members_share_and_move_claims(kafka_real: RealKafka) -> None:
+    tube = fresh_tube()
+    async with holding(*(neli(kafka_real.bootstrap, tube, partitions=6) for _ in range(3))) as holders:
+        await until_shared(holders, 6, each=2)
+        kept = {number: holders[0].holds[number] for number in holders[0].partitions}
+        await holders[2].stop()
+        stopped = time.monotonic()
+        await until_shared(holders[:2], 6, each=3)
+        assert time.monotonic() - stopped < 2, "a hand-over on leaving waits for no time-out"
+        assert all(holders[0].holds[number] is claim for number, claim in kept.items()), "kept claims stay"
+        assert not any(holder.lost for holder in holders)
+
+
+async def test_nobody_gets_a_claim_before_it_is_handed_over(kafka_real: RealKafka) -> None:
+    tube = fresh_tube()
+    async with holding(neli(kafka_real.bootstrap, tube)) as (first,):
+        await until_shared([first], 4)
+        first.keep.clear()
+        async with holding(neli(kafka_real.bootstrap, tube)) as (second,):
+            await wait_until_async(
+                lambda: any(claim.revoked.is_set() for claim in first.holds.values()), what="a revoke"
+            )
+            revoked = {number for number, claim in first.holds.items() if claim.revoked.is_set()}
+            began = time.monotonic()
+            # Longer than the receive deadline: the thread that polls is held up all the while.
+            await wait_until_async(
+                lambda: min(claim.proven_at() for claim in first.holds.values()) > began + 1.5,
+                what="all claims stay proven while some are drained",
+            )
+            assert not second.holds
+            assert first.partitions == {0, 1, 2, 3}
+            handed_over = time.monotonic()
+            first.keep.set()
+            await wait_until_async(lambda: second.partitions == revoked, what="the claims move")
+            assert time.monotonic() - handed_over < 1.5
+            assert not first.lost
+
+
+async def test_a_drain_that_takes_too_long_loses_the_claim(kafka_real: RealKafka) -> None:
+    tube = fresh_tube()
+    async with holding(neli(kafka_real.bootstrap, tube, drain_limit=0.5)) as (first,):
+        await until_shared([first], 4)
+        first.keep.clear()
+        async with holding(neli(kafka_real.bootstrap, tube)) as (second,):
+            await wait_until_async(lambda: len(second.holds) == 2, what="the claims move all the same")
+            first.keep.set()
+            await wait_until_async(lambda: len(first.lost) == 2, what="the slow claims are lost")
+
+
+async def test_processes_that_join_and_leave(kafka_real: RealKafka, processes: ExitStack) -> None:
+    tube = fresh_tube()
+    one = spawn(processes, kafka_real, tube)
+    wait_until(lambda: one.partitions == {0, 1, 2, 3}, 20, "the first has all")
+    two = spawn(processes, kafka_real, tube)
+    wait_until(lambda: len(two.partitions) == 2 and len(one.partitions) == 2, 20, "they share")
+    assert not one.partitions & two.partitions
+    one.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: one.count("stopped") == 1, 10, "the first stops")
+    stopped = one.said[-1]["at"]
+    wait_until(lambda: two.partitions == {0, 1, 2, 3}, 10, "the second has all")
+    assert time.monotonic() - stopped < 2
+    assert one.process.wait(10) == 0
+    strangers = [line for line in one.said if "does not know us" in line.get("reason", "")]
+    assert not strangers, "a member in good standing is never taken for a stranger"
+
+
+async def test_a_process_that_was_stopped_past_its_session_is_refused(
+    kafka_real: RealKafka, processes: ExitStack
+) -> None:
+    tube = fresh_tube()
+    one = spawn(processes, kafka_real, tube, session_timeout=2.0)
+    wait_until(lambda: one.partitions == {0, 1, 2, 3}, 20, "the first has all")
+    os.kill(one.process.pid, signal.SIGSTOP)
+    two = spawn(processes, kafka_real, tube, session_timeout=2.0)
+    wait_until(lambda: two.partitions == {0, 1, 2, 3}, 20, "the second takes all over")
+    taken_over = time.monotonic()
+    two_before = len(two.said)
+    os.kill(one.process.pid, signal.SIGCONT)
+    wait_until(lambda: len(one.partitions) == 2 and len(two.partitions) == 2, 20, "they share again")
+    # Between the moment it went on and the moment it was given claims anew, nothing was proved.
+    new_claims = next(
+        index
+        for index, line in reversed(list(enumerate(one.said)))
+        if line["event"] == "holds" and len(line["partitions"]) < 2
+    )
+    wrong = [
+        line
+        for line in one.said[:new_claims]
+        if line["event"] == "proved" and max(line["proven_at"], line["asked_at"]) > taken_over
+    ]
+    assert not wrong
+    assert not [line for line in two.said[two_before:] if line["event"] == "refused"]
+
+
+async def test_a_broker_that_was_away_is_missed_and_found_again(kafka_real: RealKafka) -> None:
+    async with holding(neli(kafka_real.bootstrap, fresh_tube(), session_timeout=6.0)) as (holder,):
+        await until_shared([holder], 4)
+        with structlog.testing.capture_logs() as logs:
+            claims = list(holder.holds.values())
+            kafka_real.kill()
+            try:
+                killed = time.monotonic()
+                await wait_until_async(
+                    lambda: time.monotonic() > max(claim.proven_at() for claim in claims) + 1.0,
+                    what="trust lapses",
+                )
+                with pytest.raises((BrokerUnavailable, ClaimLost)):
+                    await claims[0].prove()
+                assert max(claim.proven_at() for claim in claims) <= killed
+            finally:
+                await asyncio.to_thread(kafka_real.start)
+            back = time.monotonic()
+            await wait_until_async(
+                lambda: len(holder.holds) == 4 and all(c.proven_at() > back for c in holder.holds.values()),
+                30,
+                "proofs come back",
+            )
+        told = [line for line in logs if line["log_level"] in ("warning", "error")]
+        assert len(told) <= 3, told
+        assert any("not available" in line["event"] for line in told)
+        assert any("available again" in line["event"] for line in logs)
+
+
+async def test_the_topic_is_made_and_widened_as_the_tube_grows(kafka_real: RealKafka) -> None:
+    tube, partitions = fresh_tube(), 2
+    async with holding(neli(kafka_real.bootstrap, tube, partitions=lambda: partitions)) as (holder,):
+        await until_shared([holder], 2)
+        assert width(kafka_real, leader_name("test", tube)) == 2
+        partitions = 7
+        await until_shared([holder], 7)
+        kept = holder.holds[0]
+        partitions = 3
+        await until_shared([holder], 3)
+        partitions = 5
+        await until_shared([holder], 5)
+        assert holder.holds[0] is kept, "partitions that stay keep their claims"
+        assert width(kafka_real, leader_name("test", tube)) == 7
+
+
+async def test_a_topic_that_is_too_narrow_is_widened_at_the_start(kafka_real: RealKafka) -> None:
+    tube = fresh_tube()
+    admin = AdminClient({"bootstrap.servers": kafka_real.bootstrap})
+    admin.create_topics([NewTopic(leader_name("test", tube), 1, 1)])[leader_name("test", tube)].result(10)
+    async with holding(neli(kafka_real.bootstrap, tube, partitions=3)) as (holder,):
+        await until_shared([holder], 3)
+
+
+@pytest.mark.parametrize("tube", ['a "b" c', "ünï/code", "dots.and_under", "x" * 240, "."])
+async def test_tubes_with_any_name(kafka_real: RealKafka, tube: str) -> None:
+    async with holding(neli(kafka_real.bootstrap, tube, partitions=1)) as (holder,):
+        await until_shared([holder], 1)
+
+
+async def test_foreign_messages_prove_nothing(kafka_real: RealKafka) -> None:
+    tube = fresh_tube()
+    election = neli(kafka_real.bootstrap, tube, partitions=1)
+    producer = Producer({"bootstrap.servers": kafka_real.bootstrap})
+    async with holding(election) as (holder,):
+        await until_shared([holder], 1)
+        for value in (b"", b"no heartbeat", b"{}", b"[1]", b'{"version":1,"number":"x"}', b"\xff"):
+            producer.produce(election.settings.topic, value=value, partition=0)
+        assert producer.flush(10) == 0
+        began = time.monotonic()
+        await wait_until_async(lambda: holder.holds[0].proven_at() > began, what="proofs go on")
+
+
+async def test_a_term_that_has_lapsed_asks_the_coordinator_first(kafka_real: RealKafka) -> None:
+    async with holding(neli(kafka_real.bootstrap, fresh_tube(), partitions=1)) as (holder,):
+        await until_shared([holder], 1)
+        claim = holder.holds[0]
+        claim.beat(None)
+        await wait_until_async(lambda: time.monotonic() > claim.proven_at() + 1.0, what="it lapses")
+        began = time.monotonic()
+        claim.beat(heartbeat_of(epoch=2))
+        await wait_until_async(lambda: claim.proven_at() > began, what="a new term is proven")
+
+
+async def test_a_claim_that_was_given_up_is_offered_again(kafka_real: RealKafka) -> None:
+    election = neli(kafka_real.bootstrap, fresh_tube(), partitions=1)
+    await election.start()
+    try:
+        claims = election.claims()
+        first = await anext(claims)
+        first.handed_over()
+        second = await anext(claims)
+        assert second is not first
+        with pytest.raises(ClaimLost):
+            await first.prove()
+        await second.prove()
+        second.handed_over()
+    finally:
+        await election.stop()
+
+
+async def test_stop_without_a_reader_of_claims_does_not_wait(kafka_real: RealKafka) -> None:
+    election = neli(kafka_real.bootstrap, fresh_tube(), partitions=1)
+    await election.start()
+    began = time.monotonic()
+    await election.stop()
+    assert time.monotonic() - began < 5
+    assert [claim async for claim in election.claims()] == []
+
+
+async def test_no_broker_at_the_start(unused_tcp_port: int) -> None:
+    election = neli(f"127.0.0.1:{unused_tcp_port}", fresh_tube(), start_timeout=1.0)
+    with pytest.raises(BrokerUnavailable, match=rf"127.0.0.1:{unused_tcp_port}.*check"):
+        await Holder(election).start()
+    await election.stop()
+
+
+async def test_options_that_librdkafka_refuses(kafka_real: RealKafka) -> None:
+    election = neli(kafka_real.bootstrap, fresh_tube(), options={"no.such.option": "hidden"})
+    with pytest.raises(ConfigError, match=r"no\.such\.option") as caught:
+        await election.start()
+    assert "hidden" not in str(caught.value)

@@ -1,0 +1,208 @@
+"""Small stand-ins for the database, the election and the source, for the tests of a line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from pytube.enrich import Read
+from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, Fenced
+from pytube.model import Heartbeat, Pod
+from pytube.sources import queries
+from pytube.sources.session import Session
+
+Key = tuple[int, int]
+
+
+class FakeClaim:
+    """A claim whose proof is as old as a test says; by default it is always fresh."""
+
+    def __init__(self, partition: int = 0) -> None:
+        self.partition = partition
+        self.revoked = asyncio.Event()
+        self.lost = asyncio.Event()
+        self.proof = float("inf")
+        self.beats: list[Heartbeat] = []
+
+    async def prove(self) -> None:
+        """It is always ours."""
+
+    def proven_at(self) -> float:
+        return self.proof
+
+    def beat(self, heartbeat: Heartbeat | None) -> None:
+        if heartbeat is not None:
+            self.beats.append(heartbeat)
+
+    def handed_over(self) -> None:
+        """Nobody waits for it."""
+
+
+@dataclass
+class FakeTube:
+    """One partition of a tube as the database has it. Every insert is committed and settled."""
+
+    leader_id: UUID | None = None
+    pods: dict[int, Pod] = field(default_factory=dict)
+    marked: set[int] = field(default_factory=set)
+    purged: list[int] = field(default_factory=list)
+    resets: int = 0
+    parked: dict[tuple[int, int | None], dict[str, Any]] = field(default_factory=dict)
+    sleeping: bool = False
+    marks: int = 0
+    down: bool = False
+    seq: int = 0
+
+    def insert(self, *ids: int, op: str = "U", shard: int = 0, payload: Any = None) -> int:
+        """Commit a pod; its seq."""
+        self.seq += 1
+        self.pods[self.seq] = Pod(self.seq, op, shard, list(ids), payload)
+        return self.seq
+
+    def mark(self, limit: int, floors: Sequence[int], *, with_backfill: bool) -> list[Pod]:
+        self.marks += 1
+        found: list[Pod] = []
+        for pod_class in (0, 1) if with_backfill else (0,):
+            found += [
+                pod
+                for seq, pod in sorted(self.pods.items())
+                if pod.pod_class == pod_class and seq > floors[pod_class] and seq not in self.marked
+            ][: limit - len(found)]
+        self.marked.update(pod.seq for pod in found)
+        return found
+
+    def purge(self, seqs: Sequence[int]) -> int:
+        for seq in seqs:
+            assert seq in self.marked, f"pod {seq} is purged, but was not marked by this term"
+            del self.pods[seq]
+            self.marked.discard(seq)
+        self.purged += seqs
+        return len(seqs)
+
+    def reset(self) -> int:
+        count = len(self.marked)
+        self.marked.clear()
+        self.resets += 1
+        return count
+
+    def park(self, items: Sequence[dict[str, Any]]) -> int:
+        for item in items:
+            key = None if item["id"] is None else int(item["id"])
+            self.parked[item["shard"], key] = item
+        return len(items)
+
+    def unpark(self, keys: Sequence[Key]) -> int:
+        return sum(self.parked.pop(key, None) is not None for key in keys)
+
+    def sleep(self, *, sleeping: bool) -> None:
+        self.sleeping = sleeping
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.pods
+
+
+class FakeSession(Session):
+    """Answers the statements of a line from a `FakeTube`."""
+
+    def __init__(self, tube: FakeTube) -> None:
+        self.tube = tube
+        self.on_mark: asyncio.Event | None = None
+        """When set, a mark takes its pods, and then waits for this before it answers."""
+        self.marking = asyncio.Event()
+
+    async def execute(self, statement: str, arguments: Mapping[str, Any] | None = None) -> None:
+        await self.value(statement, arguments)
+
+    async def value(self, statement: str, arguments: Mapping[str, Any] | None = None) -> Any:
+        await asyncio.sleep(0)
+        given = dict(arguments or {})
+        self._check(given)
+        answer = self._answers().get(statement)
+        assert answer is not None, f"a line does not ask this: {statement}"
+        return answer(given)
+
+    def _answers(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
+        tube = self.tube
+        return {
+            queries.PURGE: lambda given: tube.purge(given["seqs"]),
+            queries.RESET: lambda _: tube.reset(),
+            queries.PARK: lambda given: tube.park(given["items"].obj),
+            queries.UNPARK: lambda given: tube.unpark(
+                [(shard, int(key)) for shard, key in zip(given["shards"], given["ids"], strict=True)]
+            ),
+            queries.SLEEP: lambda _: tube.sleep(sleeping=True),
+            queries.WAKE: lambda _: tube.sleep(sleeping=False),
+            queries.SETTLE_SEQ: lambda _: tube.seq,
+            queries.SETTLE_XID: lambda _: "7",
+            queries.SETTLE_DONE: lambda _: True,
+        }
+
+    async def rows(self, statement: str, arguments: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        await asyncio.sleep(0)
+        assert statement == queries.PARKED_KEYS, f"a line does not ask this: {statement}"
+        self._check(dict(arguments or {}))
+        return [key for key in self.tube.parked if key[1] is not None]
+
+    async def held_rows(
+        self, statements: tuple[str, ...], arguments: Mapping[str, Any]
+    ) -> list[tuple[Any, ...]]:
+        assert statements[1] == queries.MARK_DECLARE, "only a mark is sent as a pipeline"
+        await asyncio.sleep(0)
+        self._check(dict(arguments))
+        pods = self.tube.mark(
+            arguments["limit"],
+            (arguments["floor"], arguments["backfill_floor"]),
+            with_backfill=not arguments["exclude_backfill"],
+        )
+        if self.on_mark is not None:
+            self.marking.set()
+            await self.on_mark.wait()
+        return [tuple(pod) for pod in pods]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _check(self, arguments: Mapping[str, Any]) -> None:
+        if self.tube.down:
+            raise DatabaseUnavailable("the fake database is down")
+        leader_id = arguments.get("leader_id")
+        if leader_id is not None and leader_id != self.tube.leader_id:
+            raise Fenced("another term has begun")
+
+
+class FakeEnricher:
+    """Rows in memory. A key that is not among `rows` is deleted at the sink."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Key, bytes] = {}
+        self.failing: str | None = None
+        """Why the source can't be read; None: it can."""
+        self.lost = False
+        """Whether the connection is lost."""
+        self.bad: set[Key] = set()
+        """Keys whose data make the query fail."""
+        self.orphans: set[Key] = set()
+        self.reads: list[tuple[int, tuple[int, ...]]] = []
+        self.go = asyncio.Event()
+        """While it is not set, reads hang."""
+        self.go.set()
+
+    async def read(self, shard: int, ids: Sequence[int]) -> Read:
+        self.reads.append((shard, tuple(ids)))
+        await self.go.wait()
+        await asyncio.sleep(0)
+        if self.lost:
+            raise DatabaseUnavailable("the fake source is down")
+        if self.failing is not None:
+            raise EnrichFailed(self.failing)
+        bad = [key for key in ids if (shard, key) in self.bad]
+        if bad:
+            raise EnrichDataError(f"the row {bad[0]} is broken")
+        return Read(
+            {key: self.rows[shard, key] for key in ids if (shard, key) in self.rows},
+            orphans=[key for key in ids if (shard, key) in self.orphans],
+        )

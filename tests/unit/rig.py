@@ -1,0 +1,131 @@
+"""A whole line over fakes: what a test sets up, breaks, and looks at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from time import monotonic
+from typing import TypeVar
+
+from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
+from pytube.pipeline.trust import Trust
+from pytube.sources.pods import TubeSource
+from pytube.sources.settled import Settled
+from pytube.sources.terms import Term
+from pytube.testing.memory import MemorySink
+from pytube.worker.delivery import Carrier
+from pytube.worker.gate import Gate, Gates
+from pytube.worker.limits import Limits
+from pytube.worker.line import Line
+from pytube.worker.rest import Rest
+from pytube.worker.tenure import Tenure
+from tests.helpers.waiting import wait_until_async
+from tests.unit.fakes import FakeClaim, FakeEnricher, FakeSession, FakeTube
+
+E = TypeVar("E", bound=Event)
+
+LIMITS = Limits(
+    receive_deadline=1000.0,
+    session_timeout=3000.0,
+    drain_limit=10.0,
+    meter_interval=1000.0,
+    request_timeout=10.0,
+    batch_documents=100,
+    batch_bytes=1_000_000,
+    sends=4,
+    keys_in_flight=100_000,
+    mark_limit=100,
+    attempts=2,
+    backfill_share=0.2,
+)
+
+
+class Rig:
+    """One line, its database, source, sink and election. To be made within an event loop."""
+
+    def __init__(self, sink: MemorySink | None = None, **limits: float) -> None:
+        """`limits` replace those of `LIMITS`."""
+        self.tube = FakeTube()
+        self.session = FakeSession(self.tube)
+        self.settled: Settled | None = Settled(self.session, "t")
+        self.enricher = FakeEnricher()
+        self.sink = sink or MemorySink()
+        self.claim = FakeClaim()
+        self.events: list[Event] = []
+        self.hears = True
+        self.limits = replace(LIMITS, **limits)  # type: ignore[arg-type] # counts are given as int
+        self.term = Term("t", 1, 0, epoch=100)
+        self.tube.leader_id = self.term.leader_id
+        trust = Trust(self.limits.receive_deadline, monotonic())
+        self.tenure = Tenure(self.term, self.claim, trust, self.events.append)
+        self.rest = Rest(self.session, self.term, lambda: self.hears)
+        gates = Gates(
+            sink=Gate(
+                lambda reason: self.events.append(SinkDown("t", 0, reason)),
+                lambda seconds: self.events.append(SinkUp("t", 0, seconds)),
+            ),
+            source=Gate(
+                lambda reason: self.events.append(SourceDown("t", 0, reason)),
+                lambda seconds: self.events.append(SourceUp("t", 0, seconds)),
+            ),
+        )
+        self.carrier = Carrier(
+            self.tenure, self.enricher, self.sink, self.limits, gates, self.rest.news, "tester"
+        )
+        source = TubeSource(self.session, self.term)
+        self.line = Line(source, self.carrier, self.rest, lambda: self.settled, self.events.append)
+        self.task: asyncio.Task[None] | None = None
+
+    def told(self, kind: type[E]) -> list[E]:
+        """The events of one kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def insert(self, *ids: int, op: str = "U", shard: int = 0) -> int:
+        """Commit a pod with rows for all its ids; wakes the line. The pod's seq."""
+        for key in ids:
+            self.enricher.rows[shard, key] = b'{"id": %d}' % key
+        seq = self.tube.insert(*ids, op=op, shard=shard)
+        self.line.wake()
+        return seq
+
+    async def until(self, what: str, predicate: object) -> None:
+        """Wait for a condition; fail with the line's own error when it ended, or with `what`."""
+        assert callable(predicate)
+
+        def holds() -> bool:
+            if self.task is not None and self.task.done():
+                self.task.result()
+            return bool(predicate())
+
+        await wait_until_async(holds, 5, what)
+
+    async def until_empty(self) -> None:
+        """Wait until all pods are purged."""
+        await self.until(f"all pods are purged, left are {list(self.tube.pods)}", lambda: self.tube.is_empty)
+
+    async def until_it_ends(self) -> BaseException | None:
+        """Wait until the line ends by itself; what it failed with."""
+        assert self.task is not None
+        await asyncio.wait([self.task], timeout=5)
+        assert self.task.done(), "the line goes on"
+        return self.task.exception()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The line runs within; at the end it is aborted, and nothing of it may be left."""
+        before = asyncio.all_tasks()
+        await self.sink.open()
+        self.task = asyncio.create_task(self.line.run())
+        try:
+            yield
+        finally:
+            self.task.cancel()
+            with suppress(BaseException):
+                await self.task
+            await self.line.abort()
+            await self.sink.close()
+        left = [task for task in asyncio.all_tasks() - before if not task.done()]
+        assert not left, f"tasks that outlive their line: {left}"
+        assert self.sink.overlaps == [], "a key was in two sends at once"

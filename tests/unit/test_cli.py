@@ -1,0 +1,209 @@
+"""The command line where it needs no server: help, usage, the configuration, errors."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+import pytube
+from pytube import logs
+from pytube.cli.errors import Program
+from pytube.cli.main import cli
+from pytube.cli.output import seconds
+from tests.helpers.cli import run, run_json
+
+DOWN = "postgresql://app:hunter2@127.0.0.1:1/app"
+CONFIG = f"""
+[postgres]
+dsn = "{DOWN}"
+[tube."es-live".sink]
+type = "jsonl"
+path = "/tmp/out"
+password = "hunter2"
+"""
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """All commands, by the words that name them."""
+    found: list[tuple[str, ...]] = []
+    for name, command in group.commands.items():
+        here = (*path, name)
+        found += [here, *(commands(command, here) if isinstance(command, click.Group) else [])]
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "pytube.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def test_help_tells_exit_codes() -> None:
+    out = run("--help").stdout
+    assert "3  Postgres or Kafka is not available" in out
+    assert "4  the SQL that is installed is not the one" in out
+
+
+@pytest.mark.parametrize("words", commands(cli), ids=" ".join)
+def test_every_command_has_help(words: tuple[str, ...]) -> None:
+    out = run(*words, "--help", dsn=DOWN).stdout
+    assert "Usage: cli" in out
+    assert "hunter2" not in out
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"pytube, version {pytube.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["tube", "create"],
+        ["tube", "attach", "x"],
+        ["tube", "create", "x", "--partitions", "many"],
+        ["status", "--interval", "0"],
+        ["park", "list", "--limit", "0"],
+        ["--log-level", "loud", "status"],
+    ],
+    ids=" ".join,
+)
+def test_bad_usage(arguments: list[str]) -> None:
+    assert "Error: " in run(*arguments, dsn=DOWN, code=2).stderr
+
+
+class TestConfigShow:
+    def test_is_toml_with_secrets_masked(self, folder: Path) -> None:
+        out = run("config", "show", folder=folder).stdout
+        assert "hunter2" not in out
+        shown = tomllib.loads(out)
+        assert shown["tube"]["es-live"]["sink"]["options"] == {"path": "/tmp/out", "password": "********"}
+        assert shown["worker"]["receive_deadline"] == 5.0
+        assert run_json("config", "show", folder=folder) == shown | {
+            "worker": shown["worker"] | run_json("config", "show", folder=folder)["worker"]
+        }
+
+    def test_bad_file(self, folder: Path) -> None:
+        (folder / "pytube.toml").write_text(CONFIG + "\n[worker]\nspeed = 9\n")
+        err = run("config", "show", folder=folder, code=2).stderr
+        assert err.startswith(f"pytube: {folder}/pytube.toml: key worker.speed: is unknown; expected one of")
+        assert err.count("\n") == 1
+
+
+class TestWorker:
+    def test_without_a_file(self) -> None:
+        assert "there is no such file" in run("worker", code=2).stderr
+
+    def test_a_tube_that_is_not_configured(self, folder: Path) -> None:
+        err = run("worker", "--tube", "other", folder=folder, code=2).stderr
+        assert "'other' is not configured (configured: es-live)" in err
+
+    def test_no_tube_at_all(self, folder: Path) -> None:
+        (folder / "pytube.toml").write_text('[postgres]\ndsn = "host=/nowhere"\n')
+        assert "no tube is configured" in run("worker", folder=folder, code=2).stderr
+
+
+class TestDatabase:
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["install"],
+            ["upgrade"],
+            ["uninstall"],
+            ["status"],
+            ["tube", "list"],
+            ["tube", "create", "t"],
+            ["tube", "attach", "t", "public.t"],
+            ["park", "list"],
+        ],
+        ids=" ".join,
+    )
+    def test_down(self, words: list[str], folder: Path) -> None:
+        for result in (run(*words, dsn=DOWN, code=3), run(*words, folder=folder, code=3)):
+            assert result.stderr.startswith("pytube: Postgres is not available: ")
+            assert result.stderr.count("\n") == 1
+            assert "hunter2" not in result.output
+
+    def test_which(self) -> None:
+        assert "which database?" in run("tube", "list", code=2).stderr
+
+    def test_a_connection_string_that_is_none(self) -> None:
+        err = run("tube", "list", dsn="nonsense hunter2", code=2).stderr
+        assert err.startswith("pytube: the connection string can't be understood")
+        assert "hunter2" not in err
+
+
+class TestFaults:
+    """Errors that nobody foresaw."""
+
+    @pytest.fixture
+    def program(self) -> click.Group:
+        @click.group(cls=Program)
+        def program() -> None:
+            pass
+
+        @program.command()
+        def fail() -> None:
+            raise ZeroDivisionError("oh")
+
+        return program
+
+    def test_one_sentence(self, program: click.Group) -> None:
+        from click.testing import CliRunner
+
+        result = CliRunner().invoke(program, ["fail"])
+        assert result.exit_code == 1
+        assert (
+            result.stderr == "pytube: this is a fault of pytube: ZeroDivisionError: oh; --debug shows where\n"
+        )
+
+    def test_debug_shows_where(self) -> None:
+        from click.testing import CliRunner
+
+        result = CliRunner().invoke(cli, ["--debug", "status", "--dsn", DOWN])
+        assert result.exit_code == 3
+        assert "Traceback" in result.stderr
+        assert "hunter2" not in result.stderr
+
+
+def test_logs_are_json_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    import logging
+
+    import structlog
+
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    try:
+        logs.configure("info")
+        structlog.get_logger("pytube.x").info("it happened", tube="es-live")
+        structlog.get_logger("pytube.x").debug("not told")
+        logging.getLogger("other").warning("from %s", "elsewhere")
+    finally:
+        root.handlers[:], root.level = before
+        structlog.reset_defaults()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(x["event"], x["level"], x["logger"]) for x in lines] == [
+        ("it happened", "info", "pytube.x"),
+        ("from elsewhere", "warning", "other"),
+    ]
+    assert lines[0]["tube"] == "es-live"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.0123, "12 ms"),
+        (-1.0, "0 ms"),
+        (3.21, "3.2 s"),
+        (600.0, "10 min"),
+        (86400.0, "24 h"),
+        (864000.0, "10 d"),
+    ],
+)
+def test_lengths_of_time(value: float | None, text: str) -> None:
+    assert seconds(value) == text

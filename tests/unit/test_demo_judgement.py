@@ -1,0 +1,162 @@
+"""What the demonstration concludes from what it saw."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytube.demo.comparison import Comparison, compare
+from pytube.demo.duration import duration
+from pytube.demo.latency import Latency, latencies, summary
+from pytube.demo.load import transactions_in
+from pytube.demo.probe import Arrival, Commit, number_in
+from pytube.demo.report import report
+from pytube.demo.screen import Screen
+from pytube.demo.source import Term
+from pytube.demo.tally import Tally
+from pytube.demo.verdict import Findings, Takeover, problems
+from pytube.model import Token
+from pytube.sinks.jsonl_replay import Line
+
+WORKERS = ("w1", "w2", "w3")
+FAST = Latency(10, 0.01, 0.02, 0.03)
+
+
+def line(shard: int, key: int, *, epoch: int, at: float, client: str = "w1", doc: Any = None) -> Line:
+    return Line("t", shard, key, "upsert", Token(epoch, 1), 1, at, client, doc)
+
+
+def findings(**other: Any) -> Findings:
+    terms = [Term(name, 0, 100 + at, 5.0 + at, 20.0, "released") for at, name in enumerate(WORKERS)]
+    found = Findings(
+        comparison=Comparison(rows=3),
+        transactions=100,
+        load_seconds=10.0,
+        touches=300,
+        documents=250,
+        peak=50,
+        torn=0,
+        stale=0,
+        parked=0,
+        terms=terms,
+        takeover=Takeover("w2", {0: 4.5, 3: 5.25}),
+        before=FAST,
+        overall=FAST,
+        unseen=0,
+        delivered=dict.fromkeys(WORKERS, 10),
+        exits=dict.fromkeys(WORKERS, 0),
+    )
+    return dataclasses.replace(found, **other)
+
+
+def test_equal_both_ways() -> None:
+    found = compare([((0, 1), {"a": 1}), ((1, 1), {"a": 2})], {(1, 1): {"a": 2}, (0, 1): {"a": 1}})
+    assert found == Comparison(rows=2)
+    assert found.equal
+
+
+def test_every_kind_of_difference_is_counted_and_the_first_few_are_shown() -> None:
+    source = [((0, key), {"v": key}) for key in range(20)]
+    sink = {(0, key): {"v": -key} for key in range(10)} | {(7, key): {"v": "x" * 1000} for key in range(5)}
+    found = compare(source, sink)
+    # 0 is its own negative.
+    assert (found.rows, found.missing, found.extra, found.different) == (20, 10, 5, 9)
+    assert not found.equal
+    assert len(found.examples) == 9
+    assert found.examples[0] == 'different: shard 0 id 1: source {"v": 1}, sink {"v": -1}'
+    assert found.examples[3] == 'missing at the sink: shard 0 id 10: {"v": 10}'
+    assert found.examples[6].startswith("only at the sink: shard 7 id 0: ")
+    assert len(found.examples[6]) < 400
+
+
+def test_a_probe_is_there_when_it_or_a_later_one_is() -> None:
+    commits = [Commit(1, 10.0), Commit(2, 10.5), Commit(3, 11.0), Commit(4, 11.5)]
+    arrivals = [Arrival(1, 9.9), Arrival(1, 10.1), Arrival(3, 12.0)]
+    assert latencies(commits, arrivals) == [0.0, 1.5, 1.0]
+    assert latencies([], arrivals) == []
+
+
+def test_percentiles() -> None:
+    assert summary([]) == Latency(0, 0.0, 0.0, 0.0)
+    assert summary([3.0]) == Latency(1, 3.0, 3.0, 3.0)
+    assert summary([float(n) for n in range(200, 0, -1)]) == Latency(200, 100.0, 198.0, 200.0)
+
+
+def test_the_probe_s_number() -> None:
+    assert number_in({"filler": "probe 17" + " " * 76}) == 17
+    for document in ({"filler": " " * 84}, {"filler": None}, {}, None, {"filler": "probe x"}):
+        assert number_in(document) is None
+
+
+def test_the_tally() -> None:
+    tally = Tally(partitions=4)
+    tally.take(line(4, 1, epoch=7, at=100.2))
+    tally.take(line(0, 2, epoch=9, at=100.9, client="w2"))
+    tally.take(line(0, 2, epoch=9, at=101.5, client="w2"))
+    tally.take(line(16, 1, epoch=8, at=103.0, doc={"filler": "probe 5"}))
+    tally.take(line(15, 1, epoch=8, at=104.0, doc={"filler": "probe 6"}))
+    assert (tally.documents, tally.peak) == (5, 2)
+    assert tally.by_client == {"w1": 3, "w2": 2}
+    assert tally.first_after(0, 6) == 100.2
+    assert tally.first_after(0, 7) == 100.9
+    assert tally.first_after(0, 9) is None
+    assert tally.arrivals == [Arrival(5, 103.0)]
+
+
+def test_the_transactions_of_pgbench() -> None:
+    assert transactions_in("progress: 5 s\nnumber of transactions actually processed: 1234\n") == 1234
+    assert transactions_in("pgbench: error") is None
+
+
+def test_lengths_of_time() -> None:
+    assert [duration(s) for s in (-1, 0, 0.0125, 0.9996, 61)] == ["0 ms", "0 ms", "12 ms", "1.0 s", "61.0 s"]
+
+
+def test_all_well() -> None:
+    assert problems(findings(), WORKERS) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        ({"comparison": Comparison(rows=0)}, "the source has no rows, so nothing was compared"),
+        (
+            {"comparison": Comparison(3, missing=1, extra=2, different=3)},
+            "the sink is not equal to the source: 1 rows are missing there, 2 are there only, 3 are different",
+        ),
+        ({"parked": 2}, "2 documents were set aside with an error"),
+        ({"unseen": 1}, "1 numbers of the probe never came to the sink"),
+        ({"transactions": 0}, "the load did no transaction"),
+        ({"terms": findings().terms[1:]}, "the worker w1 has led nothing"),
+        ({"delivered": {"w1": 1, "w2": 0, "w3": 1}}, "the worker w2 has delivered nothing"),
+        (
+            {"exits": {"w1": 0, "w2": 0, "w3": -15}},
+            "the worker w3 ended with -15 after SIGTERM, not with 0",
+        ),
+    ],
+)
+def test_each_thing_that_can_be_wrong(other: dict[str, Any], problem: str) -> None:
+    assert problems(findings(**other), WORKERS) == [problem]
+
+
+def test_the_report_of_a_good_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(findings(), began=0.0, directory=Path("/x"), screen=Screen()) == 0
+    out = capsys.readouterr().out
+    assert "5.2 s after the SIGKILL of w2 (partition 0: 4.5 s, partition 3: 5.2 s)" in out
+    assert "EQUAL: all 3 rows of the source are at the sink, and nothing else is." in out
+
+
+def test_the_report_of_a_bad_end(capsys: pytest.CaptureFixture[str]) -> None:
+    comparison = compare([((0, 1), {"v": "[red]"})], {})
+    found = findings(comparison=comparison, exits={}, before=summary([]))
+    assert report(found, began=0.0, directory=Path("/x"), screen=Screen()) == 1
+    out = capsys.readouterr().out
+    assert "WRONG: the sink is not equal to the source: 1 rows are missing there" in out
+    assert 'missing at the sink: shard 0 id 1: {"v": "[red]"}' in out
+    assert "WRONG: the worker w1 ended with None after SIGTERM, not with 0" in out
+    assert "not measured" in out
+    assert "/x" in out
+    assert "EQUAL" not in out

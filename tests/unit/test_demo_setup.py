@@ -1,0 +1,75 @@
+"""The folder, the configurations and the lines of the demonstration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytube.config.loader import parse
+from pytube.demo.failure import tail
+from pytube.demo.folder import Folder
+from pytube.demo.live import live_line
+from pytube.demo.settings import TUBE, settings_of
+from pytube.demo.source import Figures, Leader
+from pytube.errors import UsageError
+
+
+@pytest.mark.parametrize(("bootstrap", "election"), [("127.0.0.1:1", "neli"), (None, "lease")])
+def test_the_configuration_of_a_worker(bootstrap: str | None, election: str) -> None:
+    sink = Path('/a "b"/größe.jsonl')
+    text = settings_of("w1", dsn="postgresql://u@h:1/d", bootstrap=bootstrap, election=election, sink=sink)
+    config = parse(text, environment={})
+    assert config.election_kind == election
+    assert config.worker.client_id == "w1"
+    assert config.tube(TUBE).sink.options == {"path": str(sink), "client": "w1"}
+    assert (config.kafka.bootstrap_servers if config.kafka else None) == bootstrap
+
+
+def test_a_folder_is_emptied_when_a_demo_left_it(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b"
+    with Folder(path) as folder:
+        folder.sink.write_text("old")
+        (path / "postgres").mkdir()
+        (path / "postgres" / "x").write_text("old")
+        (path / "link").symlink_to(tmp_path)
+    with Folder(path):
+        assert [child.name for child in path.iterdir()] == ["demo.lock"]
+    assert tmp_path.exists()
+
+
+def test_a_folder_of_somebody_else_s_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(UsageError, match="no demo has left there"):
+        Folder(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "precious"
+
+
+def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
+    with Folder(tmp_path / "d"), pytest.raises(UsageError, match="another demo runs in"):
+        Folder(tmp_path / "d")
+
+
+def test_a_folder_that_can_t_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="can't be used for the demo"):
+        Folder(tmp_path / "file")
+
+
+def test_the_end_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "w1.log"
+    assert "can't be read" in tail(log)
+    log.write_text("")
+    assert "is empty" in tail(log)
+    log.write_text("".join(f"line {n}\n" for n in range(100)))
+    assert tail(log).splitlines()[-1] == "    line 99"
+    assert len(tail(log).splitlines()) == 12
+
+
+def test_the_line_of_a_second() -> None:
+    leaders = [Leader(0, "w1", 5), Leader(1, "w2", 6), Leader(3, "w1", 7)]
+    line = live_line(12, Figures(100_012, 3, 7, 1.25), 99_000, 512.4, leaders, dead={"w2", "w3"})
+    assert line.plain.split() == [
+        *("12", "s", "100,012", "99,000", "512", "7", "1.2", "s"),
+        *("w1:", "0", "3", "w2:", "killed", "(1)", "w3:", "killed"),
+    ]

@@ -1,0 +1,182 @@
+"""The lease election against a database of three lines."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import structlog
+
+from pytube.election.lease import LeaseElection
+from pytube.election.share import LeaseTick
+from pytube.errors import ClaimLost, DatabaseUnavailable
+from tests.helpers.election import Holder
+from tests.helpers.waiting import wait_until_async
+
+
+class Leases:
+    """Who holds which partition, as `tube_lease_tick` would say it."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self.holders: list[Holder] = []
+        self.present: list[int] = []
+        self.down = False
+        self.ticks = 0
+
+    def election(self, drain_limit: float = 5.0) -> LeaseElection:
+        number = len(self.holders)
+        election = LeaseElection(
+            "t",
+            tick=self.tick_of(number),
+            leave=self.leave_of(number),
+            interval=0.005,
+            drain_limit=drain_limit,
+        )
+        self.holders.append(Holder(election))
+        return election
+
+    def tick_of(self, number: int) -> Callable[[], Awaitable[LeaseTick]]:
+        async def tick() -> LeaseTick:
+            self.ticks += 1
+            if self.down:
+                raise DatabaseUnavailable("gone")
+            if number not in self.present:
+                self.present.append(number)
+            held = [holder.partitions for holder in self.holders]
+            free = set(range(self.partitions)).difference(*held)
+            rank = sorted(self.present).index(number)
+            return LeaseTick(self.partitions, len(self.present), free, held[number], rank)
+
+        return tick
+
+    def leave_of(self, number: int) -> Callable[[], Awaitable[None]]:
+        async def leave() -> None:
+            self.present = [other for other in self.present if other != number]
+
+        return leave
+
+    def shared(self, *each: int) -> Callable[[], bool]:
+        def check() -> bool:
+            held = sorted(p for holder in self.holders for p in holder.partitions)
+            return held == list(range(self.partitions)) and sorted(
+                len(holder.holds) for holder in self.holders
+            ) == sorted(each)
+
+        return check
+
+
+@pytest.fixture
+async def leases() -> AsyncIterator[Leases]:
+    leases = Leases(4)
+    yield leases
+    leases.down = False
+    for holder in leases.holders:
+        holder.keep.set()
+        await holder.stop()
+
+
+async def join(leases: Leases) -> Holder:
+    leases.election()
+    await leases.holders[-1].start()
+    return leases.holders[-1]
+
+
+async def test_processes_come_to_a_fair_share_and_take_over(leases: Leases) -> None:
+    one = await join(leases)
+    await wait_until_async(leases.shared(4), what="the first has all")
+    await join(leases)
+    await wait_until_async(leases.shared(2, 2), what="two share")
+    await join(leases)
+    await wait_until_async(leases.shared(2, 1, 1), what="three share")
+    await one.stop()
+    await wait_until_async(leases.shared(0, 2, 2), what="two share again")
+    assert not one.holds
+    assert not one.lost
+
+
+async def test_one_claim_is_given_back_at_a_time(leases: Leases) -> None:
+    one = await join(leases)
+    await wait_until_async(leases.shared(4), what="the first has all")
+    one.keep.clear()
+    two = await join(leases)
+    await wait_until_async(
+        lambda: any(claim.revoked.is_set() for claim in one.holds.values()), what="a claim is revoked"
+    )
+    ticks = leases.ticks
+    await wait_until_async(lambda: leases.ticks > ticks + 10, what="ticks go on")
+    assert sum(claim.revoked.is_set() for claim in one.holds.values()) == 1
+    assert not two.holds
+
+
+async def test_repartitioning_revokes_what_is_no_more(leases: Leases) -> None:
+    one = await join(leases)
+    await wait_until_async(leases.shared(4), what="the first has all")
+    leases.partitions = 2
+    await wait_until_async(lambda: one.partitions == {0, 1}, what="two are left")
+    leases.partitions = 6
+    await wait_until_async(leases.shared(6), what="six are claimed")
+
+
+async def test_a_database_that_is_away_is_told_once(leases: Leases) -> None:
+    one = await join(leases)
+    await wait_until_async(leases.shared(4), what="the first has all")
+    with structlog.testing.capture_logs() as logs:
+        leases.down = True
+        ticks = leases.ticks
+        await wait_until_async(lambda: leases.ticks > ticks + 4, what="it tries on")
+        assert len(one.holds) == 4
+        leases.down = False
+        await wait_until_async(lambda: any(line["log_level"] == "info" for line in logs), what="it is back")
+    assert [line["log_level"] for line in logs] == ["warning", "info"]
+
+
+async def test_a_database_that_is_down_at_the_start(leases: Leases) -> None:
+    leases.down = True
+    election = LeaseElection("t", tick=leases.tick_of(0), leave=leases.leave_of(0))
+    with pytest.raises(DatabaseUnavailable):
+        await election.start()
+
+
+async def test_a_refused_claim_comes_again(leases: Leases) -> None:
+    leases.partitions = 1
+    election = leases.election()
+    await election.start()
+    claims = election.claims()
+    first = await anext(claims)
+    assert first.proven_at() == math.inf
+    await first.prove()
+    first.handed_over()
+    with pytest.raises(ClaimLost):
+        await first.prove()
+    second = await anext(claims)
+    assert second is not first
+    assert second.partition == 0
+    second.handed_over()
+
+
+async def test_stop_does_not_wait_beyond_the_drain_limit(leases: Leases) -> None:
+    leases.partitions = 1
+    election = leases.election(drain_limit=0.05)
+    await election.start()
+    claim = await anext(election.claims())
+    await election.stop()
+    assert claim.lost.is_set()
+    assert claim.proven_at() == -math.inf
+    leases.holders.clear()
+
+
+async def test_stop_revokes_waits_and_leaves(leases: Leases) -> None:
+    one = await join(leases)
+    await wait_until_async(leases.shared(4), what="the first has all")
+    one.keep.clear()
+    stopping = asyncio.create_task(one.stop())
+    await wait_until_async(
+        lambda: all(claim.revoked.is_set() for claim in one.holds.values()), what="all are revoked"
+    )
+    assert leases.present
+    one.keep.set()
+    await stopping
+    assert not leases.present

@@ -1,0 +1,238 @@
+"""A whole line over fakes: what is delivered, when, and within which bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from pytube.events import MeterRead
+from pytube.model import Batch, Result
+from pytube.pipeline import redelivery
+from pytube.testing.memory import Faults, MemorySink
+from pytube.worker import rest
+from tests.unit.rig import Rig
+
+
+@pytest.fixture(autouse=True)
+def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short back-offs; a line that sleeps is woken by writers only."""
+    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(rest, "_DEEP_PAUSE", 3600.0)
+
+
+# --- the plain way ---
+
+
+async def test_pods_are_delivered_and_purged() -> None:
+    rig = Rig()
+    async with rig.running():
+        seqs = [rig.insert(1, 2, 3), rig.insert(4)]
+        await rig.until_empty()
+    assert sorted(rig.sink.store.values()) == [(0, 1), (0, 2), (0, 3), (0, 4)]
+    assert sorted(rig.tube.purged) == seqs
+    assert rig.claim.beats[-1].purged_seq == seqs[-1]
+
+
+async def test_ten_touches_of_a_key_are_one_document() -> None:
+    rig = Rig()
+    for _ in range(10):
+        rig.insert(7)
+    async with rig.running():
+        await rig.until_empty()
+    assert len(rig.sink.store.log) == 1
+
+
+async def test_a_touch_during_a_send_is_sent_after_it_with_a_higher_token() -> None:
+    rig = Rig()
+    rig.sink.faults = Faults(hang=True)
+    async with rig.running():
+        rig.insert(7)
+        await rig.until("the first is sent", lambda: rig.sink.sends == 1)
+        rig.insert(7)
+        await rig.until("the second is marked", lambda: len(rig.tube.marked) == 2)
+        rig.sink.faults = Faults()
+        await rig.until_empty()
+    first, second = rig.sink.store.log
+    assert first.token < second.token
+
+
+async def test_nothing_is_purged_before_it_is_acknowledged() -> None:
+    rig = Rig()
+    rig.sink.faults = Faults(mute=True)
+    async with rig.running():
+        rig.insert(1)
+        await rig.until("it is written, but not answered", lambda: rig.sink.store.log)
+        rig.insert(2)
+        await rig.until("the line goes on", lambda: rig.sink.sends == 2)
+        assert rig.tube.purged == []
+        rig.sink.faults = Faults()
+        await rig.until_empty()
+
+
+async def test_a_line_that_sleeps_is_woken_by_each_writer() -> None:
+    rig = Rig()
+    async with rig.running():
+        for key in range(5):
+            await rig.until("the line sleeps", lambda: not rig.line.is_awake and not rig.rest.is_due())
+            rig.insert(key)
+            await rig.until_empty()
+
+
+async def test_pods_that_come_while_a_mark_is_under_way_are_found_without_another_writer() -> None:
+    rig = Rig()
+    async with rig.running():
+        await rig.until("the line sleeps", lambda: not rig.line.is_awake and not rig.rest.is_due())
+        rig.session.on_mark = asyncio.Event()
+        rig.line.wake()
+        await asyncio.wait_for(rig.session.marking.wait(), 5)
+        rig.insert(1)
+        rig.session.on_mark.set()
+        rig.session.on_mark = None
+        await rig.until_empty()
+
+
+async def test_each_reading_of_the_meter_begins_anew() -> None:
+    rig = Rig(meter_interval=0.0)
+    async with rig.running():
+        rig.insert(1, 2)
+        await rig.until_empty()
+        await rig.until("it is read", lambda: sum(event.pods for event in rig.told(MeterRead)) == 1)
+    assert sum(event.touches for event in rig.told(MeterRead)) == 2
+    assert sum(event.documents for event in rig.told(MeterRead)) == 2
+
+
+# --- bounds ---
+
+
+async def test_no_more_keys_are_held_than_allowed() -> None:
+    rig = Rig(keys_in_flight=20, mark_limit=100)
+    rig.sink.faults = Faults(hang=True)
+    for key in range(100):
+        rig.insert(key)
+    async with rig.running():
+        await rig.until("the line is full", lambda: rig.line.machine.keys == 20)
+        marks = rig.tube.marks
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert rig.line.machine.keys == 20
+        assert rig.tube.marks == marks, "a full line marks"
+        rig.sink.faults = Faults()
+        most = 0
+
+        def empty() -> bool:
+            nonlocal most
+            most = max(most, rig.line.machine.keys)
+            return rig.tube.is_empty
+
+        await rig.until("all is delivered", empty)
+    assert most <= 20
+
+
+async def test_large_pods_do_not_burst_the_bound() -> None:
+    """The first mark knows nothing of the size of pods, and must not take a hundred of them."""
+    rig = Rig(keys_in_flight=1000, mark_limit=100)
+    rig.sink.faults = Faults(hang=True)
+    for pod in range(100):
+        rig.insert(*range(pod * 250, pod * 250 + 250))
+    async with rig.running():
+        await rig.until("the line is full", lambda: rig.line.machine.keys >= 1000)
+        assert rig.line.machine.keys <= 1000
+
+
+async def test_a_full_line_does_not_go_round_and_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "_HELD_UP_PAUSE", 3600.0)
+    rig = Rig(keys_in_flight=1)
+    rig.sink.faults = Faults(hang=True)
+    rounds = 0
+    wait = rig.rest.wait
+
+    async def counted(*args: object, **options: object) -> None:
+        nonlocal rounds
+        rounds += 1
+        await wait(*args, **options)  # type: ignore[arg-type] # passed on as they came
+
+    monkeypatch.setattr(rig.rest, "wait", counted)
+    async with rig.running():
+        rig.insert(1)
+        rig.insert(2)
+        await rig.until("the line is full", lambda: rig.sink.sends == 1)
+        before = rounds
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert rounds - before <= 2, f"{rounds - before} rounds in which there was nothing to do"
+        rig.sink.faults = Faults()
+        await rig.until_empty()
+
+
+async def test_a_few_keys_that_are_put_off_hold_nobody_up() -> None:
+    """More flights than may be under way have one key each that the sink puts off for an hour."""
+    rig = Rig(sends=1)
+    rig.carrier.size.saw(1, 1)
+    rig.sink.faults = Faults(retry={(0, key): 3600.0 for key in range(20)})
+    async with rig.running():
+        for key in range(20):
+            rig.insert(key)
+            await rig.until("it is put off", lambda count=key + 1: rig.sink.sends == count)
+        rig.insert(100)
+        await rig.until("the other one is written", lambda: (0, 100) in rig.sink.store.held)
+
+
+async def test_a_sink_that_puts_everything_off_is_not_given_ever_more() -> None:
+    rig = Rig(sends=1, batch_documents=10)
+    rig.carrier.size.saw(1, 1)
+    rig.sink.faults = Faults(retry={(0, key): 3600.0 for key in range(1000)})
+    async with rig.running():
+        rig.insert(*range(1000))
+        await rig.until("the line has enough", lambda: rig.sink.sends == 5)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert rig.sink.sends == 5, "one send at a time, and four flights ahead"
+
+
+async def test_backfill_does_not_keep_other_touches_waiting() -> None:
+    rig = Rig(sends=1, batch_documents=10)
+    rig.carrier.size.saw(1, 1)
+    for pod in range(20):
+        rig.insert(*range(pod * 10, pod * 10 + 10), op="B")
+    rig.insert(*range(1000, 1100))
+    async with rig.running():
+        await rig.until_empty()
+    order = [document.id for document in rig.sink.store.log]
+    last_incremental = max(place for place, key in enumerate(order) if key >= 1000)
+    backfill_before = sum(key < 1000 for key in order[:last_incremental])
+    assert backfill_before <= 60, f"{backfill_before} backfill keys went before the last of 100 others"
+
+
+# --- many keys, a sink that misbehaves ---
+
+
+async def test_whatever_the_sink_does_every_pod_ends_and_no_key_flies_twice() -> None:
+    class Moody(MemorySink):
+        """Behaves differently from one call to the next; well in the end."""
+
+        async def send(self, batch: Batch) -> Sequence[Result]:
+            moods = (
+                Faults(slow=0.001),
+                Faults(short=1),
+                Faults(fail={batch.documents[0].key}),
+                Faults(retry={batch.documents[-1].key: 0.0}),
+                Faults(down=True),
+            )
+            self.faults = moods[self.sends % 5] if self.sends < 200 else Faults()
+            return await super().send(batch)
+
+    rig = Rig(Moody(), attempts=50, batch_documents=7)
+    async with rig.running():
+        for turn in range(60):
+            rig.insert(*range(turn % 7, 40, 1 + turn % 5), shard=turn % 3, op="B" if turn % 4 == 0 else "U")
+            await asyncio.sleep(0)
+        await rig.until_empty()
+        assert rig.line.machine.keys == 0
+        assert rig.line.machine.pods == 0
+    assert sorted(rig.tube.purged) == list(range(1, 61))
+    assert set(rig.sink.store.values()) == set(rig.enricher.rows)
+    for key in rig.enricher.rows:
+        tokens = [document.token for document in rig.sink.store.log if document.key == key]
+        assert tokens == sorted(tokens), f"writes of {key} were reordered"

@@ -1,0 +1,172 @@
+"""A line whose sink or source is in trouble, or whose trust or term is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pytube.errors import ClaimLost, DatabaseUnavailable, Fenced, FencedBySink
+from pytube.events import LeaderRefreshed, Parked, SinkDown, SinkUp, TrustLapsed
+from pytube.model import Document, Token
+from pytube.pipeline import redelivery
+from pytube.testing.memory import Faults, MemorySink
+from pytube.worker import rest
+from tests.unit.rig import Rig
+
+
+@pytest.fixture(autouse=True)
+def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short back-offs; a line that sleeps is woken by writers only."""
+    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(rest, "_DEEP_PAUSE", 3600.0)
+
+
+# --- troubles of the sink ---
+
+
+async def test_a_sink_that_is_down_parks_nothing_and_is_told_once() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.sink.faults = Faults(down=True)
+        for key in range(10):
+            rig.insert(key)
+        await rig.until("the sink is probed", lambda: rig.sink.sends > 5)
+        rig.sink.faults = Faults()
+        await rig.until_empty()
+    assert (len(rig.told(SinkDown)), len(rig.told(SinkUp))) == (1, 1)
+    assert rig.tube.parked == {}
+
+
+async def test_a_rejected_key_is_parked_before_its_pod_is_purged() -> None:
+    rig = Rig()
+    rig.sink.faults = Faults(reject={(0, 2)})
+    async with rig.running():
+        seq = rig.insert(1, 2)
+        await rig.until_empty()
+    assert list(rig.tube.parked) == [(0, 2)]
+    item = rig.tube.parked[0, 2]
+    assert (item["seq"], item["attempts"], item["id"]) == (seq, 1, "2")
+    assert "rejects" in item["error"]
+    assert [(event.shard, event.id) for event in rig.told(Parked)] == [(0, 2)]
+
+
+async def test_a_key_that_cannot_be_parked_is_not_purged() -> None:
+    rig = Rig()
+    rig.sink.faults = Faults(hang=True)
+    async with rig.running():
+        rig.insert(2)
+        await rig.until("it is sent", lambda: rig.sink.sends)
+        rig.tube.down = True
+        rig.sink.faults = Faults(reject={(0, 2)})
+        assert isinstance(await rig.until_it_ends(), DatabaseUnavailable)
+    assert rig.tube.purged == []
+
+
+async def test_a_parked_key_that_is_delivered_after_all_is_unparked() -> None:
+    rig = Rig()
+    rig.tube.park([{"shard": 0, "id": "7"}, {"shard": 0, "id": "8"}])
+    async with rig.running():
+        rig.insert(7)
+        await rig.until_empty()
+    assert list(rig.tube.parked) == [(0, 8)]
+
+
+async def test_a_key_that_was_parked_by_this_line_is_unparked_too() -> None:
+    rig = Rig()
+    rig.sink.faults = Faults(fail={(0, 7)})
+    async with rig.running():
+        rig.insert(7)
+        await rig.until_empty()
+        assert list(rig.tube.parked) == [(0, 7)]
+        rig.sink.faults = Faults()
+        rig.insert(7)
+        await rig.until_empty()
+    assert rig.tube.parked == {}
+
+
+async def test_a_control_pod_is_set_aside_whole() -> None:
+    rig = Rig()
+    payload = {"type": "backfill_start", "start_seq": "1"}
+    seq = rig.tube.insert(op="T", shard=3, payload=payload)
+    async with rig.running():
+        await rig.until_empty()
+    item = rig.tube.parked[3, None]
+    assert (item["payload"], item["op"], item["seq"]) == (payload, "T", seq)
+    assert [(event.shard, event.id) for event in rig.told(Parked)] == [(3, None)]
+    assert rig.sink.sends == 0
+
+
+async def test_a_later_term_at_the_sink_ends_the_line_and_nothing_is_purged() -> None:
+    rig = Rig(MemorySink(compares=True))
+    rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(200, 1), 99)
+    async with rig.running():
+        rig.insert(1, 2)
+        assert isinstance(await rig.until_it_ends(), FencedBySink)
+    assert rig.tube.purged == []
+    assert rig.tube.resets == 0
+
+
+# --- trust and the term ---
+
+
+async def test_a_line_without_trust_neither_marks_nor_sends_until_it_is_back() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.enricher.go.clear()
+        rig.insert(1)
+        await rig.until("it is read", lambda: rig.enricher.reads)
+        rig.claim.proof = float("-inf")
+        rig.enricher.go.set()
+        await rig.until("the lapse is told", lambda: rig.told(TrustLapsed))
+        marks = rig.tube.marks
+        rig.insert(2)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert (rig.tube.marks, rig.sink.sends) == (marks, 0)
+        rig.claim.proof = float("inf")
+        await rig.until_empty()
+    kinds = [type(event) for event in rig.events if isinstance(event, TrustLapsed | LeaderRefreshed)]
+    assert kinds == [TrustLapsed, LeaderRefreshed]
+
+
+async def test_pods_that_came_while_there_was_no_trust_are_found_when_it_is_back() -> None:
+    rig = Rig()
+    async with rig.running():
+        await rig.until("the line sleeps", lambda: not rig.line.is_awake and not rig.rest.is_due())
+        rig.claim.proof = float("-inf")
+        rig.insert(1)
+        await rig.until("the wake-up is seen", lambda: not rig.rest.news.is_set())
+        rig.claim.proof = float("inf")
+        await rig.until_empty()
+
+
+async def test_a_term_that_ended_ends_the_line_and_writes_nothing_more() -> None:
+    rig = Rig()
+    rig.sink.faults = Faults(hang=True)
+    async with rig.running():
+        rig.insert(1)
+        await rig.until("it is sent", lambda: rig.sink.sends == 1)
+        rig.tenure.end(ClaimLost("it went to another"))
+        rig.line.attend()
+        assert isinstance(await rig.until_it_ends(), ClaimLost)
+    assert (rig.tube.purged, rig.tube.resets) == ([], 0)
+    assert rig.sink.store.log == []
+
+
+async def test_a_term_that_is_over_in_the_database_ends_the_line() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.tube.leader_id = None
+        rig.insert(1)
+        assert isinstance(await rig.until_it_ends(), Fenced)
+    assert (rig.tube.purged, rig.tube.resets) == ([], 0)
+
+
+async def test_a_lost_connection_to_the_source_ends_the_line() -> None:
+    rig = Rig()
+    rig.enricher.lost = True
+    async with rig.running():
+        rig.insert(1)
+        assert isinstance(await rig.until_it_ends(), DatabaseUnavailable)
+    assert rig.tube.purged == []

@@ -1,0 +1,169 @@
+"""When a line looks again: no wake-up is lost, and nothing spins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from pytube.sources.settled import Settled
+from pytube.sources.terms import Term
+from pytube.worker import rest as module
+from pytube.worker.rest import Rest
+from tests.unit.fakes import FakeSession, FakeTube
+
+
+@pytest.fixture(autouse=True)
+def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short polls, and a sleep that only a writer ends."""
+    monkeypatch.setattr(module, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(module, "_LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(module, "_DEEP_PAUSE", 3600.0)
+
+
+class Sleeper:
+    """A line's rest over a fake tube."""
+
+    def __init__(self) -> None:
+        self.hears = True
+        self.tube = FakeTube()
+        term = Term("t", 1, 0, epoch=1)
+        self.tube.leader_id = term.leader_id
+        session = FakeSession(self.tube)
+        self.settled = Settled(session, "t")
+        self.rest = Rest(session, term, lambda: self.hears)
+
+    async def look(self, *, found: bool = False, more: bool = False) -> None:
+        self.rest.looking()
+        await self.rest.looked(found=found, more=more)
+
+    async def look_if_due(self) -> None:
+        if self.rest.is_due():
+            await self.look()
+
+    async def wait(self, *, idle: bool = True, may_look: bool = True) -> None:
+        await asyncio.wait_for(self.rest.wait(self.settled, idle=idle, may_look=may_look), 5)
+
+    async def look_and_wait_until(self, what: str, condition: Callable[[], bool]) -> None:
+        """Empty looks, as a line without work makes them."""
+        for step in (self.wait, self.look_if_due) * 20:
+            if condition():
+                return
+            await step()
+        raise AssertionError(f"not after 20 rounds: {what}")
+
+    async def sleep_deep(self) -> None:
+        await self.look_and_wait_until("deep asleep", lambda: self.rest.is_deep and not self.rest.is_due())
+
+    async def sleeping(self) -> asyncio.Task[None]:
+        """A wait that is under way."""
+        waiting = asyncio.create_task(self.rest.wait(self.settled, idle=True))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done(), "the line does not sleep"
+        return waiting
+
+
+def test_a_new_line_looks_at_once() -> None:
+    assert Sleeper().rest.is_due()
+
+
+async def test_a_full_look_is_followed_by_another_at_once() -> None:
+    sleeper = Sleeper()
+    await sleeper.look(found=True, more=True)
+    assert sleeper.rest.is_due()
+
+
+async def test_a_line_without_work_leaves_its_row_and_looks_once_more_before_it_sleeps() -> None:
+    sleeper = Sleeper()
+    await sleeper.look_and_wait_until("the row is there", lambda: sleeper.tube.sleeping)
+    await sleeper.look_and_wait_until("it is quiet", lambda: sleeper.rest.is_deep)
+    assert sleeper.rest.is_due(), "it would sleep without the look that sees what the row missed"
+    await sleeper.look()
+    waiting = await sleeper.sleeping()
+    sleeper.rest.wake()
+    await asyncio.wait_for(waiting, 5)
+    assert sleeper.rest.is_due()
+
+
+async def test_a_line_that_holds_keys_does_not_fall_asleep() -> None:
+    sleeper = Sleeper()
+    for _ in range(5):
+        await sleeper.look()
+        await sleeper.wait(idle=False)
+    assert not sleeper.tube.sleeping
+
+
+async def test_a_wake_up_during_a_look_is_not_lost() -> None:
+    """The look may have begun before the pods were there."""
+    sleeper = Sleeper()
+    await sleeper.sleep_deep()
+    sleeper.rest.looking()
+    sleeper.rest.wake()
+    await sleeper.rest.looked(found=False, more=False)
+    await sleeper.wait()
+    assert sleeper.rest.is_due(), "the line sleeps on, though pods came"
+
+
+async def test_news_between_two_waits_is_not_lost() -> None:
+    sleeper = Sleeper()
+    await sleeper.sleep_deep()
+    sleeper.rest.news.set()
+    await sleeper.wait()
+
+
+async def test_pods_one_by_one_leave_the_row_and_a_stream_takes_it_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sleeper = Sleeper()
+    await sleeper.sleep_deep()
+    monkeypatch.setattr(module, "_STREAM", 0.0)
+    await sleeper.look(found=True)
+    await sleeper.look(found=True)
+    assert sleeper.tube.sleeping, "the row is gone after pods one by one"
+    monkeypatch.setattr(module, "_STREAM", 3600.0)
+    await sleeper.look(found=True)
+    assert not sleeper.tube.sleeping, "the row is still there"
+
+
+async def test_where_notifications_do_not_arrive_the_line_polls() -> None:
+    sleeper = Sleeper()
+    sleeper.hears = False
+    for _ in range(10):
+        await sleeper.look()
+        await sleeper.wait()
+    assert not sleeper.rest.is_deep
+
+
+async def test_a_line_that_was_deaf_for_a_while_looks_before_it_sleeps_again() -> None:
+    sleeper = Sleeper()
+    await sleeper.sleep_deep()
+    sleeper.hears = False
+    sleeper.rest.wake()
+    await sleeper.look()
+    await sleeper.wait()
+    sleeper.hears = True
+    await sleeper.wait()
+    assert sleeper.rest.is_due(), "what was notified meanwhile waits for the next wake-up"
+
+
+async def test_without_a_settled_seq_the_line_does_not_sleep_deep() -> None:
+    sleeper = Sleeper()
+    for _ in range(5):
+        await sleeper.look()
+        await asyncio.wait_for(sleeper.rest.wait(None, idle=True), 5)
+    assert sleeper.tube.sleeping
+    assert not sleeper.rest.is_deep
+
+
+async def test_a_line_that_may_not_look_waits_and_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HELD_UP_PAUSE", 3600.0)
+    sleeper = Sleeper()
+    assert sleeper.rest.is_due()
+    waiting = asyncio.create_task(sleeper.rest.wait(sleeper.settled, idle=False, may_look=False))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not waiting.done(), "it returned at once, so the line goes round and round"
+    sleeper.rest.news.set()
+    await asyncio.wait_for(waiting, 5)

@@ -1,0 +1,29 @@
+"""Shards of ids and partitions of shards: always within their bounds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytube.model import partition_of, shard_of
+
+bigints = st.integers(-(2**63), 2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "shard", "shards", "expected"),
+    [(7, 3, 1, 3), (7, 0, 4, 3), (8, 10, 4, 10), (-1, 0, 4, 3), (-8, 0, 4, 0), (-(2**63), 5, 3, 6)],
+)
+def test_the_shard_of_an_id(key: int, shard: int, shards: int, expected: int) -> None:
+    assert shard_of(key, shard, shards) == expected
+
+
+@given(bigints, st.integers(0, 10_000), st.integers(1, 1000))
+def test_an_id_has_one_of_the_shards_of_its_table(key: int, shard: int, shards: int) -> None:
+    assert shard <= shard_of(key, shard, shards) < shard + shards
+
+
+@given(st.integers(0, 10_000), st.integers(1, 100))
+def test_a_shard_belongs_to_one_of_the_partitions(shard: int, partitions: int) -> None:
+    assert 0 <= partition_of(shard, partitions) < partitions
