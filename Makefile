@@ -4,6 +4,7 @@
 #   make demo KAFKA=real       against a real broker
 #   make demo ELECTION=lease   without Kafka
 #   make test [ARGS=…]         all tests; ARGS go to pytest, e.g. ARGS="-m unit" or ARGS="-k mark -x"
+#   make soak [SECONDS=120]    workers killed every ten seconds under load, on a real broker
 #   make check                 format, lint, types, layers
 #   make format                put the code into shape
 #   make lock                  renew requirements.lock from pyproject.toml
@@ -11,7 +12,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help demo test check format lock venv clean
+.PHONY: help demo test soak check format lock venv clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -27,6 +28,9 @@ demo: venv
 test: venv
 	@bash .ci/system
 	@$(BIN)/python -m pytest $(ARGS)
+
+soak: venv
+	@SOAK_SECONDS=$(or $(SECONDS),120) $(BIN)/python -m pytest -m soak -s $(ARGS)
 
 check: venv
 	@$(BIN)/ruff format --check

@@ -22,11 +22,15 @@ TESTS = Path(__file__).resolve().parent
 VERSIONS: list[Version] = [18, 16, "system"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test the marker of its layer, which is its folder."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test the marker of its layer, which is its folder; leave long runs to `-m soak`."""
     for item in items:
         layer = item.path.relative_to(TESTS).parts[0]
         item.add_marker(layer)
+    if "soak" not in config.option.markexpr:
+        long = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
 
 
 class Servers:

@@ -132,7 +132,7 @@ class Fleet:
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Ask the database."""
         with psycopg.connect(self.dsn, autocommit=True, options="-c search_path=tube,public") as connection:
-            return connection.execute(statement).fetchall()  # type: ignore[arg-type] # texts of tests
+            return connection.execute(statement).fetchall()
 
     def leaders(self) -> dict[int, int]:
         """Worker numbers by partition, for partitions that are led."""

@@ -52,10 +52,11 @@ def compare(rows: dict[int, Any], lines: dict[tuple[str, int, int], Line]) -> li
             wrong.append(f"id {line.id} is in shard {line.shard}")
         if not line.is_delete:
             held[line.id] = line.doc
-    for key in sorted(rows.keys() | held.keys()):
-        if rows.get(key) != held.get(key):
-            wrong.append(f"id {key}: source {rows.get(key)}, sink {held.get(key)}")
-    return wrong
+    return wrong + [
+        f"id {key}: source {rows.get(key)}, sink {held.get(key)}"
+        for key in sorted(rows.keys() | held.keys())
+        if rows.get(key) != held.get(key)
+    ]
 
 
 def judge(dsn: str, path: str) -> Verdict:

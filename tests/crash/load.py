@@ -71,7 +71,8 @@ class Load:
                     connection.execute("UPDATE items SET n = n + 1 WHERE id = %s", (key,))
                 elif kind < 0.85:
                     connection.execute(
-                        "INSERT INTO items VALUES (%s, 1, 'again') ON CONFLICT (id) DO UPDATE SET n = items.n + 1",
+                        "INSERT INTO items VALUES (%s, 1, 'again') "
+                        "ON CONFLICT (id) DO UPDATE SET n = items.n + 1",
                         (key,),
                     )
                 elif kind < 0.93:
