@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from pytube.db.migrate import VERSION_TABLE
+from pytube.db.version import VERSION_TABLE
 
 settings = context.config.attributes
 if "connection" not in settings:

@@ -10,7 +10,6 @@ from pydantic import SecretStr
 
 from pytube.db.connect import connect_sync
 from pytube.db.errors import translated
-from pytube.db.migrate import migrate
 from pytube.db.resources import sql_dir
 from pytube.db.script import Script
 from pytube.db.version import installed, refuse_newer
@@ -35,6 +34,9 @@ def upgrade(dsn: str | SecretStr, schema: str = "tube") -> None:
 
     Ends in the same database as `install`. Raises the same.
     """
+    # Here, because Alembic and SQLAlchemy take longer to load than most commands take to run.
+    from pytube.db.migrate import migrate
+
     with (
         connect_sync(dsn, schema, application_name="pytube upgrade") as connection,
         translated(),

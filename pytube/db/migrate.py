@@ -14,9 +14,6 @@ from sqlalchemy.pool import StaticPool
 from pytube.db.resources import migrations_dir, sql_dir
 from pytube.db.script import Script
 
-VERSION_TABLE = "tube_version"
-"""One row: the newest revision that was run. `install.sql` keeps the same table."""
-
 
 def migrate(connection: psycopg.Connection, schema: str, revision: str = "head") -> None:
     """Bring the tables in `schema` to `revision`, within the caller's transaction."""

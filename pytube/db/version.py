@@ -8,9 +8,11 @@ import psycopg
 from psycopg import sql
 
 from pytube.db.errors import translated
-from pytube.db.migrate import VERSION_TABLE
 from pytube.db.resources import sql_dir
 from pytube.errors import SchemaMismatch
+
+VERSION_TABLE = "tube_version"
+"""One row: the newest revision that was run. `install.sql` keeps the same table, as does Alembic."""
 
 
 def needed() -> str:

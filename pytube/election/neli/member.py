@@ -83,7 +83,7 @@ class Member:
 
     def _be_member(self) -> None:
         producer = self._clients.producer()
-        prover = Prover(self._settings.topic, self._settings.receive_deadline)
+        prover = Prover(self._settings.topic, self._settings.receive_deadline / 2)
         consumer = self._clients.consumer(prover.on_commit)
         self._prover, self._asked = prover, None
         try:
@@ -187,11 +187,11 @@ class Member:
         waiting = self._board.withdraw(partition.partition for partition in partitions)
         end = time.monotonic() + self._settings.drain_limit
         while waiting and time.monotonic() < end:
-            self._confirm(self._board.live())
-            if self._prover is not None:
-                self._prover.send_and_wait(consumer)
             waiting[0].over.wait(_LONGEST_POLL)
             waiting = [claim for claim in waiting if not claim.over.is_set()]
+            if waiting and self._prover is not None:
+                self._confirm(self._board.live())
+                self._prover.send_and_wait(consumer)
         for claim in waiting:
             self._log.warning("a partition was not handed over in time", partition=claim.partition)
             claim.lose()

@@ -28,7 +28,9 @@ _PAUSE = 0.05
 @dataclass(slots=True)
 class _Question:
     partitions: frozenset[int]
-    end: float
+    end: float | None = None
+    """Until when a passing refusal is tried again; counts from the first one."""
+
     not_before: float = 0.0
     answer: Future[float] = field(default_factory=Future)
 
@@ -69,7 +71,7 @@ class Prover:
 
         The future fails with `ClaimLost` or `BrokerUnavailable`.
         """
-        question = _Question(frozenset(partitions), time.monotonic() + self._limit)
+        question = _Question(frozenset(partitions))
         with self._lock:
             if not self._closed:
                 self._waiting.append(question)
@@ -140,7 +142,11 @@ class Prover:
     def _again(self, question: _Question, error: KafkaError | None) -> bool:
         """Whether to ask once more, a moment later."""
         now = time.monotonic()
-        if error is None or error.code() not in PASSING or now + _PAUSE >= question.end:
+        if error is None or error.code() not in PASSING:
+            return False
+        if question.end is None:
+            question.end = now + self._limit
+        if now + _PAUSE >= question.end:
             return False
         question.not_before = now + _PAUSE
         with self._lock:

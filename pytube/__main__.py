@@ -1,0 +1,5 @@
+"""`python -m pytube` is the program `pytube`."""
+
+from pytube.cli import main
+
+main()

@@ -1,0 +1,43 @@
+"""The demonstration: real servers, real load, workers that are killed, and the proof.
+
+It needs the packages of the extra `embedded`; they are imported when it is run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pytube.errors import UsageError
+
+
+def main(
+    *,
+    kafka: Literal["embedded", "real"] = "embedded",
+    election: Literal["neli", "lease"] = "neli",
+    seconds: float = 30,
+    directory: Path | None = None,
+) -> int:
+    """Run the demonstration and print what it saw.
+
+    Args:
+        kafka: the broker: librdkafka's mock of a cluster, or a real one.
+        election: `lease` needs no broker, so `kafka` does not matter then.
+        seconds: how long there is load; longer where the take-over needs it.
+        directory: where servers keep their data and processes their logs, emptied first;
+            `.demo` by default.
+
+    Returns:
+        0 when the copy is equal to the source, every worker took part and every process ended
+        well; 1 when not; 130 after SIGINT and 143 after SIGTERM.
+
+    Raises:
+        UsageError: a package is missing, or the directory can't be used.
+    """
+    try:
+        from pytube.demo.program import run
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the demo needs the package {error.name}: pip install 'pytube-pg[embedded]'"
+        ) from error
+    return run(kafka=kafka, election=election, seconds=seconds, directory=directory)

@@ -1,0 +1,221 @@
+"""What happens in a demonstration, in order."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from pytube.demo.comparison import compare
+from pytube.demo.fleet import NAMES, Fleet
+from pytube.demo.folder import Folder
+from pytube.demo.latency import latencies, summary
+from pytube.demo.load import CLIENTS, RATE, Load
+from pytube.demo.probe import Probe
+from pytube.demo.screen import Screen
+from pytube.demo.servers import Servers
+from pytube.demo.settings import PARTITIONS, TUBE
+from pytube.demo.source import ACCOUNT_SHARDS, TELLER_SHARD, Source
+from pytube.demo.verdict import Findings, Takeover
+from pytube.demo.watch import Watch
+
+_LEAD_LIMIT = 40.0
+_FILL_LIMIT = 60.0
+_TAKEOVER_LIMIT = 40.0
+_DRAIN_LIMIT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kill:
+    """A leader that was killed."""
+
+    victim: str
+    at: float
+    """Unix time."""
+    epochs: dict[int, int]
+    """Its terms, by partition."""
+
+
+class Story:
+    """One demonstration. What it starts is ended when the stack that it is given is closed."""
+
+    def __init__(
+        self, folder: Folder, servers: Servers, election: str, screen: Screen, stack: ExitStack
+    ) -> None:
+        """Make the source and the configurations.
+
+        Args:
+            folder: where everything goes.
+            servers: they run.
+            election: of the workers.
+            screen: what is told.
+            stack: what is to be ended is put there.
+        """
+        self._screen = screen
+        self._stack = stack
+        self._pgbench = servers.postgres.bin("pgbench")
+        self._dsn = servers.dsn
+        self._load_log = folder.path / "pgbench.log"
+        self._source = Source(servers.dsn, self._pgbench, folder.path / "pgbench-init.log")
+        stack.callback(self._source.close)
+        self._fleet = Fleet(folder, dsn=servers.dsn, bootstrap=servers.bootstrap, election=election)
+        stack.callback(self._fleet.close)
+        self._watch = Watch(self._source, folder.sink, screen)
+        self._watch.checks.append(self._fleet.check)
+        self._probe = Probe(servers.dsn)
+        stack.callback(self._probe.close)
+
+    def play(self, seconds: float) -> Findings:
+        """Everything, with load for `seconds` or as long as the take-over needs."""
+        self._prepare()
+        self._begin()
+        load = self._start_load()
+        begun = time.monotonic()
+        self._load_until(begun + seconds / 2)
+        kill = self._kill()
+        self._see_takeover(kill)
+        self._restart(kill)
+        self._load_until(max(begun + seconds, time.monotonic() + seconds / 8))
+        transactions = self._stop_load(load)
+        lasted = time.monotonic() - begun
+        self._drain()
+        return self._judge(kill, transactions, lasted)
+
+    # --- the acts -------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        self._source.attach()
+        self._screen.step(
+            f"our SQL is installed; the tube {TUBE} has {PARTITIONS} partitions; pgbench_accounts is "
+            f"attached over {ACCOUNT_SHARDS} shards, tellers and branches in one of their own"
+        )
+        self._source.fill()
+        self._screen.step(f"pgbench has filled its tables: {self._source.rows:,} rows, all touched")
+
+    def _begin(self) -> None:
+        for name in NAMES:
+            self._fleet.start(name)
+        self._screen.step(f"three workers start: {', '.join(NAMES)}")
+        self._watch.until(
+            lambda: self._led() == set(range(PARTITIONS)) and self._leading() == set(NAMES),
+            limit=_LEAD_LIMIT,
+            missing="the three workers had not shared the four partitions among them",
+        )
+        self._screen.step("every partition is led, and every worker leads")
+        self._watch.until(
+            lambda: self._watch.caught_up and not self._source.figures().pods,
+            limit=_FILL_LIMIT,
+            missing="the rows that pgbench had filled in were not all delivered",
+        )
+        self._screen.step("all rows are delivered; from here on it is live")
+
+    def _start_load(self) -> Load:
+        load = Load(self._pgbench, self._dsn, self._load_log)
+        self._stack.callback(load.close)
+        self._probe.start()
+        self._watch.checks += [load.check, self._probe.check]
+        self._screen.step(
+            f"the load starts: pgbench, {CLIENTS} clients, {RATE} transactions per second; and a probe"
+        )
+        return load
+
+    def _load_until(self, moment: float) -> None:
+        self._watch.until(
+            lambda: time.monotonic() >= moment,
+            limit=max(0.0, moment - time.monotonic()) + 10,
+            missing="the clock did not go on",
+        )
+
+    def _kill(self) -> _Kill:
+        leaders = self._source.leaders()
+        # The one that the probe's row depends on, so that the take-over shows in the latencies.
+        victim = next(leader.client for leader in leaders if leader.partition == TELLER_SHARD % PARTITIONS)
+        epochs = {leader.partition: leader.epoch for leader in leaders if leader.client == victim}
+        at = time.time()
+        self._fleet.kill(victim)
+        self._watch.dead.add(victim)
+        led = " and ".join(str(partition) for partition in epochs)
+        self._screen.step(f"SIGKILL: {victim}, which led {led}, is gone", "bold red")
+        return _Kill(victim, at, epochs)
+
+    def _see_takeover(self, kill: _Kill) -> None:
+        tally = self._watch.tally
+        self._watch.until(
+            lambda: all(tally.first_after(p, epoch) is not None for p, epoch in kill.epochs.items()),
+            limit=_TAKEOVER_LIMIT,
+            missing=f"the others had not taken over what {kill.victim} led and delivered from there",
+        )
+        self._screen.step(f"the others have taken over what {kill.victim} led", "bold green")
+
+    def _restart(self, kill: _Kill) -> None:
+        self._fleet.start(kill.victim)
+        self._watch.dead.discard(kill.victim)
+        self._screen.step(f"{kill.victim} is started again", "bold green")
+        old = max(kill.epochs.values())
+        self._watch.until(
+            lambda: any(x.client == kill.victim and x.epoch > old for x in self._source.leaders()),
+            limit=_LEAD_LIMIT,
+            missing=f"{kill.victim}, started again, did not lead",
+        )
+        self._screen.step(f"{kill.victim} leads again", "bold green")
+
+    def _stop_load(self, load: Load) -> int:
+        self._watch.checks = [self._fleet.check]
+        transactions = load.finish()
+        self._probe.close()
+        self._probe.check()
+        self._screen.step("the load is over; what waits is delivered")
+        return transactions
+
+    def _drain(self) -> None:
+        self._watch.until(
+            lambda: not self._source.figures().pods,
+            limit=_DRAIN_LIMIT,
+            missing="the tube was not drained",
+        )
+        self._screen.step("the tube is empty; the workers are stopped, and every row is compared")
+
+    # --- what came of it ------------------------------------------------------------------
+
+    def _judge(self, kill: _Kill, transactions: int, lasted: float) -> Findings:
+        exits = self._fleet.stop()
+        replay, tally = self._watch.replay, self._watch.tally
+        replay.finish()
+        sink = {
+            (shard, key): line.doc for (_, shard, key), line in replay.lines.items() if not line.is_delete
+        }
+        commits = self._probe.commits
+        sample = latencies(commits, tally.arrivals)
+        before = [took for commit, took in zip(commits, sample, strict=False) if commit.at + took < kill.at]
+        return Findings(
+            comparison=compare(self._source.documents(), sink),
+            transactions=transactions,
+            load_seconds=lasted,
+            touches=self._source.figures().touches,
+            documents=tally.documents,
+            peak=tally.peak,
+            torn=replay.torn,
+            stale=replay.stale,
+            parked=self._source.parked(),
+            terms=self._source.terms(),
+            takeover=self._takeover(kill),
+            before=summary(before),
+            overall=summary(sample),
+            unseen=len(commits) - len(sample),
+            delivered=tally.by_client,
+            exits=exits,
+        )
+
+    def _takeover(self, kill: _Kill) -> Takeover:
+        seconds = {}
+        for partition, epoch in kill.epochs.items():
+            first = self._watch.tally.first_after(partition, epoch)
+            assert first is not None, "the take-over was seen"
+            seconds[partition] = first - kill.at
+        return Takeover(kill.victim, seconds)
+
+    def _led(self) -> set[int]:
+        return {leader.partition for leader in self._source.leaders()}
+
+    def _leading(self) -> set[str]:
+        return {leader.client for leader in self._source.leaders()}
