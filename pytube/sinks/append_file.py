@@ -14,7 +14,7 @@ from pytube.sinks.output import STDOUT, is_at, is_regular, open_output, sync_par
 class AppendFile:
     """Appends blocks of lines. All methods block; each may be called from any thread."""
 
-    def __init__(self, path: str, *, fsync: bool = False, create_parents: bool = False) -> None:
+    def __init__(self, path: str, *, fsync: bool = True, create_parents: bool = False) -> None:
         self.path = path
         self._fsync = fsync
         self._create_parents = create_parents
@@ -69,8 +69,6 @@ class AppendFile:
         return fd
 
     def _check(self, fd: int) -> None:
-        if self._fsync and not is_regular(fd):
-            raise ConfigError(f'sink "jsonl": option "fsync" needs a file, and "{self.path}" is none')
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(fd, fcntl.LOCK_UN)
@@ -107,7 +105,7 @@ class AppendFile:
         try:
             while rest:
                 rest = rest[os.write(fd, rest) :]
-            if self._fsync:
+            if self._fsync and regular:
                 os.fdatasync(fd)
         except OSError as error:
             written = len(block) - len(rest)

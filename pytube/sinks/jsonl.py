@@ -23,7 +23,7 @@ class JsonlOptions(SinkOptions):
     path: str = Field(
         min_length=1, pattern=r"^[^\x00]+$", description='the path of a file, or "-" for stdout'
     )
-    fsync: bool = Field(default=False, description="true or false")
+    fsync: bool = Field(default=True, description="true or false")
     create_parents: bool = Field(default=False, description="true or false")
     client: str | None = Field(default=None, description="a text that labels this process's lines")
 
@@ -32,7 +32,7 @@ class JsonlSink:
     """Appends lines under a lock, so that any number of processes share the file.
 
     It does not compare tokens: the lines say them, and `jsonl_replay` compares when it reads.
-    Without `fsync`, a crash of the machine (not of a process) can lose lines that were answered.
+    With `fsync` off, a crash of the machine (not of a process) can lose lines that were answered.
     """
 
     compares = False
@@ -41,7 +41,7 @@ class JsonlSink:
         self,
         path: str,
         *,
-        fsync: bool = False,
+        fsync: bool = True,
         create_parents: bool = False,
         client: str | None = None,
     ) -> None:

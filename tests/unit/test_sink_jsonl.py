@@ -161,9 +161,21 @@ async def test_full_disk_takes_nothing() -> None:
     await sink.close()
 
 
-async def test_fsync_needs_a_file() -> None:
-    with pytest.raises(ConfigError, match="fsync"):
-        await opened(Path("/dev/null"), fsync=True)
+async def test_what_is_no_file_is_not_synced() -> None:
+    sink = await opened(Path("/dev/null"), fsync=True)
+    assert await sink.send(batch({1: {}})) == [OK]
+    await sink.close()
+
+
+async def test_a_batch_is_on_the_disk_before_it_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("os.fdatasync", synced.append)
+    sink = await opened(tmp_path / "a.jsonl")
+    await sink.send(batch({1: {}}))
+    assert len(synced) == 1
+    await sink.close()
 
 
 async def test_paths_that_cannot_be(tmp_path: Path) -> None:
