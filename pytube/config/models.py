@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from pytube.config.environment import FromEnvironment, key_path
-from pytube.config.names import kafka_name
+from pytube.config.names import leader_name
 from pytube.errors import ConfigError
 
 
@@ -177,11 +177,11 @@ class Config(Section):
 
     def leader_topic(self, name: str) -> str:
         """The leader topic of a tube: as configured, else named after installation and tube."""
-        return self.tube(name).topic or kafka_name(self.worker.installation, name)
+        return self.tube(name).topic or leader_name(self.worker.installation, name)
 
     def leader_group(self, name: str) -> str:
         """The consumer group of a tube's workers: as configured, else named as its topic."""
-        return self.tube(name).group or kafka_name(self.worker.installation, name)
+        return self.tube(name).group or leader_name(self.worker.installation, name)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -128,11 +128,12 @@ class LeaseElection:
 
     async def stop(self) -> None:
         """Revoke all claims, wait until each is over (at most the drain limit), leave."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
         self._queue.put_nowait(None)
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
         await self._drain()
         try:
             await self._leave()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytube.election.neli.names import LONGEST, checked_name, leader_name, parse_leader_name
+from pytube.config.names import LONGEST, checked_name, leader_name, parse_leader_name
 from pytube.errors import ConfigError
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)

@@ -23,6 +23,11 @@ class Clients:
         self._watch = watch
         self._log = log
 
+    def check(self) -> None:
+        """Try all options; `ConfigError` when librdkafka refuses one."""
+        self.producer()
+        self.consumer(lambda *_: None).close()
+
     def consumer(self, on_commit: Callable[..., None]) -> Consumer:
         """The member of the group. `ConfigError` when librdkafka refuses an option."""
         return self._make(Consumer, {**self._settings.consumer(), "on_commit": on_commit})
@@ -41,10 +46,4 @@ class Clients:
             return kind(options, logger=self._log)
         except (KafkaException, TypeError, ValueError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise ConfigError(f"[kafka] options: {self._without_values(text)}") from None
-
-    def _without_values(self, text: str) -> str:
-        for value in self._settings.options.values():
-            if str(value):
-                text = text.replace(str(value), "…")
-        return text
+            raise ConfigError(f"[kafka] options: {self._settings.hide(text)}") from None

@@ -9,12 +9,12 @@ from typing import Any
 
 import structlog
 
+from pytube.config.names import checked_name, leader_name
 from pytube.election.base import Claim
 from pytube.election.neli.board import ClaimBoard
 from pytube.election.neli.claim import NeliClaim
 from pytube.election.neli.clients import Clients
 from pytube.election.neli.member import Member
-from pytube.election.neli.names import checked_name, leader_name
 from pytube.election.neli.settings import NeliSettings
 from pytube.election.neli.topic import LeaderTopic
 from pytube.election.neli.watch import BrokerWatch, DampedLog
@@ -88,8 +88,8 @@ class NeliElection:
         self._count: Callable[[], int] = partitions if callable(partitions) else lambda: partitions
         self._start_timeout = start_timeout
         self._log = structlog.get_logger("pytube.election").bind(tube=tube)
-        self._watch = BrokerWatch(self._log)
-        self._clients = Clients(self.settings, self._watch, DampedLog(self._log))
+        self._watch = BrokerWatch(self._log, self.settings.hide)
+        self._clients = Clients(self.settings, self._watch, DampedLog(self._log, self.settings.hide))
         self._queue: asyncio.Queue[NeliClaim | None] = asyncio.Queue()
         self._partitions = 0
         self._width = 0
@@ -106,6 +106,7 @@ class NeliElection:
         """
         loop = asyncio.get_running_loop()
         self._partitions = self._count()
+        self._clients.check()
         try:
             await self._widen(self._start_timeout)
         except BrokerUnavailable as error:

@@ -23,7 +23,7 @@ from pytube.election.neli.codec import decode
 from pytube.election.neli.prover import Prover
 from pytube.election.neli.settings import NeliSettings
 from pytube.election.neli.watch import BrokerWatch
-from pytube.errors import BrokerUnavailable, ClaimLost, PytubeError
+from pytube.errors import BrokerUnavailable, ClaimLost
 
 _LONGEST_POLL = 0.05
 _RESTART_PAUSE = 1.0
@@ -74,11 +74,14 @@ class Member:
 
     def _run(self) -> None:
         """Be a member until stopped; after an unforeseen failure be a new one."""
+        told = ""
         while not self._stopping.is_set():
             try:
                 self._be_member()
-            except (KafkaException, PytubeError, RuntimeError) as error:
-                self._log.error("leader election failed, and begins again", reason=str(error))
+            except Exception as error:  # noqa: BLE001 -- a thread that ended would leave no leader
+                if str(error) != told:
+                    told = str(error)
+                    self._log.error("leader election failed, and begins again", exc_info=error)
                 self._stopping.wait(_RESTART_PAUSE)
 
     def _be_member(self) -> None:

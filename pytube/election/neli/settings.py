@@ -11,6 +11,7 @@ from pytube.errors import ConfigError
 _HEARTBEAT_MS = 300
 _METADATA_MS = 5_000
 _REJOIN_MARGIN = 5.0
+_SHORTEST_SECRET = 4
 _OURS = frozenset(
     {
         "allow.auto.create.topics",
@@ -71,6 +72,13 @@ class NeliSettings:
                 f"receive_deadline ({self.receive_deadline:g} s) must not be above session_timeout "
                 f"({self.session_timeout:g} s)"
             )
+
+    def hide(self, text: str) -> str:
+        """`text` without the values of options, which librdkafka likes to quote."""
+        for value in map(str, self.options.values()):
+            if len(value) >= _SHORTEST_SECRET:
+                text = text.replace(value, "…")
+        return text
 
     def common(self) -> dict[str, Any]:
         """For every client."""

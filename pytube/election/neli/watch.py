@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -18,8 +19,10 @@ _QUIET = 60.0
 class BrokerWatch:
     """Remembers whether the broker is away, why, and since when. Any thread may use it."""
 
-    def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
+    def __init__(self, log: structlog.stdlib.BoundLogger, hide: Callable[[str], str]) -> None:
+        """Args: hide: takes secrets out of a text of librdkafka."""
         self._log = log
+        self._hide = hide
         self._lock = threading.Lock()
         self._down_at: float | None = None
         self._reason = ""
@@ -37,7 +40,7 @@ class BrokerWatch:
     def on_error(self, error: KafkaError) -> None:
         """Given to librdkafka as `error_cb`."""
         if error.code() != ALL_DOWN or not self._reason:
-            self._reason = error.str()
+            self._reason = self._hide(error.str())
         if error.code() in UNUSABLE:
             self.down(self._reason)
 
@@ -66,8 +69,10 @@ class DampedLog:
     What an operator needs to know of it comes through `BrokerWatch`.
     """
 
-    def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
+    def __init__(self, log: structlog.stdlib.BoundLogger, hide: Callable[[str], str]) -> None:
+        """Args: hide: takes secrets out of a text of librdkafka."""
         self._log = log
+        self._hide = hide
         self._next: dict[str, float] = {}
         self._passed_over: dict[str, int] = {}
 
@@ -79,5 +84,9 @@ class DampedLog:
             return
         self._next[kind] = now + _QUIET
         self._log.debug(
-            "librdkafka", kind=kind, level=level, text=text, passed_over=self._passed_over.pop(kind, 0)
+            "librdkafka",
+            kind=kind,
+            level=level,
+            text=self._hide(text),
+            passed_over=self._passed_over.pop(kind, 0),
         )
