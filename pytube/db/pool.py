@@ -16,6 +16,8 @@ def make_pool(dsn: str, schema: str, application_name: str, *, size: int) -> Asy
 
     async def configure(connection: psycopg.AsyncConnection) -> None:
         await connection.execute(session_settings(schema, ("public",), None))
+        # A row that a policy hides would look like one that is gone, and be deleted at the sink.
+        await connection.execute("SET row_security = off")
 
     return AsyncConnectionPool(
         connection_string(dsn, application_name),

@@ -13,6 +13,7 @@ from pytube.db.connect import connect_sync
 from pytube.errors import SchemaMismatch
 from pytube.health import queries
 from pytube.health.check import Check, fail, ok, warn
+from pytube.sources import rights
 
 OLDEST_SERVER, NEWEST_SERVER = 15, 18
 _ROOM = 10
@@ -50,8 +51,9 @@ def check_version(connection: psycopg.Connection, schema: str) -> Check:
 
 
 def check_rights(connection: psycopg.Connection, schema: str) -> Check:
-    """Whether this role may do what pytube does; before an installation, whether it may install."""
-    row = connection.execute(queries.RIGHTS, {"schema": schema}).fetchone()
+    """Whether this role may do what a worker does; before an installation, whether it may install."""
+    needs = {"schema": schema, "functions": sorted(rights.FUNCTIONS), "tables": sorted(rights.TABLES)}
+    row = connection.execute(queries.RIGHTS, needs).fetchone()
     if row is None:
         role, may = _row(connection, queries.RIGHTS_TO_INSTALL)
         if may:
@@ -61,22 +63,23 @@ def check_rights(connection: psycopg.Connection, schema: str) -> Check:
             f"{role} may not create a schema in this database",
             f"as its owner, run: GRANT CREATE ON DATABASE … TO {role}",
         )
-    role, usage, refused = row
-    if not usage:
+    role, usage, functions, tables = row
+    grants = [] if usage else [f"GRANT USAGE ON SCHEMA {schema} TO {role}"]
+    if tables:
+        grants.append(f"GRANT SELECT ON {_within(schema, tables)} TO {role}")
+    if functions:
+        grants.append(f"GRANT EXECUTE ON FUNCTION {_within(schema, functions)} TO {role}")
+    if grants:
         return fail(
             "rights",
-            f"{role} may not use the schema {schema}",
-            f"connect as the role that installed, or run: GRANT USAGE ON SCHEMA {schema} TO {role}",
+            f"{role} may not do what a worker does",
+            "connect as the role that installed, or run: " + "; ".join(grants),
         )
-    if refused:
-        some = ", ".join(refused[:3]) + (f" and {len(refused) - 3} more" if len(refused) > 3 else "")
-        return fail(
-            "rights",
-            f"{role} may not call {some}",
-            f"connect as the role that installed, or run: "
-            f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role}",
-        )
-    return ok("rights", f"{role} may call every function of ours")
+    return ok("rights", f"{role} may do what a worker does")
+
+
+def _within(schema: str, names: list[str]) -> str:
+    return ", ".join(sql.Identifier(schema, name).as_string() for name in names)
 
 
 def check_sequence(connection: psycopg.Connection, schema: str) -> Check:

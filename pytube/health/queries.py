@@ -12,17 +12,22 @@ RIGHTS_TO_INSTALL = """
         pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')
 """
 
-# What this role may not call of our functions, the helpers aside; no row when nothing is installed.
+# What this role lacks of what a worker needs; no row when nothing is installed.
 RIGHTS = """
     SELECT current_user, pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
-        coalesce(array_agg(p.proname::text ORDER BY p.proname) FILTER (
-            WHERE p.oid IS NOT NULL AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')), '{}')
+        ARRAY(
+            SELECT p.proname::text FROM pg_catalog.pg_proc p
+            WHERE p.pronamespace = n.oid AND p.proname = ANY(%(functions)s)
+                AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
+            ORDER BY 1),
+        ARRAY(
+            SELECT c.relname::text FROM pg_catalog.pg_class c
+            WHERE c.relnamespace = n.oid AND c.relname = ANY(%(tables)s)
+                AND NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
+            ORDER BY 1)
     FROM pg_catalog.pg_namespace n
-    LEFT JOIN pg_catalog.pg_proc p ON p.pronamespace = n.oid
-        AND p.proname LIKE 'tube\\_%%' AND p.proname NOT LIKE 'tube\\_private\\_%%'
     WHERE n.nspname = %(schema)s AND EXISTS (
         SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'tube_version')
-    GROUP BY n.oid
 """
 
 SEQUENCE = """

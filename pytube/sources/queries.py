@@ -50,15 +50,15 @@ LEASE_LEAVE: Final = "SELECT tube_lease_leave(%(tube)s, %(instance_id)s)"
 # reads them holds nothing that a new leader would wait for.
 MARK_BEGIN: Final = "BEGIN"
 MARK_DECLARE: Final = """
-    DECLARE tube_mark NO SCROLL CURSOR WITH HOLD FOR
+    DECLARE marked_pods NO SCROLL CURSOR WITH HOLD FOR
     SELECT seq, op, shard, ids, payload, extract(epoch FROM ts)::float8
     FROM tube_pods_mark(
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s,
         %(floor)s, %(backfill_floor)s, %(exclude_backfill)s)
 """
 MARK_COMMIT: Final = "COMMIT"
-MARK_FETCH: Final = "FETCH ALL FROM tube_mark"
-MARK_CLOSE: Final = "CLOSE tube_mark"
+MARK_FETCH: Final = "FETCH ALL FROM marked_pods"
+MARK_CLOSE: Final = "CLOSE marked_pods"
 
 PURGE: Final = """
     SELECT tube_pods_purge(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(seqs)s)
@@ -93,7 +93,7 @@ SETTLE_LEFT: Final = "SELECT tube_settle_left(%(tube)s, %(holders)s)"
 
 # --- sleeping (pytube.sources.wakeup) -----------------------------------------------------------
 
-CHANNEL: Final = "SELECT tube_channel(%(tube)s)"
+CHANNEL: Final = "SELECT tube_channel(%(tube)s), tube_wakes()"
 SLEEP: Final = "SELECT tube_sleep(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)"
 WAKE: Final = "SELECT tube_wake(%(tube)s, %(partition)s, %(leader_id)s)"
 

@@ -40,12 +40,14 @@ class Listener:
         self._tube = tube
         self._on_wake = on_wake
         self._log = structlog.get_logger("pytube.worker").bind(tube=tube)
+        self._writers_notify = False
         self.works = False
         """Whether notifications do arrive; until it is known, and where they don't, lines poll."""
 
     async def run(self) -> None:
         """Listen until cancelled. `DatabaseUnavailable` when the session is lost."""
-        channel = await self._session.value(queries.CHANNEL, {"tube": self._tube})
+        row = await self._session.row(queries.CHANNEL, {"tube": self._tube})
+        channel, self._writers_notify = row or ("", False)
         nonce = uuid4().hex
         connection = self._session.connection
         try:
@@ -54,21 +56,28 @@ class Listener:
                 await connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))
                 async for notification in connection.notifies(timeout=_SELF_TEST_TIMEOUT):
                     self._heard(notification.payload, nonce)
-                    if self.works:
+                    if notification.payload == nonce:
                         break
-                if not self.works:
-                    self._log.warning(
-                        "notifications do not arrive (a pooler in front of Postgres?); lines poll instead, "
-                        "every 10 to 250 ms; point postgres.dsn at the server itself to change that"
-                    )
+                self._say_if_deaf()
                 async for notification in connection.notifies():
                     self._heard(notification.payload, nonce)
         finally:
             self.works = False
         raise DatabaseUnavailable("the listening session ended")
 
+    def _say_if_deaf(self) -> None:
+        if self.works:
+            return
+        if self._writers_notify:
+            reason = "notifications do not arrive (a pooler in front of Postgres?)"
+            remedy = "point postgres.dsn at the server itself"
+        else:
+            reason = "writers do not notify, because a transaction that does can't be prepared"
+            remedy = "set max_prepared_transactions to 0, or pytube.wake to on where no writer prepares"
+        self._log.info("lines poll every 10 to 250 ms instead of being woken", reason=reason, remedy=remedy)
+
     def _heard(self, payload: str, nonce: str) -> None:
-        if payload == nonce:
+        if payload == nonce and self._writers_notify:
             self.works = True
             self._on_wake(None)  # what was notified before we listened was missed
         elif payload.isdigit():

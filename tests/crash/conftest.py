@@ -8,10 +8,33 @@ from pathlib import Path
 
 import pytest
 
+from pytube.embedded.postgres import Postgres
 from tests.crash.fleet import Fleet
 from tests.crash.load import make_table
+from tests.helpers.database import TestServer
 
 MakeFleet = Callable[..., Fleet]
+
+
+@pytest.fixture(scope="session")
+def crash_server() -> Iterator[TestServer]:
+    """A server as most are: nobody can prepare transactions on it, so writers wake workers."""
+    server = TestServer(18, {"max_prepared_transactions": "0"})
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def dsn(crash_server: TestServer) -> Iterator[str]:
+    """A fresh database on it, with our SQL."""
+    with crash_server.database(installed=True) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def postgres(crash_server: TestServer) -> Postgres:
+    """The server, to be killed and restarted."""
+    return crash_server.postgres
 
 
 @pytest.fixture

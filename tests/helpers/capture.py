@@ -34,9 +34,7 @@ def make_tube(conn: Conn, tube: str = TUBE, partitions: int = 4, predicate: str 
     conn.execute("SELECT tube_ensure_exists(%s, %s, %s)", (tube, partitions, predicate))
 
 
-def attach(
-    conn: Conn, table: str = TABLE, shard: int | None = 0, shards: int = 1, tube: str = TUBE
-) -> None:
+def attach(conn: Conn, table: str = TABLE, shard: int | None = 0, shards: int = 1, tube: str = TUBE) -> None:
     conn.execute("SELECT tube_table_ensure_attached(%s, %s, %s, %s)", (tube, table, shard, shards))
 
 

@@ -6,7 +6,7 @@ import itertools
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,11 +27,11 @@ class TestServer:
 
     __test__ = False  # no test class, whatever its name
 
-    def __init__(self, version: Version) -> None:
+    def __init__(self, version: Version, settings: Mapping[str, str] | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="pytube-test-", dir="/tmp")
         # The server's user is not ours when we are root.
         Path(self._folder.name).chmod(0o755)
-        self.postgres = Postgres(self._folder.name, version).start()
+        self.postgres = Postgres(self._folder.name, version, settings=settings).start()
         self._template: str | None = None
 
     def close(self) -> None:

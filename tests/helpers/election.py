@@ -90,6 +90,9 @@ class Holder:
             except BrokerUnavailable:
                 self.unanswered += 1
 
+    async def ended(self, claim: Claim) -> None:
+        """Called before a claim is handed over."""
+
     async def _hold(self, claim: Claim) -> None:
         try:
             await self._prove(claim)
@@ -104,6 +107,7 @@ class Holder:
             event.cancel()
         if not claim.lost.is_set():
             await self.keep.wait()
+        await self.ended(claim)
         if self.holds.get(claim.partition) is claim:
             del self.holds[claim.partition]
         if claim.lost.is_set():

@@ -1,8 +1,7 @@
 """A worker that holds claims in a process of its own, asks for each again and again, and tells.
 
-Lines of JSON: `holds` with the partitions; `proved` and `refused` with partition, the serial number
-of the claim, and the moment (CLOCK_MONOTONIC, the same in all processes) when it was asked. SIGTERM
-stops it in order.
+Lines of JSON: `holds` with the partitions; `proved` and `refused` with the partition and the moment when
+it was asked (CLOCK_MONOTONIC, the same in all processes). SIGTERM stops it in order.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ async def prove_again_and_again(holder: Holder) -> None:
             try:
                 await claim.prove()
             except ClaimLost as error:
-                say("refused", partition=partition, asked_at=asked_at, answered_at=time.monotonic(), reason=str(error))
+                say("refused", partition=partition, asked_at=asked_at, reason=str(error))
             except BrokerUnavailable as error:
                 say("no answer", partition=partition, asked_at=asked_at, reason=str(error))
             else:

@@ -1,0 +1,17 @@
+"""What a worker's role needs, read off the statements that a worker sends."""
+
+from __future__ import annotations
+
+import re
+
+from pytube.enrich.roots import ROOTS
+from pytube.sources import queries
+
+_STATEMENTS = [text for name, text in vars(queries).items() if name.isupper() and isinstance(text, str)]
+_TEXT = "\n".join([*_STATEMENTS, ROOTS])
+
+FUNCTIONS = frozenset(re.findall(r"\b(tube_[a-z_]+)\(", _TEXT))
+"""Functions of ours that a worker calls."""
+
+TABLES = frozenset(re.findall(r"\b(?:FROM|JOIN) (tube_[a-z_]+)\b(?!\()", _TEXT)) | {"tube_version"}
+"""Tables of ours that a worker reads."""

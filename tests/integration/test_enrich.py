@@ -1,0 +1,96 @@
+"""Enriching from real tables: what is read, and when it must be refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from pytube.db.pool import make_pool
+from pytube.enrich.rows import RowEnricher
+from pytube.errors import EnrichDataError, EnrichFailed
+
+Conn = psycopg.Connection[tuple[object, ...]]
+
+
+@pytest.fixture(autouse=True)
+def _items(conn: Conn) -> None:
+    conn.execute("CREATE TABLE public.items (id integer PRIMARY KEY, kind text, n integer)")
+    conn.execute("INSERT INTO public.items VALUES (1, 'a', 10), (2, 'b', 20), (-3, 'a', 0)")
+    conn.execute("SELECT tube_ensure_exists('t', 1)")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.items', 5)")
+
+
+class Reader:
+    """An enricher on a pool of its own."""
+
+    def __init__(self, dsn: str, query: str | None = None) -> None:
+        self.pool = make_pool(dsn, "tube", "pytube test", size=2)
+        self.enricher = RowEnricher(self.pool, "t", query)
+
+    async def read(self, *ids: int, shard: int = 5) -> dict[int, bytes]:
+        return dict((await self.enricher.read(shard, ids)).bodies)
+
+
+@pytest.fixture
+async def reader(dsn: str) -> AsyncIterator[Reader]:
+    reader = Reader(dsn)
+    await reader.pool.open()
+    yield reader
+    await reader.pool.close()
+
+
+async def test_the_row_as_json_and_nothing_for_what_is_gone(reader: Reader) -> None:
+    assert await reader.read(1, -3, 99) == {
+        1: b'{"id":1,"kind":"a","n":10}',
+        -3: b'{"id":-3,"kind":"a","n":0}',
+    }
+
+
+async def test_a_predicate_that_changes_counts_from_the_next_read_on(reader: Reader, conn: Conn) -> None:
+    assert set(await reader.read(1, 2)) == {1, 2}
+    conn.execute("SELECT tube_ensure_exists('t', 1, 'kind = ''a'' AND n % 2 = 0')")
+    assert set(await reader.read(1, 2)) == {1}
+
+
+async def test_ids_of_a_shard_without_a_table_are_orphans(reader: Reader, conn: Conn) -> None:
+    read = await reader.enricher.read(6, [1])
+    assert (read.bodies, list(read.orphans)) == ({}, [1])
+    conn.execute("SELECT tube_table_ensure_detached('t', 'public.items')")
+    assert list((await reader.enricher.read(5, [1])).orphans) == [1]
+
+
+async def test_a_query_of_ones_own_obeys_the_predicate(dsn: str, conn: Conn) -> None:
+    conn.execute("SELECT tube_ensure_exists('t', 1, 'kind = ''a''')")
+    reader = Reader(
+        dsn,
+        "SELECT i.id, jsonb_build_object('double', i.n * 2) FROM public.items i WHERE i.id = ANY(%(ids)s)",
+    )
+    await reader.pool.open()
+    assert await reader.read(1, 2) == {1: b'{"double": 20}'}
+    await reader.pool.close()
+
+
+async def test_a_query_that_one_row_makes_fail_is_told_from_one_that_is_wrong(dsn: str) -> None:
+    bad_row = Reader(dsn, "SELECT id, to_json(1 / n) FROM public.items WHERE id = ANY(%(ids)s)")
+    wrong = Reader(dsn, "SELECT id, to_json(none) FROM public.items WHERE id = ANY(%(ids)s)")
+    for reader, error in ((bad_row, EnrichDataError), (wrong, EnrichFailed)):
+        await reader.pool.open()
+        with pytest.raises(error):
+            await reader.read(1, -3)
+        await reader.pool.close()
+
+
+async def test_rows_that_a_policy_hides_are_an_error_and_no_deletes(dsn: str, conn: Conn) -> None:
+    conn.execute("DROP ROLE IF EXISTS a_reader")
+    conn.execute("CREATE ROLE a_reader LOGIN")
+    conn.execute("GRANT USAGE ON SCHEMA tube TO a_reader")
+    conn.execute("GRANT SELECT ON tube_registry, tube_attachment, public.items TO a_reader")
+    conn.execute("ALTER TABLE public.items ENABLE ROW LEVEL SECURITY")
+    reader = Reader(make_conninfo(dsn, user="a_reader"))
+    await reader.pool.open()
+    with pytest.raises(EnrichFailed, match="row-level security"):
+        await reader.read(1)
+    await reader.pool.close()
