@@ -1,0 +1,180 @@
+"""Every example on every page works; docs/sinks.md has more in tests/unit/test_sink_docs.py."""
+
+from __future__ import annotations
+
+import asyncio
+import configparser
+import json
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from pytube.cli.main import cli
+from pytube.config import parse
+from pytube.embedded.postgres import Postgres
+from tests.docs.pages import BY_NAME, PAGES, Block
+from tests.docs.shell import Shell
+from tests.helpers.cli import run
+from tests.helpers.waiting import wait_until
+
+ORDERS = """
+    CREATE TABLE public.orders (id bigint PRIMARY KEY, total numeric);
+    CREATE TABLE public.items (id bigint PRIMARY KEY, order_id bigint);
+    INSERT INTO public.orders SELECT i, i FROM generate_series(1, 20) i;
+"""
+ATTACHED = """
+    SELECT tube.tube_ensure_exists('es-live', 4);
+    SELECT tube.tube_table_ensure_attached('es-live', 'public.orders', 0, 16);
+"""
+ROLES = ("pytube_worker", "pytube_monitor")
+KNOWN_LANGUAGES = {"sh", "sql", "toml", "python", "json", "ini", "text"}
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, bare_dsn: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Shell]:
+    """A folder, and a database with the tables that pages speak of."""
+    monkeypatch.chdir(tmp_path)
+    shell = Shell(tmp_path, bare_dsn, postgres.bin("psql").parent)
+    shell.psql(ORDERS)
+    yield shell
+    shell.close()
+
+
+def run_blocks(shell: Shell, page: str) -> None:
+    for block in BY_NAME[page].blocks("sh", "sql"):
+        if block.language == "sh":
+            shell.run(block)
+        else:
+            shell.psql(block.text)
+
+
+def lines(shell: Shell) -> list[dict[str, Any]]:
+    """What the sink of the README's configuration has."""
+    return [json.loads(line) for line in (shell.folder / "es-live.jsonl").read_text().splitlines()]
+
+
+def test_readme(shell: Shell) -> None:
+    run_blocks(shell, "README.md")
+    (shown,) = [json.loads(block.text) for block in BY_NAME["README.md"].blocks("json")]
+    first = lines(shell)[0]
+    assert list(first) == list(shown)
+    assert {key: first[key] for key in ("tube", "shard", "id", "op", "doc")} == {
+        key: shown[key] for key in ("tube", "shard", "id", "op", "doc")
+    }
+    wait_until(lambda: {line["id"] for line in lines(shell)} == set(range(1, 21)), what="all rows are there")
+
+
+def test_contributing(shell: Shell) -> None:
+    run_blocks(shell, "CONTRIBUTING.md")
+
+
+@pytest.mark.parametrize("page", ["docs/concepts.md", "docs/sql.md"])
+def test_pages_of_sql(shell: Shell, page: str) -> None:
+    run("install", dsn=shell.dsn)
+    shell.psql(ATTACHED)
+    run_blocks(shell, page)
+
+
+@pytest.fixture
+def roles(bare_dsn: str) -> Iterator[None]:
+    """Takes the roles of the page away: they belong to the server, not to the database."""
+    yield
+    with psycopg.connect(bare_dsn, autocommit=True) as admin:
+        for role in ROLES:
+            admin.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
+            admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+
+
+@pytest.mark.usefixtures("roles")
+async def test_operations(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = BY_NAME["docs/operations.md"]
+    await asyncio.to_thread(run_blocks, shell, page.name)
+
+    monitor = make_conninfo(shell.dsn, user="pytube_monitor")
+    shell.psql(page.blocks("sql")[-1].text, dsn=monitor)
+    run("status", dsn=monitor)
+    run("park", "list", dsn=monitor)
+
+    # The program of the page delivers, as the role of the page.
+    shell.run(Block("README.md", 0, "sh", readme_settings()))
+    monkeypatch.setenv("PYTUBE_DSN", make_conninfo(shell.dsn, user="pytube_worker"))
+    shell.psql("INSERT INTO public.orders VALUES (4711, 1)")
+    await deliver(shell, *page.blocks("python"))
+
+
+def readme_settings() -> str:
+    """The command of the README that writes the configuration."""
+    text = BY_NAME["README.md"].text
+    return text[text.index("cat > pytube.toml") : text.index("pytube worker &")]
+
+
+async def deliver(shell: Shell, program: Block) -> None:
+    """Run the program until the order 4711 is at the sink."""
+    namespace: dict[str, Any] = {"__name__": "example"}
+    exec(compile(program.text, str(program), "exec", dont_inherit=True), namespace)  # noqa: S102  # our page
+    running = asyncio.create_task(namespace["main"]())
+    file = shell.folder / "es-live.jsonl"
+
+    def arrived() -> bool:
+        if running.done():
+            running.result()
+        return file.exists() and any(line["id"] == 4711 for line in lines(shell))
+
+    await asyncio.to_thread(wait_until, arrived, what="the order is at the sink")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+# --- what is not run, but read ------------------------------------------------------------------
+
+
+def all_blocks(*languages: str) -> list[Any]:
+    return [pytest.param(block, id=str(block)) for page in PAGES for block in page.blocks(*languages)]
+
+
+@pytest.mark.parametrize("block", all_blocks("toml"))
+def test_configurations(block: Block) -> None:
+    raw = tomllib.loads(block.text)
+    if "project" in raw:
+        return  # a pyproject.toml
+    text = block.text if "postgres" in raw else '[postgres]\ndsn = ""\n' + block.text
+    config = parse(text, str(block), {"PYTUBE_DSN": "dbname=shop"})
+    assert config.tubes
+
+
+async def test_the_query_of_the_concepts(shell: Shell) -> None:
+    (block,) = BY_NAME["docs/concepts.md"].blocks("toml")
+    query = parse(block.text, environment={}).tubes["es-live"].enrich.query
+    assert query
+    shell.psql("INSERT INTO public.items VALUES (1, 7), (2, 7)")
+    with psycopg.connect(shell.dsn) as session:
+        rows = session.execute(query.encode(), {"ids": [7, 999], "shard": 7}).fetchall()
+    assert rows == [(7, {"id": 7, "total": 7, "items": 2})]
+
+
+@pytest.mark.parametrize("block", all_blocks("json"))
+def test_json(block: Block) -> None:
+    assert json.loads(block.text)
+
+
+@pytest.mark.parametrize("block", all_blocks("ini"))
+def test_units(block: Block) -> None:
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.read_string(block.text)
+    program, *arguments = shlex.split(unit["Service"]["ExecStart"])
+    assert Path(program).name == "pytube"
+    assert set(arguments) & set(cli.commands) == {"worker"}
+
+
+def test_every_block_has_a_language_that_is_looked_at() -> None:
+    blocks = [block for page in PAGES for block in page.blocks()]
+    assert [str(block) for block in blocks if block.language not in KNOWN_LANGUAGES] == []

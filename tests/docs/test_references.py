@@ -1,0 +1,229 @@
+"""What pages name is there, and what is there is named: links, tests, files, keys, functions, events."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import psycopg
+import pytest
+import structlog
+from pydantic import BaseModel, SecretStr
+from pydantic_core import PydanticUndefined
+from structlog.testing import capture_logs
+
+from pytube import events
+from pytube.cli.errors import EXIT_CODES
+from pytube.config.models import Config, TubeConfig
+from pytube.errors import SQLSTATES
+from pytube.worker import database
+from pytube.worker.telling import tell
+from tests.docs.pages import BY_NAME, PAGES, Page, table_rows
+from tests.helpers.database import ROOT
+
+CONFIGURATION = BY_NAME["docs/configuration.md"]
+OPERATIONS = BY_NAME["docs/operations.md"]
+SQL = BY_NAME["docs/sql.md"]
+
+
+# --- links, tests, files ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Page) -> None:
+    for link in page.links():
+        target, _, anchor = link.partition("#")
+        path = (page.path.parent / target).resolve() if target else page.path
+        assert path.exists(), link
+        if anchor:
+            assert anchor in BY_NAME[str(path.relative_to(ROOT))].anchors(), link
+
+
+def test_every_page_can_be_found() -> None:
+    named = {(page.path.parent / link.partition("#")[0]).resolve() for page in PAGES for link in page.links()}
+    assert [page.name for page in PAGES if page.path not in named] == []
+
+
+def names_in(file: Path) -> set[str]:
+    """The functions, classes and constants of a file, those within classes too."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                names.add(name)
+    return names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_tests_are_there(page: Page) -> None:
+    missing = [
+        f"{file}::{name}"
+        for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.text)
+        if not (ROOT / file).exists() or name not in names_in(ROOT / file)
+    ]
+    assert missing == []
+
+
+def test_every_promise_has_a_test() -> None:
+    promises = re.split(r"^### ", BY_NAME["docs/guarantees.md"].section("Promised"), flags=re.MULTILINE)[1:]
+    assert [promise.splitlines()[0] for promise in promises if "::" not in promise] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_files_are_there(page: Page) -> None:
+    named = re.findall(r"`((?:sql|pytube|tests|docs|migrations)/[\w./-]+)`", page.text)
+    assert [name for name in named if "NNNN" not in name and not (ROOT / name).exists()] == []
+
+
+def test_the_tree_is_the_tree() -> None:
+    tree = BY_NAME["CONTRIBUTING.md"].blocks("text")[0].text
+    shown: set[str] = set()
+    folder = ""
+    for line in tree.splitlines():
+        indented = line.startswith(" ")
+        for name in re.split(r" {2,}", line.strip())[0].split():
+            if not indented:
+                folder = name
+            shown.add(folder + name if indented else name)
+    assert [name for name in sorted(shown) if not (ROOT / name).exists()] == []
+    packages = {f"pytube/{path.parent.name}/" for path in (ROOT / "pytube").glob("*/__init__.py")}
+    families = {f"sql/{path.name}/" for path in (ROOT / "sql").iterdir() if path.is_dir()}
+    layers = {f"tests/{path.parent.name}/" for path in (ROOT / "tests").glob("*/__init__.py")}
+    assert (packages | families | layers) - shown == set()
+
+
+# --- configuration ------------------------------------------------------------------------------
+
+
+def sections() -> dict[str, type[BaseModel]]:
+    """The sections of the configuration by their headings."""
+    found = {}
+    for name, field in Config.model_fields.items():
+        if name != "tubes":
+            found[f"`[{field.alias or name}]`"] = section_of(field.annotation)
+    found["`[tube.NAME]`"] = TubeConfig
+    found["`[tube.NAME.sink]`"] = section_of(TubeConfig.model_fields["sink"].annotation)
+    found["`[tube.NAME.enrich]`"] = section_of(TubeConfig.model_fields["enrich"].annotation)
+    return found
+
+
+def section_of(annotation: Any) -> type[BaseModel]:
+    kinds = [annotation, *get_args(annotation)]
+    return next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+
+
+@pytest.mark.parametrize("heading", sections())
+def test_every_key_is_documented_with_its_default(heading: str) -> None:
+    model = sections()[heading]
+    documented = {row[0].strip("`"): row[1] for row in table_rows(CONFIGURATION.section(heading))}
+    assert set(documented) == {field.alias or name for name, field in model.model_fields.items()}
+    for name, field in model.model_fields.items():
+        said = documented[field.alias or name]
+        default = field.get_default(call_default_factory=False)
+        if field.is_required():
+            assert said == "needed"
+        elif isinstance(default, str):
+            assert said == f'`"{default}"`'
+        elif isinstance(default, int | float):
+            assert said == f"`{default}`"
+        else:  # made by a function, a section, or nothing
+            assert default is None or default is PydanticUndefined or isinstance(default, BaseModel)
+            assert said
+            assert not said.startswith("`")
+        assert (said == "needed") is (field.annotation is SecretStr or field.is_required())
+
+
+# --- SQL ----------------------------------------------------------------------------------------
+
+ENTRY = re.compile(r"^\*\*`([\w{}]+)\((.*)\) → (.*)`\*\*\n\n((?:.+\n)+?)Errors: (.*)\.$", re.MULTILINE)
+
+
+def entries() -> dict[str, tuple[str, str, str]]:
+    """Arguments, result and errors of the documented functions."""
+    return {
+        name: (arguments, result, errors) for name, arguments, result, _, errors in ENTRY.findall(SQL.text)
+    }
+
+
+def in_the_database(conn: psycopg.Connection) -> dict[str, tuple[str, str]]:
+    """Arguments and result of the functions that are there, written as on the page."""
+    rows = conn.execute(
+        r"SELECT proname, pg_get_function_arguments(oid), pg_get_function_result(oid) FROM pg_proc"
+        r" WHERE proname NOT LIKE 'tube\_private\_%' AND prorettype <> 'trigger'::regtype AND pronamespace"
+        r" IN ('tube'::regnamespace, 'public'::regnamespace)"
+    ).fetchall()
+    found = {}
+    for name, arguments, result in rows:
+        shown = re.sub(r" DEFAULT ([^,]*?)(::[\w\[\]]+)?(?=,|$)", r" = \1", arguments)
+        table = re.fullmatch(r"TABLE\((.*)\)", result)
+        columns = ", ".join(column.split()[0] for column in table[1].split(", ")) if table else result
+        found[name] = (shown, columns)
+    return found
+
+
+def test_every_function_is_documented_as_it_is(conn: psycopg.Connection) -> None:
+    conn.execute("CREATE TABLE public.table_of_mine (id bigint PRIMARY KEY)")
+    conn.execute("SELECT tube_ensure_exists('tube_of_mine')")
+    conn.execute("SELECT tube_table_ensure_attached('tube_of_mine', 'public.table_of_mine', 0)")
+    there = {
+        name.replace("tube_of_mine", "{tube}").replace("table_of_mine", "{table}"): signature
+        for name, signature in in_the_database(conn).items()
+    }
+    assert {name: entry[:2] for name, entry in entries().items()} == there
+
+
+@pytest.mark.parametrize("name", [name for name in entries() if "{" not in name])
+def test_the_errors_that_the_file_names_are_documented(name: str) -> None:
+    (file,) = ROOT.glob(f"sql/*/{name}.sql")
+    comment = file.read_text().partition("CREATE OR REPLACE")[0]
+    said = re.search(r"^-- Errors: (.*?)(?=^-- [A-Z]|\Z)", comment, re.DOTALL | re.MULTILINE)
+    codes = set(re.findall(r"\b(?:TU\d{3}|[245]\d[A-Z0-9]\d\d)\b", said[1] if said else ""))
+    documented = entries()[name][2]
+    assert codes <= set(documented.split(", "))
+
+
+def test_every_sqlstate_is_documented() -> None:
+    assert [row[0] for row in table_rows(SQL.section("Errors"))] == list(SQLSTATES)
+    used = {code for entry in entries().values() for code in entry[2].split(", ")} - {"none"}
+    explained = SQL.section("Errors")
+    assert [code for code in sorted(used) if code not in explained] == []
+
+
+# --- what a worker tells ------------------------------------------------------------------------
+
+
+def emitted() -> dict[str, str]:
+    """Names and levels of all events, as the log has them."""
+    kinds = [
+        kind
+        for kind in vars(events).values()
+        if isinstance(kind, type) and issubclass(kind, events.Event) and not kind.__subclasses__()
+    ]
+    told = {}
+    for kind in kinds:
+        with capture_logs() as logs:
+            values: dict[str, Any] = {field.name: 1 for field in dataclasses.fields(kind)}
+            tell(structlog.get_logger(), kind(**values))
+        told[logs[0]["event"]] = logs[0]["log_level"]
+    return told
+
+
+def test_every_event_is_documented_with_its_level() -> None:
+    rows = table_rows(OPERATIONS.section("What the log says"))
+    assert {row[0].strip("`"): row[1].partition(",")[0] for row in rows} == emitted()
+
+
+def test_the_exit_codes() -> None:
+    documented = [row[0] for row in table_rows(OPERATIONS.section("Run a worker")) if re.match(r"\d", row[0])]
+    assert documented == re.findall(r"^  ([\d, ]*\d)  ", EXIT_CODES, re.MULTILINE)
+
+
+def test_the_workers_sessions() -> None:
+    """The counts in the section on connections are those of the code."""
+    assert database._PURPOSES == ("terms", "settle", "listen")
+    assert "size=settings.sink.sends * 2" in (ROOT / "pytube/worker/runner.py").read_text()
