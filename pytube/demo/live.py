@@ -10,7 +10,7 @@ from pytube.demo.duration import duration
 from pytube.demo.fleet import NAMES
 from pytube.demo.source import Figures, Leader
 
-HEADER = "   time    touches  documents    per s  waiting      lag  who leads which partitions"
+HEADER = "   time  touches documents  per s  waiting     lag  who leads which partitions"
 
 
 def live_line(
@@ -29,20 +29,20 @@ def live_line(
         delivered: documents at the sink.
         rate: documents per second since the last line.
         leaders: the present terms.
-        dead: workers that were killed; what they lead is without a leader in truth.
+        dead: workers that were killed; the database still names them until others take over.
     """
     text = Text()
     text.append(f"{second:5} s ", "dim")
-    text.append(f"{figures.touches:>10,} ")
-    text.append(f"{delivered:>10,} ", "green")
-    text.append(f"{rate:>8,.0f} ")
+    text.append(f"{figures.touches:>8,} ")
+    text.append(f"{delivered:>9,} ", "green")
+    text.append(f"{rate:>6,.0f} ")
     text.append(f"{figures.waiting:>8,} ", "yellow" if figures.waiting else "dim")
-    text.append(f"{duration(figures.lag):>8}  ", "yellow" if figures.lag > 1 else "dim")
+    text.append(f"{duration(figures.lag):>7}  ", "yellow" if figures.lag > 1 else "dim")
     for name in NAMES:
-        led = " ".join(str(leader.partition) for leader in leaders if leader.client == name)
+        led = ",".join(str(leader.partition) for leader in leaders if leader.client == name)
         if name in dead:
-            text.append(f"{f'{name}: killed ({led})' if led else f'{name}: killed':<17}", "red")
+            text.append(f"{name} killed  ", "red")
         else:
-            text.append(f"{f'{name}: {led or chr(8211)}':<17}", "cyan" if led else "dim")
+            text.append(f"{f'{name} {led or chr(8211)}':<11}", "cyan" if led else "dim")
     text.rstrip()
     return text

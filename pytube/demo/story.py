@@ -85,9 +85,9 @@ class Story:
 
     def _prepare(self) -> None:
         self._source.attach()
+        self._screen.step(f"our SQL is installed; the tube {TUBE} has {PARTITIONS} partitions")
         self._screen.step(
-            f"our SQL is installed; the tube {TUBE} has {PARTITIONS} partitions; pgbench_accounts is "
-            f"attached over {ACCOUNT_SHARDS} shards, tellers and branches in one of their own"
+            f"attached: pgbench_accounts over {ACCOUNT_SHARDS} shards, tellers and branches in one each"
         )
         self._source.fill()
         self._screen.step(f"pgbench has filled its tables: {self._source.rows:,} rows, all touched")
@@ -115,7 +115,7 @@ class Story:
         self._probe.start()
         self._watch.checks += [load.check, self._probe.check]
         self._screen.step(
-            f"the load starts: pgbench, {CLIENTS} clients, {RATE} transactions per second; and a probe"
+            f"the load starts: {CLIENTS} clients of pgbench, {RATE} transactions per second, and a probe"
         )
         return load
 

@@ -125,7 +125,10 @@ def test_all_well() -> None:
         ({"comparison": Comparison(rows=0)}, "the source has no rows, so nothing was compared"),
         (
             {"comparison": Comparison(3, missing=1, extra=2, different=3)},
-            "the sink is not equal to the source: 1 rows are missing there, 2 are there only, 3 are different",
+            (
+                "the sink is not equal to the source: 1 rows are missing there, "
+                "2 are there only, 3 are different"
+            ),
         ),
         ({"parked": 2}, "2 documents were set aside with an error"),
         ({"unseen": 1}, "1 numbers of the probe never came to the sink"),

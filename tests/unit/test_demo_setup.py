@@ -71,5 +71,5 @@ def test_the_line_of_a_second() -> None:
     line = live_line(12, Figures(100_012, 3, 7, 1.25), 99_000, 512.4, leaders, dead={"w2", "w3"})
     assert line.plain.split() == [
         *("12", "s", "100,012", "99,000", "512", "7", "1.2", "s"),
-        *("w1:", "0", "3", "w2:", "killed", "(1)", "w3:", "killed"),
+        *("w1", "0,3", "w2", "killed", "w3", "killed"),
     ]

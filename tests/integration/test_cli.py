@@ -1,0 +1,301 @@
+"""The commands that administer and look, against a server."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from pytube.db.version import needed
+from tests.conftest import Connect
+from tests.helpers.cli import run, run_json, start
+from tests.helpers.waiting import wait_until
+
+
+@pytest.fixture
+def table(conn: psycopg.Connection) -> str:
+    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, name text)")
+    return "public.goods"
+
+
+def queue_indexes(conn: psycopg.Connection) -> list[tuple[str, bool]]:
+    """The indexes of the tube `t` that serve its partitions, and whether they are valid."""
+    return conn.execute(
+        "SELECT pg_get_indexdef(indexrelid), indisvalid FROM pg_index"
+        " WHERE indrelid = 'tube.t'::regclass AND pg_get_indexdef(indexrelid) LIKE '%shard % %'"
+        " ORDER BY indexrelid"
+    ).fetchall()
+
+
+class TestInstall:
+    def test_install_upgrade_uninstall(self, bare_dsn: str) -> None:
+        assert run("install", dsn=bare_dsn).stdout == f"installed: version {needed()} in the schema tube\n"
+        assert "upgraded" in run("upgrade", dsn=bare_dsn).stdout
+        run("install", "--schema", "other", dsn=bare_dsn)
+        run("tube", "create", "t", "--schema", "other", dsn=bare_dsn)
+        assert run_json("tube", "list", dsn=bare_dsn) == []
+        assert run("uninstall", dsn=bare_dsn).stdout == "uninstalled from the schema tube\n"
+        assert "run `pytube install`" in run("tube", "list", dsn=bare_dsn, code=4).stderr
+        assert len(run_json("tube", "list", "--schema", "other", dsn=bare_dsn)) == 1
+
+    def test_uninstall_refused_while_pods_wait(self, dsn: str, conn: psycopg.Connection) -> None:
+        run("tube", "create", "busy", dsn=dsn)
+        conn.execute("SELECT busy_touch(0, '{1}', 'T')")
+        assert "busy" in run("uninstall", dsn=dsn, code=2).stderr
+        run("uninstall", "--force", dsn=dsn)
+
+    def test_a_wrong_password_is_not_repeated(self, dsn: str) -> None:
+        wrong = psycopg.conninfo.make_conninfo(dsn, password="hunter2", user="nobody_there")
+        assert "hunter2" not in run("install", dsn=wrong, code=3).output
+
+
+class TestTubes:
+    def test_from_create_to_drop(self, dsn: str, conn: psycopg.Connection, table: str) -> None:
+        run("tube", "create", "es-live", "--partitions", "2", "--predicate", "id > 0", dsn=dsn)
+        run("tube", "attach", "es-live", table, "--shard", "4", "--shards", "8", dsn=dsn)
+        listed = run_json("tube", "list", dsn=dsn)
+        assert [(x["tube"], x["partitions"], x["tbl"], x["shard"], x["shards"]) for x in listed] == [
+            ("es-live", 2, "public.goods", 4, 8)
+        ]
+        assert "public.goods" in run("tube", "list", dsn=dsn).stdout
+        conn.execute("INSERT INTO public.goods SELECT i FROM generate_series(1, 16) i")
+        assert conn.execute('SELECT count(*), sum(cardinality(ids)) FROM "es-live"').fetchone() == (8, 16)
+        run("tube", "detach", "es-live", table, dsn=dsn)
+        assert run_json("tube", "list", dsn=dsn)[0]["tbl"] is None
+        run("tube", "drop", "es-live", dsn=dsn)
+        run("tube", "drop", "es-live", dsn=dsn)
+        assert "there are no tubes" in run("tube", "list", dsn=dsn).stdout
+
+    def test_what_is_not_given_stays(self, dsn: str) -> None:
+        run("tube", "create", "t", "--partitions", "4", "--predicate", "true", dsn=dsn)
+        run("tube", "create", "t", dsn=dsn)
+        row = run_json("tube", "list", dsn=dsn)[0]
+        assert (row["partitions"], row["predicate"]) == (4, "true")
+        run("tube", "create", "t", "--predicate", "", dsn=dsn)
+        assert run_json("tube", "list", dsn=dsn)[0]["predicate"] is None
+
+    def test_repartition_builds_its_index_first(self, dsn: str, conn: psycopg.Connection) -> None:
+        run("tube", "create", "t", "--partitions", "2", dsn=dsn)
+        err = run("tube", "create", "t", "--partitions", "3", dsn=dsn).stderr
+        assert "building the index of t for 3 partitions" in err
+        assert [valid for _, valid in queue_indexes(conn)] == [True]
+        assert "(shard % 3)" in queue_indexes(conn)[0][0]
+
+    def test_repartition_after_a_broken_build(self, dsn: str, conn: psycopg.Connection) -> None:
+        run("tube", "create", "t", dsn=dsn)
+        row = conn.execute("SELECT tube_index_sql('t', 2)").fetchone()
+        assert row is not None
+        conn.execute(row[0])
+        conn.execute(
+            "UPDATE pg_index SET indisvalid = false WHERE indexrelid = (SELECT max(indexrelid) FROM pg_index)"
+        )
+        assert [valid for _, valid in queue_indexes(conn)] == [True, False]
+        run("tube", "create", "t", "--partitions", "2", dsn=dsn)
+        assert [valid for _, valid in queue_indexes(conn)] == [True]
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["tube", "create", ""], "name"),
+            (["tube", "create", "x" * 64], "x" * 64),
+            (["tube", "create", "p", "--partitions", "0"], "partitions"),
+            (["tube", "create", "p", "--partitions", "-3"], "partitions"),
+            (
+                ["tube", "create", "p", "--predicate", "id >"],
+                "the predicate of tube 'p' is refused: syntax error",
+            ),
+            (["tube", "attach", "none", "public.goods", "--shard", "1"], "none"),
+            (["tube", "attach", "t", "public.none", "--shard", "1"], "there is no table 'public.none'"),
+            (["tube", "attach", "t", "none.goods", "--shard", "1"], "there is no table 'none.goods'"),
+            (["tube", "attach", "t", "a.b.c.d", "--shard", "1"], "there is no table 'a.b.c.d'"),
+            (["tube", "attach", "t", '"goods', "--shard", "1"], "there is no table"),
+            (["tube", "attach", "t", "", "--shard", "1"], "table"),
+            (["tube", "attach", "t", "public.goods", "--shard", "-1"], "shard"),
+            (["tube", "attach", "t", "public.goods", "--shard", "1", "--shards", "0"], "shards"),
+            (["tube", "attach", "t", "public.goods"], "shard"),
+            (["tube", "attach", "t", "public.keyless", "--shard", "1"], "keyless"),
+            (["tube", "detach", "none", "public.goods"], "none"),
+            (["status", "--tube", "none"], "there is no tube 'none'"),
+        ],
+        ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+    )
+    def test_refused(self, dsn: str, conn: psycopg.Connection, words: list[str], message: str) -> None:
+        conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY)")
+        conn.execute("CREATE TABLE public.keyless (a int)")
+        run("tube", "create", "t", dsn=dsn)
+        before = run_json("tube", "list", dsn=dsn)
+        result = run(*words, dsn=dsn, code=2)
+        assert message in result.stderr
+        assert result.stderr.splitlines()[-1].startswith("pytube: ")
+        assert run_json("tube", "list", dsn=dsn) == before
+
+    def test_attach_waits_for_a_busy_table_and_says_for_whom(
+        self, dsn: str, conn: psycopg.Connection, table: str, connect: Connect
+    ) -> None:
+        run("tube", "create", "t", dsn=dsn)
+        holder = connect(autocommit=False, application_name="the holder")
+        holder.execute("INSERT INTO public.goods VALUES (1)")
+        result = run("tube", "attach", "t", table, "--shard", "1", "--wait", "1.5", dsn=dsn, code=1)
+        assert "public.goods could not be locked within 1.5 s" in result.stderr
+        assert "the holder (pid" in result.stderr
+        assert "idle in transaction" in result.stderr
+
+        done = threading.Event()
+
+        def attach() -> None:
+            run("tube", "attach", "t", table, "--shard", "1", dsn=dsn)
+            done.set()
+
+        thread = threading.Thread(target=attach)
+        thread.start()
+        wait_until(
+            lambda: (
+                conn.execute(
+                    "SELECT count(*) > 0 FROM pg_stat_activity"
+                    " WHERE query LIKE '%ensure_attached%' AND pid <> pg_backend_pid()"
+                ).fetchone()
+                == (True,)
+            ),
+            what="the attempt to attach",
+        )
+        assert not done.is_set()
+        holder.rollback()
+        thread.join(timeout=30)
+        assert done.is_set()
+
+
+def lead(conn: psycopg.Connection) -> UUID:
+    """Acquire partition 1 of the tube `a`, which has 2."""
+    leader = uuid4()
+    conn.execute(
+        "SELECT tube_leader_acquire('a', 2, 1, %s, gen_random_uuid(), 'host-7',"
+        " tube_leader_epoch('a', 2, 1))",
+        [leader],
+    )
+    return leader
+
+
+class TestLooking:
+    def test_status(self, dsn: str, conn: psycopg.Connection) -> None:
+        run("tube", "create", "a", "--partitions", "2", dsn=dsn)
+        conn.execute("SELECT a_touch(1, '{1,2}', 'T'), a_touch(1, '{3}', 'B')")
+        lead(conn)
+        rows = run_json("status", dsn=dsn)
+        assert [(x["partition"], x["waiting"], x["backfill"], x["leader"], x["parked"]) for x in rows] == [
+            (0, "0", "0", None, 0),
+            (1, "1", "1", "host-7", 0),
+        ]
+        assert rows[0]["lag"] is None
+        assert 0 <= rows[1]["lag"] < 60
+        assert rows[1]["epoch"] > 0
+        out = run("status", "--tube", "a", dsn=dsn).stdout
+        assert "host-7" in out
+        assert "nobody" in out
+
+    def test_parked(self, dsn: str, conn: psycopg.Connection) -> None:
+        assert run("park", "list", dsn=dsn).stdout == "nothing is parked\n"
+        run("tube", "create", "a", "--partitions", "2", dsn=dsn)
+        leader = lead(conn)
+        items = [{"shard": 3, "id": "7", "op": "U", "seq": 9, "error": "too [bold]big", "attempts": 5}]
+        conn.execute("SELECT tube_pods_park('a', 2, 1, %s, %s)", [leader, json.dumps(items)])
+        rows = run_json("park", "list", dsn=dsn)
+        assert [(x["tube"], x["shard"], x["id"], x["attempts"]) for x in rows] == [("a", 3, "7", 5)]
+        assert "too [bold]big" in run("park", "list", "--tube", "a", dsn=dsn).stdout
+        assert run_json("park", "list", "--tube", "b", dsn=dsn) == []
+        assert [x["parked"] for x in run_json("status", dsn=dsn)] == [0, 1]
+
+
+class TestProcess:
+    """The program itself."""
+
+    @pytest.fixture
+    def config(self, tmp_path: Path) -> Path:
+        path = tmp_path / "pytube.toml"
+        path.write_text(
+            '[postgres]\ndsn = "${TEST_DSN}"\n[tube.t.sink]\ntype = "jsonl"\n'
+            f'path = "{tmp_path}/out"\nrequest_timeout = 1\n'
+            "[worker]\nreceive_deadline = 2\nsession_timeout = 3\n"
+        )
+        return path
+
+    def test_status_watched_as_json(self, dsn: str, config: Path) -> None:
+        run("tube", "create", "t", dsn=dsn)
+        process = start("status", "--watch", "--json", "--interval", "0.1", config=config, TEST_DSN=dsn)
+        assert process.stdout is not None
+        lines = [json.loads(process.stdout.readline()) for _ in range(2)]
+        assert [line[0]["tube"] for line in lines] == ["t", "t"]
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=10)
+        assert "Traceback" not in out + err
+        assert process.returncode == 0
+
+    def test_down_at_the_start(self, config: Path) -> None:
+        down = "postgresql://app:hunter2@127.0.0.1:1/app"
+        process = start("worker", config=config, TEST_DSN=down)
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == 3
+        assert out == ""
+        assert err.splitlines()[-1].startswith("pytube: Postgres is not available: ")
+        assert "hunter2" not in err
+        assert "Traceback" not in err
+
+    def test_a_worker_before_the_installation(self, bare_dsn: str, config: Path) -> None:
+        process = start("worker", config=config, TEST_DSN=bare_dsn)
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 4
+        assert "run `pytube install`" in err
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_a_signal_ends_a_worker_in_order(
+        self, dsn: str, conn: psycopg.Connection, config: Path, number: signal.Signals
+    ) -> None:
+        run("tube", "create", "t", dsn=dsn)
+        process = start("worker", config=config, TEST_DSN=dsn)
+        try:
+            wait_until(
+                lambda: conn.execute("SELECT count(*) FROM tube_leaders('t')").fetchone() == (1,),
+                what="a leader",
+                timeout=20,
+            )
+            process.send_signal(number)
+            _, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+        assert process.returncode == 0, err
+        assert conn.execute("SELECT outcome FROM tube_terms('t')").fetchall() == [("released",)]
+        assert all(json.loads(line) for line in err.splitlines())
+
+    def test_a_second_signal_ends_a_worker_at_once(
+        self, dsn: str, conn: psycopg.Connection, config: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "hanging.py").write_text(
+            "import pathlib, threading\n"
+            "def send(batch):\n"
+            f"    pathlib.Path({str(tmp_path / 'called')!r}).touch()\n"
+            "    threading.Event().wait()\n"
+        )
+        text = config.read_text().replace('"jsonl"', '"callable"')
+        config.write_text(text.replace(f'path = "{tmp_path}/out"', 'target = "hanging:send"'))
+        conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY)")
+        run("tube", "create", "t", dsn=dsn)
+        run("tube", "attach", "t", "public.goods", "--shard", "0", dsn=dsn)
+        conn.execute("INSERT INTO public.goods VALUES (1)")
+        process = start("worker", config=config, TEST_DSN=dsn, PYTHONPATH=str(tmp_path))
+        assert process.stderr is not None
+        try:
+            wait_until((tmp_path / "called").exists, what="a send", timeout=20)
+            process.send_signal(signal.SIGTERM)
+            while "stopping" not in process.stderr.readline():
+                pass
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=10)
+        finally:
+            process.kill()
+        assert process.returncode == 143
+        assert "ended at once" in err
+        assert conn.execute("SELECT count(*) FROM t").fetchone() == (1,)

@@ -1,0 +1,141 @@
+"""The demonstration, as a user runs it, for a short time; and how it ends when it must."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.helpers.waiting import wait_until
+
+LIMIT = 90
+"""Seconds: a guard, none of the runs comes near it."""
+
+
+class Demo:
+    """One run, with its output in a file."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.directory = folder / "demo"
+        self._output = folder / "output"
+        command = [sys.executable, "-m", "pytube", "demo", "--directory", str(self.directory), *options]
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        self._seen: dict[int, psutil.Process] = {}
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def until(self, text: str) -> None:
+        """Wait until it has printed `text`, and remember the processes that run then."""
+        wait_until(
+            lambda: text in self.output or self.process.poll() is not None, timeout=LIMIT, what=f"{text!r}"
+        )
+        assert text in self.output, self.output
+        self._seen |= {child.pid: child for child in psutil.Process(self.process.pid).children(True)}
+
+    def worker(self) -> psutil.Process:
+        """One of the workers that run."""
+        return next(child for child in self._seen.values() if "worker" in child.cmdline())
+
+    def end(self) -> int:
+        """Wait for its end; the exit code."""
+        return self.process.wait(LIMIT)
+
+    def is_all_gone(self) -> bool:
+        """Whether of the processes that were seen none runs."""
+        return not any(
+            child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in self._seen.values()
+        )
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(LIMIT)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    # Not pytest's: Postgres runs as another user when we are root, who may not enter there.
+    with tempfile.TemporaryDirectory(prefix="pytube-demo-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Callable[..., Demo]]:
+    """Starts a demo with the given options; it is ended with the test."""
+    with ExitStack() as stack:
+
+        def started(*options: str) -> Demo:
+            demo = Demo(folder, *options)
+            stack.callback(demo.close)
+            return demo
+
+        yield started
+
+
+@pytest.mark.parametrize("election", ["neli", "lease"])
+def test_the_copy_is_equal_in_the_end(start: Callable[..., Demo], election: str) -> None:
+    demo = start("--seconds", "8", "--election", election)
+    demo.until("the load starts")
+    assert demo.end() == 0, demo.output
+    assert demo.is_all_gone()
+    out = demo.output
+    assert "EQUAL: all 100,011 rows of the source are at the sink, and nothing else is." in out
+    for event in ("SIGKILL: w", "have taken over", "is started again", "leads again", "the tube is empty"):
+        assert event in out
+    assert re.search(r"take-over +[\d.]+ s after the SIGKILL of w\d", out)
+    assert re.search(r"latency overall +p50 .*, p99 .*, worst .* from commit to sink", out)
+    assert len(re.findall(r"^w\d +[1-9]\d* +[1-9][\d,]* +0 *$", out, re.MULTILINE)) == 3, out
+    assert "taken over" in out.split("Terms")[1]
+    seconds = re.findall(r"^ *(\d+) s  +[\d,]+ +[\d,]+ +[\d,]+ .*w1.*w2.*w3", out, re.MULTILINE)
+    assert len(seconds) == len(set(seconds)) > 10, "a line for each second"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_everything(start: Callable[..., Demo], number: signal.Signals, code: int) -> None:
+    demo = start()
+    demo.until("three workers start")
+    demo.process.send_signal(number)
+    assert demo.end() == code, demo.output
+    assert demo.is_all_gone()
+    assert f"ended by {number.name}; all that was started is ended" in demo.output
+    assert "Traceback" not in demo.output
+
+
+def test_a_worker_that_ends_by_itself_is_named(start: Callable[..., Demo]) -> None:
+    demo = start("--election", "lease")
+    demo.until("three workers start")
+    demo.worker().kill()
+    assert demo.end() == 1
+    assert demo.is_all_gone()
+    assert re.search(r"FAILED: the worker w\d ended with -9; its log ends:", demo.output), demo.output
+    assert f"logs are kept in {demo.directory}" in demo.output
+    assert "EQUAL" not in demo.output
+
+
+def test_nothing_outlives_a_demo_that_is_killed(start: Callable[..., Demo]) -> None:
+    demo = start()
+    demo.until("three workers start")
+    demo.process.kill()
+    demo.end()
+    wait_until(demo.is_all_gone, timeout=20, what="all that it had started is ended")
+
+
+def test_a_folder_in_use_is_refused(folder: Path, start: Callable[..., Demo]) -> None:
+    (folder / "demo").mkdir()
+    (folder / "demo" / "thesis.txt").write_text("precious")
+    demo = start()
+    assert demo.end() == 2
+    assert "no demo has left there" in demo.output
+    assert (folder / "demo" / "thesis.txt").exists()
