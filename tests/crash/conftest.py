@@ -50,6 +50,13 @@ def make_fleet(dsn: str, tmp_path: Path) -> Iterator[MakeFleet]:
 
 
 @pytest.fixture(params=["lease", "neli"])
+def slow_fleet(request: pytest.FixtureRequest, make_fleet: MakeFleet) -> Fleet:
+    """A fleet under each election whose sink dawdles."""
+    kafka = request.getfixturevalue("kafka_real").bootstrap if request.param == "neli" else None
+    return make_fleet(kafka=kafka, slow=True)
+
+
+@pytest.fixture(params=["lease", "neli"])
 def fleet(request: pytest.FixtureRequest, make_fleet: MakeFleet) -> Fleet:
     """A fleet under each election; neli with a real broker, whose groups settle sooner than the mock's."""
     kafka = request.getfixturevalue("kafka_real").bootstrap if request.param == "neli" else None

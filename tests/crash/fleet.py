@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import psycopg
 
+from tests.helpers.database import ROOT
 from tests.helpers.waiting import wait_until
 
 CONFIG = """
@@ -34,10 +35,16 @@ meter_interval = 1.0
 {kafka}
 
 [tube.items.sink]
+request_timeout = {request_timeout}
+"""
+JSONL = """
 type = "jsonl"
 path = "{sink}"
 client = "${{CLIENT_ID}}"
-request_timeout = {request_timeout}
+"""
+SLOW = """
+type = "callable"
+target = "tests.crash.slow_sink:send"
 """
 
 
@@ -51,13 +58,13 @@ class Fleet:
     session_timeout: float = 6.0
     receive_deadline: float = 2.0
     request_timeout: float = 3.0
-    extra_env: dict[str, str] = field(default_factory=dict)
-    module: str = "pytube"
+    slow: bool = False
+    """Whether the sink dawdles within each write."""
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.config.write_text(
-            CONFIG.format(
+            (CONFIG + (SLOW if self.slow else JSONL)).format(
                 dsn=self.dsn,
                 sink=self.sink,
                 installation=f"test-{uuid4().hex[:8]}",
@@ -102,13 +109,18 @@ class Fleet:
             with (self.folder / f"worker-{number}.log").open("ab") as log:
                 self.processes[number] = subprocess.Popen(
                     [
-                        *(sys.executable, "-m", self.module, "--config", str(self.config)),
+                        *(sys.executable, "-m", "pytube", "--config", str(self.config)),
                         *("--log-format", "json", "worker", "--tube", "items"),
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, "CLIENT_ID": f"worker-{number}", **self.extra_env},
+                    env={
+                        **os.environ,
+                        "CLIENT_ID": f"worker-{number}",
+                        "SLOW_SINK_PATH": str(self.sink),
+                        "PYTHONPATH": str(ROOT),
+                    },
                 )
 
     def signal(self, number: int, which: signal.Signals) -> None:
@@ -150,9 +162,12 @@ class Fleet:
 
         wait_until(settled, timeout, f"{partitions} partitions led by {sorted(numbers)}\n{self.last_words()}")
 
-    def sink_lines(self) -> int:
-        """Lines in the sink file."""
-        return self.sink.read_bytes().count(b"\n") if self.sink.exists() else 0
+    def sink_lines(self, number: int | None = None) -> int:
+        """Lines in the sink file: all, or those of one worker."""
+        if not self.sink.exists():
+            return 0
+        what = b"\n" if number is None else b'"client":"worker-%d"' % number
+        return self.sink.read_bytes().count(what)
 
     def wait_until_drained(self, timeout: float = 60) -> None:
         """Until no pod waits."""

@@ -9,20 +9,19 @@ from tests.crash.load import Load
 from tests.helpers.waiting import wait_until
 
 
-def test_a_leader_that_was_stopped_past_its_session_does_no_harm(fleet: Fleet) -> None:
+def test_a_leader_that_was_stopped_past_its_session_does_no_harm(slow_fleet: Fleet) -> None:
+    """It is stopped with writes begun; others take over and write the same keys anew meanwhile."""
+    fleet = slow_fleet
     fleet.start(1, 2)
     fleet.wait_for_leaders({1, 2})
     with Load(fleet.dsn):
-        wait_until(lambda: fleet.sink_lines() > 500, 30, "documents arrive")
+        wait_until(lambda: fleet.sink_lines(1) > 200, 30, "worker 1 delivers")
         fleet.signal(1, signal.SIGSTOP)
         fleet.wait_for_leaders({2})
+        before = fleet.sink_lines(2)
+        wait_until(lambda: fleet.sink_lines(2) > before + 1000, 30, "worker 2 writes the keys anew")
     fleet.wait_until_drained()
     fleet.signal(1, signal.SIGCONT)
-    wait_until(
-        lambda: any(fleet.events(1, "leader fenced")),
-        20,
-        f"worker 1 finds that it is fenced\n{fleet.last_words()}",
-    )
     fleet.wait_for_leaders({1, 2})
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
