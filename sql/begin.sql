@@ -1,0 +1,41 @@
+-- Refuses to install where it can't be right: an old server, a schema of somebody else's, an
+-- installation that is newer than these files. Nothing was changed then.
+--
+-- The name of the schema is in the setting pytube.install_schema, because psql puts no variables
+-- into a quoted body.
+SELECT pg_advisory_xact_lock(hashtextextended('pytube install ' || :'schema', 0)) IS NULL AS locked \gset
+DO $$
+DECLARE
+    known CONSTANT text[] := ARRAY['0001'];
+    wanted text := current_setting('pytube.install_schema');
+    found_version text;
+BEGIN
+    IF current_setting('server_version_num')::integer < 150000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = format('pytube needs Postgres 15 or newer; this server is %s', current_setting('server_version')),
+            HINT = 'Install into a newer server.';
+    END IF;
+    IF wanted = '' OR wanted IN ('public', 'information_schema') OR wanted LIKE 'pg\_%' OR octet_length(wanted) > 63 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
+            MESSAGE = format('pytube can''t be installed into the schema %L', wanted),
+            HINT = 'Give a schema of its own: psql -v schema=NAME, NAME of 1 to 63 bytes.';
+    END IF;
+    IF to_regclass(format('%I.tube_version', wanted)) IS NULL THEN
+        IF EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = to_regnamespace(quote_ident(wanted)))
+            OR EXISTS (SELECT FROM pg_catalog.pg_proc WHERE pronamespace = to_regnamespace(quote_ident(wanted)))
+        THEN
+            RAISE EXCEPTION USING ERRCODE = 'duplicate_schema',
+                MESSAGE = format('the schema %I is there already, holds objects, and is not pytube''s', wanted),
+                HINT = 'Give another one: psql -v schema=NAME.';
+        END IF;
+        RETURN;
+    END IF;
+    EXECUTE format('SELECT max(version_num) FROM %I.tube_version', wanted) INTO found_version;
+    IF found_version <> ALL (known) THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = format('the schema %I is at version %s, which these files (up to %s) do not know',
+                wanted, found_version, known[cardinality(known)]),
+            HINT = 'Install with the pytube that made it, or with a newer one.';
+    END IF;
+END
+$$;

@@ -1,0 +1,76 @@
+-- tube_private_attachable: refuses relations that can't be attached.
+--
+-- Arguments: tbl.
+-- Result: nothing.
+-- Errors: TU108 no such table; TU107 another kind of relation, a temporary table, a catalogue, one of
+--   ours, a partition, a partitioned table, or part of an inheritance tree; 42501 our owner lacks a
+--   privilege, with the GRANT in the hint.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_attachable(tbl regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    rel record;
+    wrong text;
+BEGIN
+    SELECT c.oid, c.relkind, c.relpersistence, c.relispartition, n.nspname INTO rel
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.oid = tbl;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
+            HINT = 'Give the name of a table, with its schema.';
+    END IF;
+    wrong := CASE
+        WHEN rel.nspname IN ('pg_catalog', 'information_schema', 'pg_toast') THEN 'it is a catalogue'
+        WHEN rel.nspname = tube_private_schema() THEN 'it is one of pytube''s own'
+        WHEN rel.relkind = 'v' THEN 'it is a view'
+        WHEN rel.relkind = 'm' THEN 'it is a materialized view'
+        WHEN rel.relkind = 'f' THEN 'it is a foreign table'
+        WHEN rel.relkind = 'p' THEN 'it is a partitioned table'
+        WHEN rel.relkind <> 'r' THEN 'it is no table'
+        WHEN rel.relpersistence = 't' THEN 'it is a temporary table'
+        WHEN rel.relispartition THEN 'it is a partition'
+        WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = tbl) THEN 'other tables inherit from it'
+        WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = tbl) THEN 'it inherits from another table'
+    END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107',
+            MESSAGE = format('%s can''t be attached: %s', tbl, wrong),
+            HINT = 'Attach the plain, permanent tables that the rows are stored in.';
+    END IF;
+    PERFORM tube_private_privileges(tbl, rel.nspname);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_attachable(regclass) FROM PUBLIC;
+
+-- tube_private_privileges: names what the owner of our functions lacks to attach a table.
+--
+-- Arguments: tbl; its schema.
+-- Result: nothing when all is there.
+-- Errors: 42501.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_privileges(tbl regclass, schema_name name) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    lacking text;
+BEGIN
+    SELECT string_agg(g.grant_sql, ' ') INTO lacking
+    FROM (VALUES
+        (has_schema_privilege(schema_name, 'USAGE') AND has_schema_privilege(schema_name, 'CREATE'),
+            format('GRANT USAGE, CREATE ON SCHEMA %I TO %I;', schema_name, current_user)),
+        (has_table_privilege(tbl, 'SELECT') AND has_table_privilege(tbl, 'TRIGGER'),
+            format('GRANT SELECT, TRIGGER ON %s TO %I;', tbl, current_user))
+    ) AS g (has, grant_sql)
+    WHERE NOT g.has;
+    IF lacking IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%I, who owns pytube''s functions, may not attach %s', current_user, tbl),
+            HINT = lacking;
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_privileges(regclass, name) FROM PUBLIC;

@@ -1,0 +1,178 @@
+-- tube_private_capture_body: the text of the trigger function of an attached table.
+--
+-- A row filter works as in logical replication: let O be the ids of old rows that pass it, and N those
+-- of new rows. N without O was inserted, O without N deleted, what is in both updated; so a row that
+-- enters, leaves or changes its key is never missed. A related table's ids are all updated.
+--
+-- A statement of one row is the common one, and is worth a path of its own: one statement that looks
+-- at the transition tables and makes the pod, and one look for a sleeper. It makes none where there
+-- are more rows, the key has changed, or the id is NULL; then, unless no row was inside before or is
+-- now, all goes by sets: distinct ids, by shard and op, in pods of 250. (The ids are compared by IS
+-- NOT DISTINCT FROM so that no plan made for many rows, with a hash table, is kept for one.)
+--
+-- The sleeper is looked for after the INSERT, in a statement of its own, whose snapshot is newer than
+-- the seq: whoever falls asleep after that snapshot reads a seq that is at least as high.
+--
+-- Arguments: att: the attachment; root: whether it is the root table of its shards.
+-- Result: the body of a plpgsql function.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_body(att :"schema".tube_attachment, root boolean)
+RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    fragments jsonb := jsonb_build_object(
+        'id', quote_ident(att.id_col),
+        'id_literal', quote_literal(att.id_col),
+        'filter', coalesce(att.row_filter, 'true'),
+        'queue', format('%I.%I', tube_private_schema(), att.tube),
+        'tube', quote_literal(att.tube),
+        'channel', quote_literal(tube_channel(att.tube)),
+        'shard_of_one', tube_private_shard_expression('r.id', att.shard, att.shards),
+        'shard_of_many', tube_private_shard_expression('id', att.shard, att.shards),
+        'i', CASE WHEN root THEN 'I' ELSE 'U' END,
+        'd', CASE WHEN root THEN 'D' ELSE 'U' END,
+        'null_many', CASE WHEN root
+            THEN 'WHEN id IS NULL THEN tube_private_null_id(TG_RELID, <id_literal>)' ELSE '' END,
+        'skip_null', CASE WHEN root THEN '' ELSE ' WHERE id IS NOT NULL' END);
+    body text := $template$
+-- Made by tube_private_capture_body; tube_table_ensure_attached makes it anew.
+#variable_conflict use_column
+DECLARE
+    cap_backfill CONSTANT boolean := strpos(current_setting('application_name'), 'backfill') > 0;
+    cap_shard integer;
+    cap_shards integer[];
+BEGIN
+    IF pg_current_xact_id_if_assigned() IS NULL THEN
+        RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
+    END IF;
+    IF TG_OP = 'UPDATE' THEN
+<one_update>
+    ELSIF TG_OP = 'INSERT' THEN
+<one_insert>
+    ELSE
+<one_delete>
+    END IF;
+    IF FOUND THEN
+        PERFORM tube_private_notify(<channel>, s.partition)
+        FROM tube_sleeper AS s
+        WHERE s.tube = <tube> AND cap_shard % s.partitions = s.partition;
+        RETURN NULL;
+    END IF;
+
+    IF TG_OP = 'UPDATE' THEN
+        PERFORM FROM (
+            SELECT FROM old_table WHERE <filter> UNION ALL SELECT FROM new_table WHERE <filter>
+        ) AS x LIMIT 1;
+    ELSIF TG_OP = 'INSERT' THEN
+        PERFORM FROM new_table WHERE <filter> LIMIT 1;
+    ELSE
+        PERFORM FROM old_table WHERE <filter> LIMIT 1;
+    END IF;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+
+    IF TG_OP = 'UPDATE' THEN
+<put_update>
+    ELSIF TG_OP = 'INSERT' THEN
+<put_insert>
+    ELSE
+<put_delete>
+    END IF;
+    PERFORM tube_private_notify(<channel>, s.partition)
+    FROM tube_sleeper AS s
+    WHERE s.tube = <tube>
+        AND EXISTS (SELECT FROM unnest(cap_shards) AS t (shard) WHERE t.shard % s.partitions = s.partition);
+    RETURN NULL;
+END
+$template$;
+    one text := $template$        INSERT INTO <queue> (op, shard, ids)
+        SELECT CASE WHEN cap_backfill THEN 'B' <op> END, <shard_of_one>, ARRAY[r.id]
+        FROM <rows>
+        WHERE NOT EXISTS (SELECT FROM <table> OFFSET 1) AND r.id IS NOT NULL AND <passes>
+        RETURNING shard INTO cap_shard;$template$;
+    put text := $template$        WITH put AS (
+            INSERT INTO <queue> (op, shard, ids)
+            SELECT p.op, p.shard, array_agg(p.id)
+            FROM (
+                SELECT k.op, k.shard, k.id,
+                    (row_number() OVER (PARTITION BY k.op, k.shard ORDER BY k.id) - 1) / 250 AS chunk
+                FROM (
+                    SELECT id, <shard_of_many> AS shard,
+                        CASE <null_many> WHEN cap_backfill THEN 'B' ELSE <op> END AS op
+                    FROM (<sides>) AS x<skip_null>
+                    GROUP BY id
+                ) AS k
+            ) AS p
+            GROUP BY p.op, p.shard, p.chunk
+            RETURNING shard
+        )
+        SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
+    one_side CONSTANT text := '(SELECT <id>::bigint AS id, (<filter>) IS TRUE AS passes FROM %s)';
+    old_side CONSTANT text := 'SELECT <id>::bigint AS id, 1 AS side FROM old_table WHERE <filter>';
+    new_side CONSTANT text := 'SELECT <id>::bigint AS id, 2 AS side FROM new_table WHERE <filter>';
+BEGIN
+    body := replace(body, '<put_update>', replace(replace(put, '<sides>',
+        old_side || E'\n                        UNION ALL ' || new_side),
+        '<op>', 'CASE bit_or(side) WHEN 1 THEN ''<d>'' WHEN 2 THEN ''<i>'' ELSE ''U'' END'));
+    body := replace(body, '<put_insert>', replace(replace(put, '<sides>', new_side), '<op>', '''<i>'''));
+    body := replace(body, '<put_delete>', replace(replace(put, '<sides>', old_side), '<op>', '''<d>'''));
+    body := replace(body, '<one_update>', replace(replace(replace(replace(one,
+        '<op>', 'WHEN NOT r.passes THEN ''<i>'' WHEN NOT n.passes THEN ''<d>'' ELSE ''U'''),
+        '<rows>', format(one_side, 'old_table') || E' AS r,\n            '
+            || format(one_side, 'new_table') || ' AS n'),
+        '<table>', 'new_table'),
+        '<passes>', '(r.passes OR n.passes) AND r.id IS NOT DISTINCT FROM n.id'));
+    body := replace(body, '<one_insert>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<i>'''),
+        '<rows>', format(one_side, 'new_table') || ' AS r'), '<table>', 'new_table'), '<passes>', 'r.passes'));
+    body := replace(body, '<one_delete>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<d>'''),
+        '<rows>', format(one_side, 'old_table') || ' AS r'), '<table>', 'old_table'), '<passes>', 'r.passes'));
+    body := replace(body, '<null_many>', fragments ->> 'null_many');
+    RETURN tube_private_fill(body, fragments);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_capture_body(:"schema".tube_attachment, boolean) FROM PUBLIC;
+
+-- tube_private_shard_expression: the shard of an id as SQL text with constants in it.
+--
+-- Arguments: id: the text of a bigint expression; shard, shards: as of tube_shard_of.
+-- Result: the text.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_shard_expression(id text, shard integer, shards integer)
+RETURNS text
+LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN CASE shards
+        WHEN 1 THEN shard::text
+        ELSE format('(%s + (%s %% %s + %s) %% %s)::integer', shard, id, shards, shards, shards)
+    END;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_shard_expression(text, integer, integer) FROM PUBLIC;
+
+-- tube_private_fill: a template with its <names> replaced, each once, whatever the values hold.
+--
+-- Arguments: template; fragments: name to text.
+-- Result: the text.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_fill(template text, fragments jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    pieces text[] := regexp_split_to_array(template, '<(?=[a-z_]+>)');
+    result text := pieces[1];
+    piece text;
+BEGIN
+    -- Piece by piece, so that a name within a value is left alone.
+    FOREACH piece IN ARRAY pieces[2:] LOOP
+        result := result || (fragments ->> split_part(piece, '>', 1)) || substr(piece, strpos(piece, '>') + 1);
+    END LOOP;
+    RETURN result;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_fill(text, jsonb) FROM PUBLIC;

@@ -1,0 +1,74 @@
+-- tube_private_sync: brings all that is generated for a tube in line with its attachments.
+--
+-- Arguments: tube.
+-- Result: nothing. What is right already is left alone.
+-- Errors: 55P03 a trigger is missing and the lock for it could not be had.
+-- Locks: the caller holds the registry row. A table that lacks its triggers: SHARE ROW EXCLUSIVE.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_sync(tube text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    att tube_attachment;
+    root boolean;
+    ddl text[];
+BEGIN
+    PERFORM tube_private_prune(tube);
+    PERFORM tube_private_generate(
+        format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch')),
+        'shard integer, ids bigint[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
+        'void', tube_private_tube_touch_body(tube));
+    FOR att IN
+        SELECT a.* FROM tube_attachment AS a WHERE a.tube = tube_private_sync.tube ORDER BY a.position
+    LOOP
+        root := tube_private_is_root(att);
+        PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
+            '', 'trigger', tube_private_capture_body(att, root));
+        ddl := tube_private_trigger_ddl(att);
+        IF ddl <> '{}' THEN
+            PERFORM tube_private_patiently(ddl, format('%s is attached to tube %L', att.tbl, att.tube));
+        END IF;
+        PERFORM tube_private_table_touch(att.tbl, att.touch_function);
+    END LOOP;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_sync(text) FROM PUBLIC;
+
+-- tube_private_is_root: whether an attached table is the first of its shards.
+--
+-- Arguments: att.
+-- Result: true or false.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_is_root(att :"schema".tube_attachment) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN NOT EXISTS (
+        SELECT FROM tube_attachment AS a
+        WHERE a.tube = att.tube AND a.shard = att.shard AND a.position < att.position);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_is_root(:"schema".tube_attachment) FROM PUBLIC;
+
+-- tube_private_sync_all: tube_private_sync for every tube; what install.sql ends with.
+--
+-- Result: the number of tubes.
+-- Errors: as tube_private_sync.
+-- Locks: every registry row, until the transaction ends; else as tube_private_sync.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_sync_all() RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    tubes integer := 0;
+    reg tube_registry;
+BEGIN
+    FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube FOR NO KEY UPDATE LOOP
+        PERFORM tube_private_sync(reg.tube);
+        tubes := tubes + 1;
+    END LOOP;
+    RETURN tubes;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_sync_all() FROM PUBLIC;

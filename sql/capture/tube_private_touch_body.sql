@@ -1,0 +1,147 @@
+-- tube_private_tube_touch_body: the text of {tube}_touch.
+--
+-- Arguments: tube.
+-- Result: the body of a plpgsql function (shard, ids, op, payload, chunk_size).
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_tube_touch_body(tube text) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    spread text;
+BEGIN
+    SELECT string_agg(format($check$
+    IF touch_shard BETWEEN %1$s AND %2$s THEN
+        SELECT t.id INTO wrong FROM unnest(touch_ids) AS t (id)
+        WHERE %3$s IS DISTINCT FROM touch_shard LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = 'TU106',
+                MESSAGE = format('the id %%s is not in the shard %%s, but in %%s', wrong, touch_shard,
+                    tube_shard_of(wrong, %1$s, %4$s)),
+                HINT = 'A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, '
+                    'or take the shard from tube_shard_of(id, %1$s, %4$s).';
+        END IF;
+    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards),
+        r.shards), '' ORDER BY r.shard)
+    INTO spread
+    FROM (
+        SELECT DISTINCT a.shard, a.shards FROM tube_attachment AS a
+        WHERE a.tube = tube_private_tube_touch_body.tube AND a.shards > 1
+    ) AS r;
+    RETURN tube_private_fill($template$
+-- Made by tube_private_tube_touch_body.
+#variable_conflict use_column
+DECLARE
+    touch_shard CONSTANT integer := $1;
+    touch_ids CONSTANT bigint[] := coalesce($2, '{}');
+    touch_op text := $3;
+    touch_chunk CONSTANT integer := $5;
+    wrong bigint;
+BEGIN
+    PERFORM tube_private_check_touch(touch_shard, touch_ids, touch_op, touch_chunk);
+    IF touch_ids = '{}' THEN
+        IF $4 IS NULL THEN
+            RETURN;
+        END IF;
+        INSERT INTO <queue> (op, shard, ids, payload) VALUES (touch_op, touch_shard, '{}', $4);
+    ELSE<spread>
+        IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
+            touch_op := 'B';
+        END IF;
+        INSERT INTO <queue> (op, shard, ids, payload)
+        SELECT touch_op, touch_shard, array_agg(k.id ORDER BY k.place), $4
+        FROM (
+            SELECT d.id, d.place, (row_number() OVER (ORDER BY d.place) - 1) / touch_chunk AS chunk
+            FROM (
+                SELECT t.id, min(t.place) AS place
+                FROM unnest(touch_ids) WITH ORDINALITY AS t (id, place) GROUP BY t.id
+            ) AS d
+        ) AS k
+        GROUP BY k.chunk
+        ORDER BY k.chunk;
+    END IF;
+    PERFORM tube_private_notify(<channel>, s.partition)
+    FROM tube_sleeper AS s
+    WHERE s.tube = <tube> AND touch_shard % s.partitions = s.partition;
+END
+$template$, jsonb_build_object(
+        'queue', format('%I.%I', tube_private_schema(), tube),
+        'tube', quote_literal(tube),
+        'channel', quote_literal(tube_channel(tube)),
+        'spread', coalesce(spread, '')));
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_tube_touch_body(text) FROM PUBLIC;
+
+-- tube_private_table_touch_body: the text of {table}_touch, which touches every tube of the table.
+--
+-- Arguments: tbl.
+-- Result: the body of a plpgsql function (ids, op, payload, chunk_size); NULL when the table is
+--   attached to no tube.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_table_touch_body(tbl regclass) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    calls text;
+BEGIN
+    SELECT string_agg(tube_private_fill(CASE WHEN a.shards = 1 THEN $one$
+    PERFORM <touch>(<shard>, $1, $2, $3, $4);$one$ ELSE $spread$
+    PERFORM <touch>(k.shard, k.ids, $2, $3, $4)
+    FROM (
+        SELECT d.shard, array_agg(d.id ORDER BY d.place) AS ids
+        FROM (
+            SELECT t.id, t.place, <shard_of> AS shard FROM unnest($1) WITH ORDINALITY AS t (id, place)
+        ) AS d
+        GROUP BY d.shard ORDER BY d.shard
+    ) AS k;
+    IF coalesce($1, '{}') = '{}' AND $3 IS NOT NULL THEN
+        PERFORM <touch>(<shard> + n, $1, $2, $3, $4) FROM generate_series(0, <last>) AS n;
+    END IF;$spread$ END, jsonb_build_object(
+            'touch', format('%I.%I', tube_private_schema(), tube_private_name(a.tube, '_touch')),
+            'shard', a.shard,
+            'last', a.shards - 1,
+            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards))), '' ORDER BY a.tube)
+    INTO calls
+    FROM tube_attachment AS a
+    WHERE a.tbl = tube_private_table_touch_body.tbl;
+    RETURN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);'
+        || calls || E'\nEND\n';
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_table_touch_body(regclass) FROM PUBLIC;
+
+-- tube_private_check_touch: refuses arguments that no touch function can take.
+--
+-- Arguments: those of {tube}_touch.
+-- Result: nothing.
+-- Errors: TU106 no shard, or a negative one; 22004 a NULL among the ids; 22023 another op than I, U, D,
+--   T, B, or a chunk size below 1.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_touch(
+    shard integer, ids bigint[], op text, chunk_size integer
+) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    IF shard IS NULL OR shard < 0 THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('there is no shard %s', coalesce(shard::text, 'NULL')),
+            HINT = 'Shards are 0 and more.';
+    ELSIF array_position(ids, NULL) IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
+            MESSAGE = 'one of the ids to touch is NULL', HINT = 'Leave it out.';
+    ELSIF op IS NULL OR op NOT IN ('I', 'U', 'D', 'T', 'B') THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('there is no op %s', coalesce(quote_literal(op), 'NULL')),
+            HINT = 'Give I, U, D, T or B.';
+    ELSIF chunk_size IS NULL OR chunk_size < 1 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('a pod can''t have %s ids', coalesce(chunk_size::text, 'NULL')),
+            HINT = 'Give a chunk_size of 1 or more.';
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_check_touch(integer, bigint[], text, integer) FROM PUBLIC;

@@ -1,0 +1,13 @@
+-- tube_shard_of: the shard of an id in a table that is spread over several.
+--
+-- The remainder is never negative, so that negative ids have a shard too. Inlined wherever it is
+-- used, so it has no settings of its own; its operators were bound when it was made.
+--
+-- Arguments: id; shard: the first one; shards: how many, at least 1.
+-- Result: shard + the remainder of id by shards; NULL for a NULL.
+-- Errors: 22012 shards is 0.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_shard_of(id bigint, shard integer, shards integer) RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN shard + ((id % shards::bigint + shards::bigint) % shards::bigint)::integer;
+REVOKE ALL ON FUNCTION :"schema".tube_shard_of(bigint, integer, integer) FROM PUBLIC;

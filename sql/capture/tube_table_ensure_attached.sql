@@ -1,0 +1,92 @@
+-- tube_table_ensure_attached: has a tube follow a table: each committed change touches its rows' ids.
+--
+-- Makes three statement triggers on the table, their function in our schema, and {table}_touch in the
+-- table's schema. The first table attached in a range of shards is the root table there: its ids are
+-- those of the documents. One attached later in the same range is related: its ids are taken for the
+-- root's, and all its touches are U.
+--
+-- Arguments:
+--   tube; tbl: a plain table with a column id, or a primary key of one column, of an integer type.
+--   shard: 0 or more; NULL takes the number at the end of the name of the table's schema.
+--   shards: how many shards its ids are spread over, from `shard` on (tube_shard_of).
+-- Result: nothing. Attached with other arguments, it is changed, with a NOTICE; with the same ones,
+--   nothing is done.
+-- Errors: TU102 unknown tube, TU108 unknown table, TU107 it can't be attached, TU104 it has no usable
+--   key, TU106 shard, TU105 the tube's predicate does not fit it, 42501 a privilege lacks, 55P03 the
+--   lock could not be had. Nothing was changed then.
+-- Locks: until the transaction ends, the registry row FOR NO KEY UPDATE and, where triggers have to be
+--   made, the table SHARE ROW EXCLUSIVE; writers wait for at most 100 ms at a time while it is got.
+CREATE OR REPLACE FUNCTION :"schema".tube_table_ensure_attached(
+    tube text, tbl regclass, shard integer = NULL, shards integer = 1
+) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET lock_timeout = '5s'
+AS $$
+#variable_conflict use_column
+DECLARE
+    first integer;
+    key name;
+    reg tube_registry;
+    old tube_attachment;
+    new tube_attachment;
+BEGIN
+    PERFORM tube_private_require(tube_table_ensure_attached.tube);
+    PERFORM tube_private_attachable(tube_table_ensure_attached.tbl);
+    key := tube_private_key(tube_table_ensure_attached.tbl);
+    SELECT r.* INTO STRICT reg FROM tube_registry AS r
+    WHERE r.tube = tube_table_ensure_attached.tube FOR NO KEY UPDATE;
+    PERFORM tube_private_prune(reg.tube);
+    first := tube_private_range(reg.tube, tube_table_ensure_attached.tbl, tube_table_ensure_attached.shard,
+        tube_table_ensure_attached.shards);
+
+    SELECT a.* INTO old FROM tube_attachment AS a
+    WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl;
+    IF NOT FOUND THEN
+        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, row_filter, trigger_function)
+        VALUES (reg.tube, tube_table_ensure_attached.tbl, first, tube_table_ensure_attached.shards, key,
+            tube_private_row_filter(reg.tube, tube_table_ensure_attached.tbl, reg.predicate),
+            tube_private_capture_name(reg.tube, tube_table_ensure_attached.tbl))
+        RETURNING * INTO new;
+    ELSIF (old.shard, old.shards, old.id_col) = (first, tube_table_ensure_attached.shards, key) THEN
+        PERFORM tube_private_sync(reg.tube); -- mends what was dropped by hand, and takes no lock else
+        RETURN;
+    ELSE
+        UPDATE tube_attachment AS a
+        SET shard = first, shards = tube_table_ensure_attached.shards, id_col = key, position = DEFAULT
+        WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl
+        RETURNING a.* INTO new;
+        RAISE NOTICE USING
+            MESSAGE = format('%s, attached to tube %L by %I with shards %s to %s, is now attached by %I with %s to %s',
+                new.tbl, new.tube, old.id_col, old.shard, old.shard + (old.shards - 1),
+                new.id_col, new.shard, new.shard + (new.shards - 1)),
+            HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
+    END IF;
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
+    PERFORM tube_private_sync(reg.tube);
+    IF NOT tube_private_is_root(new) THEN
+        RAISE WARNING USING
+            MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
+                new.tbl, new.tube, new.shard),
+            HINT = 'Its ids are taken for those of that table. If they are others, attach it in a shard of its own.';
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_table_ensure_attached(text, regclass, integer, integer) FROM PUBLIC;
+
+-- tube_private_capture_name: the name of the trigger function of an attachment.
+--
+-- Arguments: tube, tbl.
+-- Result: the name, unquoted, in our schema; another one for each pair.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_name(tube text, tbl regclass) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN tube_private_name(
+        tube || '_' || (SELECT c.relname FROM pg_class AS c WHERE c.oid = tbl),
+        '_capture_' || left(md5(tube || ' ' || tbl::oid), 8));
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_capture_name(text, regclass) FROM PUBLIC;

@@ -1,0 +1,136 @@
+-- Installs pytube's SQL, or brings an older installation up to date. Can be run again at any time.
+--
+--   psql -v ON_ERROR_STOP=1 -f sql/install.sql DATABASE
+--   psql -v schema=NAME -f sql/install.sql DATABASE        (default: tube)
+--
+-- One transaction of its own, or part of the caller's when there is one already. Stops at the
+-- first error. Tables come from migrations/, each run once and recorded in tube_version, where
+-- Alembic finds it too; functions are always made anew.
+--
+-- Only \ir, \if, \else, \endif, \set, \gset and the variable "schema" are used in these files, so
+-- that `pytube install` can run them without psql.
+
+\set ON_ERROR_STOP 1
+\if :{?schema}
+\else
+\set schema tube
+\endif
+SELECT now() <> statement_timestamp() AS inside \gset
+\if :inside
+\else
+BEGIN;
+\endif
+
+-- The schema: made if missing, refused if it is somebody else's. -----------------------------------
+SELECT set_config('pytube.install_schema', :'schema', true) AS install_schema \gset
+\ir begin.sql
+SELECT to_regnamespace(quote_ident(:'schema')) IS NULL AS schema_missing \gset
+\if :schema_missing
+CREATE SCHEMA :"schema";
+\endif
+REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC;
+SELECT to_regclass(format('%I.tube_version', :'schema')) IS NULL AS version_missing \gset
+\if :version_missing
+CREATE TABLE :"schema".tube_version (
+    version_num varchar(32) NOT NULL,
+    CONSTRAINT tube_version_pkc PRIMARY KEY (version_num)
+);
+\endif
+
+-- Tables: each migration once, in order. -------------------------------------------------------------
+SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_version \gset
+\if :run_0001
+\ir migrations/0001_initial.sql
+\endif
+DELETE FROM :"schema".tube_version WHERE version_num < '0001';
+INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
+
+-- Shared by all families. ----------------------------------------------------------------------------
+\ir tubes/tube_private_schema.sql
+\ir tubes/tube_private_name.sql
+\ir tubes/tube_private_require.sql
+\ir tubes/tube_private_patiently.sql
+\ir wakeup/tube_channel.sql
+
+-- Capture: from a table's rows to pods. ---------------------------------------------------------------
+\ir capture/tube_shard_of.sql
+\ir capture/tube_wakes.sql
+\ir capture/tube_private_notify.sql
+\ir capture/tube_private_xid.sql
+\ir capture/tube_private_null_id.sql
+\ir capture/tube_private_attachable.sql
+\ir capture/tube_private_key.sql
+\ir capture/tube_private_range.sql
+\ir capture/tube_private_parse_predicate.sql
+\ir capture/tube_private_row_filter.sql
+\ir capture/tube_private_capture_body.sql
+\ir capture/tube_private_touch_body.sql
+\ir capture/tube_private_generate.sql
+\ir capture/tube_private_table_touch.sql
+\ir capture/tube_private_triggers.sql
+\ir capture/tube_private_sync.sql
+\ir capture/tube_table_ensure_attached.sql
+\ir capture/tube_table_ensure_detached.sql
+
+-- Tubes: their tables, and what is in them. -----------------------------------------------------------
+\ir tubes/tube_private_check_name.sql
+\ir tubes/tube_private_check_partitions.sql
+\ir tubes/tube_private_index.sql
+\ir tubes/tube_private_make.sql
+\ir tubes/tube_private_end_terms.sql
+\ir tubes/tube_private_repartition.sql
+\ir tubes/tube_private_set_predicate.sql
+\ir tubes/tube_index_sql.sql
+\ir tubes/tube_ensure_exists.sql
+\ir tubes/tube_ensure_absent.sql
+\ir tubes/tube_list.sql
+\ir tubes/tube_stats.sql
+
+-- Leadership: who may work on a partition. --------------------------------------------------------------
+\ir leader/tube_private_check_partition.sql
+\ir leader/tube_private_refuse_term.sql
+\ir leader/tube_private_hold_term.sql
+\ir leader/tube_private_check_term.sql
+\ir leader/tube_private_check_claim.sql
+\ir leader/tube_private_end_term.sql
+\ir leader/tube_leader_epoch.sql
+\ir leader/tube_leader_acquire.sql
+\ir leader/tube_leader_renew.sql
+\ir leader/tube_leader_release.sql
+\ir leader/tube_leader_wait.sql
+\ir leader/tube_leader_rebase.sql
+\ir leader/tube_leaders.sql
+\ir leader/tube_terms.sql
+\ir leader/tube_lease_tick.sql
+\ir leader/tube_lease_leave.sql
+
+-- Pods: read, marked, purged, given back; and from which seq on nothing can be missing. ----------------
+\ir pods/tube_pods_sql.sql
+\ir pods/tube_pods_delete.sql
+\ir pods/tube_private_mark_sql.sql
+\ir pods/tube_private_pods_where.sql
+\ir pods/tube_pods_mark.sql
+\ir pods/tube_pods_purge.sql
+\ir pods/tube_pods_reset.sql
+\ir pods/tube_pods_park.sql
+\ir pods/tube_pods_unpark.sql
+\ir pods/tube_private_settle_locks.sql
+\ir pods/tube_settle_seq.sql
+\ir pods/tube_settle_done.sql
+\ir pods/tube_settle_holders.sql
+\ir pods/tube_settle_left.sql
+
+-- Wake-up of sleeping workers. ----------------------------------------------------------------------------
+\ir wakeup/tube_sleep.sql
+\ir wakeup/tube_wake.sql
+
+-- What was parked. ------------------------------------------------------------------------------------------
+\ir park/tube_park_list.sql
+
+-- Rights, and the generated functions of tubes that were there before. --------------------------------------
+SELECT :"schema".tube_private_sync_all() AS tubes_synced \gset
+\ir grants.sql
+\if :inside
+\else
+COMMIT;
+\endif

@@ -1,0 +1,108 @@
+-- 0001: the registry, leadership, parking and the sequence that all tubes share.
+--
+-- One table per tube is made by tube_ensure_exists. Nothing else creates or changes a table.
+
+-- One sequence for all tubes. The settled seq rests on CACHE 1: with a larger cache a session
+-- would hand out numbers that it drew before others began.
+CREATE SEQUENCE :"schema".tube_seq AS bigint CACHE 1;
+
+-- One row: who this installation is, and the greatest epoch of any tube that is gone.
+CREATE TABLE :"schema".tube_installation (
+    one          boolean PRIMARY KEY DEFAULT true CHECK (one),
+    installation uuid    NOT NULL DEFAULT gen_random_uuid(),
+    last_epoch   bigint  NOT NULL DEFAULT 0
+);
+INSERT INTO :"schema".tube_installation DEFAULT VALUES;
+
+CREATE TABLE :"schema".tube_registry (
+    tube       text        PRIMARY KEY,
+    partitions integer     NOT NULL CHECK (partitions BETWEEN 1 AND 1024),
+    predicate  text,
+    generation bigint      NOT NULL DEFAULT 1,  -- grows with every repartition
+    version    bigint      NOT NULL DEFAULT 1,  -- grows with everything that an enricher must know
+    last_epoch bigint      NOT NULL DEFAULT 0,  -- the greatest epoch issued for any partition
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE TABLE :"schema".tube_attachment (
+    tube     text     NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    tbl      regclass NOT NULL,
+    shard    integer  NOT NULL CHECK (shard >= 0),
+    shards   integer  NOT NULL DEFAULT 1 CHECK (shards >= 1),
+    id_col   name     NOT NULL,
+    position bigint   GENERATED ALWAYS AS IDENTITY, -- the first attached of a shard is its root table
+    row_filter       text,  -- the tube's predicate as Postgres understood it for this table
+    trigger_function text NOT NULL, -- the name of the generated one, in our schema
+    touch_function   text,  -- the generated {table}_touch with its schema and argument types
+    PRIMARY KEY (tube, tbl)
+);
+
+-- One row per partition, for as long as the tube has that partition. A free partition keeps its
+-- epoch and has no leader_id, so that an epoch once read can't come back.
+CREATE TABLE :"schema".tube_leader (
+    tube        text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    partition   integer     NOT NULL,
+    partitions  integer     NOT NULL,
+    leader_id   uuid        UNIQUE, -- a key column: FOR KEY SHARE on it keeps a new term out
+    epoch       bigint      NOT NULL,
+    instance_id uuid,
+    client_id   text,
+    election    text,
+    hold        interval,           -- trust deadline + sink request timeout of this term
+    lease       interval,           -- how long a renewal keeps others out; NULL under neli
+    acquired_at timestamptz,
+    renewed_at  timestamptz,
+    PRIMARY KEY (tube, partition)
+) WITH (fillfactor = 50);
+
+-- Terms that ended. One that did not release may still hold keys until renewed_at + hold.
+CREATE TABLE :"schema".tube_term (
+    leader_id   uuid        PRIMARY KEY,
+    tube        text        NOT NULL,
+    partition   integer     NOT NULL,
+    partitions  integer     NOT NULL,
+    epoch       bigint      NOT NULL,
+    instance_id uuid        NOT NULL,
+    client_id   text        NOT NULL,
+    election    text        NOT NULL,
+    hold        interval    NOT NULL,
+    acquired_at timestamptz NOT NULL,
+    renewed_at  timestamptz NOT NULL,
+    ended_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    outcome     text        NOT NULL CHECK (outcome IN ('released', 'superseded', 'repartitioned'))
+);
+CREATE INDEX tube_term_tube_ended_at_idx ON :"schema".tube_term (tube, ended_at);
+
+-- Worker processes that want partitions under the lease election; tells how many share them.
+CREATE TABLE :"schema".tube_instance (
+    tube        text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    instance_id uuid        NOT NULL,
+    client_id   text        NOT NULL,
+    seen_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tube, instance_id)
+) WITH (fillfactor = 50);
+
+-- Partitions whose leader sleeps and wants a NOTIFY. Writers only read it.
+CREATE TABLE :"schema".tube_sleeper (
+    tube       text    NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    partition  integer NOT NULL,
+    partitions integer NOT NULL,
+    PRIMARY KEY (tube, partition)
+) WITH (fillfactor = 50);
+
+-- Keys set aside with their error; a control pod that nobody understands has no id.
+CREATE TABLE :"schema".tube_parked (
+    park_id   bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tube      text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    shard     integer     NOT NULL,
+    id        text,
+    op        text        NOT NULL,
+    seq       bigint      NOT NULL,
+    payload   jsonb,
+    error     text        NOT NULL,
+    attempts  integer     NOT NULL,
+    epoch     bigint      NOT NULL,
+    parked_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE UNIQUE INDEX tube_parked_key_idx ON :"schema".tube_parked (tube, shard, id) WHERE id IS NOT NULL;
+CREATE UNIQUE INDEX tube_parked_seq_idx ON :"schema".tube_parked (tube, seq) WHERE id IS NULL;

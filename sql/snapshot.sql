@@ -1,0 +1,2426 @@
+CREATE SCHEMA tube;
+
+CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    RETURN ('pytube_'::text || md5((('tube'::text || '.'::text) || tube)));
+
+CREATE FUNCTION tube.tube_ensure_absent(in_tube text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    reg tube_registry;
+    tables regclass[];
+    ddl text[];
+BEGIN
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = in_tube FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
+    PERFORM tube_private_end_terms(in_tube, 'superseded');
+    PERFORM tube_private_prune(in_tube);
+    SELECT array_agg(a.tbl ORDER BY a.tbl) INTO tables FROM tube_attachment AS a WHERE a.tube = in_tube;
+    ddl := tube_private_drop_triggers(in_tube, tables)
+        || format('DROP TABLE %I.%I', tube_private_schema(), in_tube);
+    PERFORM tube_private_patiently(ddl, format('tube %L is dropped', in_tube));
+    PERFORM tube_private_forget(in_tube, tables);
+    EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, bigint[], char, jsonb, integer)',
+        tube_private_schema(), tube_private_name(in_tube, '_touch'));
+    DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
+END
+$$;
+
+CREATE FUNCTION tube.tube_ensure_exists(tube text, partitions integer DEFAULT 1, predicate text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    wanted text;
+BEGIN
+    PERFORM tube_private_check_partitions(partitions);
+    wanted := nullif(btrim(predicate, E' \t\r\n'), '');
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_ensure_exists.tube;
+    IF NOT FOUND THEN
+        PERFORM tube_private_check_name(tube_ensure_exists.tube);
+        PERFORM tube_private_parse_predicate(tube_ensure_exists.tube, wanted);
+        INSERT INTO tube_registry (tube, partitions, predicate, last_epoch)
+        SELECT tube_ensure_exists.tube, tube_ensure_exists.partitions, wanted, i.last_epoch
+        FROM tube_installation AS i
+        ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            PERFORM tube_private_make(tube_ensure_exists.tube), tube_private_sync(tube_ensure_exists.tube);
+            RETURN;
+        END IF;
+        -- Another session made it meanwhile.
+    ELSIF reg.partitions = tube_ensure_exists.partitions
+        AND (tube_ensure_exists.predicate IS NULL OR reg.predicate IS NOT DISTINCT FROM wanted)
+    THEN
+        RETURN;
+    END IF;
+
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_ensure_exists.tube FOR UPDATE;
+    IF tube_ensure_exists.predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
+        PERFORM tube_private_set_predicate(tube_ensure_exists.tube, wanted);
+    END IF;
+    IF reg.partitions <> tube_ensure_exists.partitions THEN
+        PERFORM tube_private_repartition(tube_ensure_exists.tube, tube_ensure_exists.partitions);
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_index_sql(tube text, partitions integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    name text := format('%I.%I', tube_private_schema(), tube_private_index(tube, partitions));
+    valid boolean;
+BEGIN
+    PERFORM tube_private_require(tube), tube_private_check_partitions(partitions);
+    SELECT i.indisvalid INTO valid FROM pg_index AS i WHERE i.indexrelid = to_regclass(name);
+    RETURN CASE
+        WHEN valid THEN NULL
+        WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %s', name)
+        ELSE tube_private_index_ddl(tube, partitions, true)
+    END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text DEFAULT 'neli'::text, hold interval DEFAULT '00:00:15'::interval, lease interval DEFAULT NULL::interval) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    last_issued bigint;
+    new_epoch   bigint;
+BEGIN
+    PERFORM tube_private_check_term(leader_id, instance_id, client_id, election, hold, lease);
+    IF current_setting('synchronous_commit') <> 'remote_apply' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+
+    -- NO KEY: a sleeper or a parked key may be written meanwhile, which refers to this row.
+    SELECT r.last_epoch INTO last_issued
+    FROM tube_registry AS r
+    WHERE r.tube = tube_leader_acquire.tube
+    FOR NO KEY UPDATE;
+    PERFORM tube_private_check_partition(tube, partitions, partition);
+    PERFORM tube_private_check_claim(tube, partition, instance_id, expected_epoch, election);
+
+    new_epoch := greatest(last_issued + 1, floor(extract(epoch FROM clock_timestamp()))::bigint);
+    UPDATE tube_registry AS r SET last_epoch = new_epoch WHERE r.tube = tube_leader_acquire.tube;
+    PERFORM tube_private_end_term(tube, partition, 'superseded');
+    UPDATE tube_leader AS l
+    SET leader_id = tube_leader_acquire.leader_id,
+        epoch = new_epoch,
+        instance_id = tube_leader_acquire.instance_id,
+        client_id = tube_leader_acquire.client_id,
+        election = tube_leader_acquire.election,
+        hold = tube_leader_acquire.hold,
+        lease = tube_leader_acquire.lease,
+        acquired_at = clock_timestamp(),
+        renewed_at = clock_timestamp()
+    WHERE l.tube = tube_leader_acquire.tube AND l.partition = tube_leader_acquire.partition;
+
+    -- The last leader's sleep is not ours: a NOTIFY would wake nobody.
+    DELETE FROM tube_sleeper AS s
+    WHERE s.tube = tube_leader_acquire.tube AND s.partition = tube_leader_acquire.partition;
+    RETURN new_epoch;
+END
+$$;
+
+CREATE FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    found_epoch bigint;
+BEGIN
+    SELECT l.epoch INTO found_epoch
+    FROM tube_leader AS l
+    WHERE l.tube = tube_leader_epoch.tube
+      AND l.partition = tube_leader_epoch.partition
+      AND l.partitions = tube_leader_epoch.partitions;
+    IF NOT FOUND THEN
+        PERFORM tube_private_check_partition(tube, partitions, partition);
+        -- The row was not there and is now: a repartition was committed in between.
+        RAISE EXCEPTION 'tube % was repartitioned meanwhile', quote_literal(tube)
+            USING ERRCODE = 'TU002', HINT = 'Ask again.';
+    END IF;
+    RETURN found_epoch;
+END
+$$;
+
+CREATE FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    issued bigint;
+BEGIN
+    IF epoch IS NULL OR epoch NOT BETWEEN 0 AND 2147483646 THEN
+        RAISE EXCEPTION 'epoch is %', coalesce(epoch::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 to 2147483646.';
+    END IF;
+    UPDATE tube_registry AS r
+    SET last_epoch = greatest(r.last_epoch, tube_leader_rebase.epoch)
+    WHERE r.tube = tube_leader_rebase.tube
+    RETURNING r.last_epoch INTO issued;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)
+            USING ERRCODE = 'TU102', HINT = 'tube_list() shows all tubes; tube_ensure_exists() makes one.';
+    END IF;
+    RETURN issued;
+END
+$$;
+
+CREATE FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+BEGIN
+    PERFORM FROM tube_registry AS r
+    WHERE r.tube = tube_leader_release.tube
+    FOR NO KEY UPDATE;
+    PERFORM FROM tube_leader AS l
+    WHERE l.tube = tube_leader_release.tube
+      AND l.partition = tube_leader_release.partition
+      AND l.partitions = tube_leader_release.partitions
+      AND l.leader_id = tube_leader_release.leader_id
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM tube_private_end_term(tube, partition, 'released');
+    -- The epoch stays, so that it can't come back.
+    UPDATE tube_leader AS l
+    SET leader_id = NULL, instance_id = NULL, client_id = NULL, election = NULL, hold = NULL,
+        lease = NULL, acquired_at = NULL, renewed_at = NULL
+    WHERE l.tube = tube_leader_release.tube AND l.partition = tube_leader_release.partition;
+    DELETE FROM tube_sleeper AS s
+    WHERE s.tube = tube_leader_release.tube AND s.partition = tube_leader_release.partition;
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    UPDATE tube_leader AS l
+    SET renewed_at = clock_timestamp()
+    WHERE l.tube = tube_leader_renew.tube
+      AND l.partition = tube_leader_renew.partition
+      AND l.partitions = tube_leader_renew.partitions
+      AND l.leader_id = tube_leader_renew.leader_id;
+    IF NOT FOUND THEN
+        PERFORM tube_private_refuse_term(tube, partitions, partition, leader_id);
+    END IF;
+    RETURN (SELECT r.version FROM tube_registry AS r WHERE r.tube = tube_leader_renew.tube);
+END
+$$;
+
+CREATE FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) RETURNS interval
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    holds_until timestamptz;
+BEGIN
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    SELECT max(t.renewed_at + t.hold) INTO holds_until
+    FROM tube_term AS t
+    WHERE t.tube = tube_leader_wait.tube
+      AND t.outcome <> 'released'
+      AND mod(t.partition - tube_leader_wait.partition,
+              gcd(t.partitions, tube_leader_wait.partitions)) = 0;
+    RETURN greatest(coalesce(holds_until - clock_timestamp(), interval '0'), interval '0');
+END
+$$;
+
+CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
+        l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, l.renewed_at + coalesce(l.lease, l.hold)
+    FROM tube_leader AS l
+    WHERE l.leader_id IS NOT NULL AND (in_tube IS NULL OR l.tube = in_tube)
+    ORDER BY l.tube, l.partition;
+END
+$$;
+
+CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    DELETE FROM tube_instance AS i
+    WHERE i.tube = tube_lease_leave.tube AND i.instance_id = tube_lease_leave.instance_id;
+END
+$$;
+
+CREATE FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) RETURNS TABLE(partitions integer, instances integer, free integer[], mine integer[], rank integer)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    has_partitions integer;
+BEGIN
+    IF instance_id IS NULL OR client_id IS NULL THEN
+        RAISE EXCEPTION 'instance_id and client_id must be given' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    IF ttl IS NULL OR ttl <= interval '0' THEN
+        RAISE EXCEPTION 'ttl is %, and must be more than nothing', coalesce(ttl::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give it several times the pause between ticks.';
+    END IF;
+    SELECT r.partitions INTO has_partitions
+    FROM tube_registry AS r
+    WHERE r.tube = tube_lease_tick.tube
+    FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)
+            USING ERRCODE = 'TU102', HINT = 'tube_list() shows all tubes; tube_ensure_exists() makes one.';
+    END IF;
+
+    INSERT INTO tube_instance AS i (tube, instance_id, client_id, seen_at)
+    VALUES (tube_lease_tick.tube, tube_lease_tick.instance_id, tube_lease_tick.client_id, clock_timestamp())
+    ON CONFLICT ON CONSTRAINT tube_instance_pkey
+    DO UPDATE SET client_id = excluded.client_id, seen_at = excluded.seen_at;
+    -- Passing over locked rows: two processes that find each other old must not wait for each other.
+    DELETE FROM tube_instance AS i
+    WHERE (i.tube, i.instance_id) IN (
+        SELECT o.tube, o.instance_id FROM tube_instance AS o
+        WHERE o.tube = tube_lease_tick.tube AND o.seen_at < clock_timestamp() - ttl
+        FOR UPDATE SKIP LOCKED);
+
+    RETURN QUERY
+    SELECT has_partitions,
+        (SELECT count(*)::integer FROM tube_instance AS i
+         WHERE i.tube = tube_lease_tick.tube AND i.seen_at >= clock_timestamp() - ttl),
+        ARRAY(SELECT l.partition FROM tube_leader AS l
+              WHERE l.tube = tube_lease_tick.tube
+                AND l.instance_id IS DISTINCT FROM tube_lease_tick.instance_id
+                AND (l.leader_id IS NULL
+                     OR l.renewed_at + coalesce(l.lease, l.hold) <= clock_timestamp())
+              ORDER BY l.partition),
+        ARRAY(SELECT l.partition FROM tube_leader AS l
+              WHERE l.tube = tube_lease_tick.tube
+                AND l.instance_id = tube_lease_tick.instance_id
+              ORDER BY l.partition),
+        (SELECT count(*)::integer FROM tube_instance AS i
+         WHERE i.tube = tube_lease_tick.tube AND i.seen_at >= clock_timestamp() - ttl
+           AND i.instance_id < tube_lease_tick.instance_id);
+END
+$$;
+
+CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT r.tube, r.predicate, r.partitions, a.tbl, a.shard, a.shards, a.id_col,
+        CASE WHEN a.tbl IS NOT NULL THEN NOT EXISTS (
+            SELECT FROM tube_attachment AS b
+            WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
+                AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = b.tbl)
+        ) END
+    FROM tube_registry AS r
+    LEFT JOIN (
+        SELECT t.* FROM tube_attachment AS t WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = t.tbl)
+    ) AS a ON a.tube = r.tube
+    WHERE in_tbl IS NULL OR a.tbl = in_tbl
+    ORDER BY r.tube, a.position;
+END
+$$;
+
+CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(park_id bigint, tube text, shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer, epoch bigint, parked_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF in_limit IS NULL OR in_limit < 0 THEN
+        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
+    END IF;
+    RETURN QUERY
+    SELECT k.park_id, k.tube, k.shard, k.id, k.op, k.seq, k.payload, k.error, k.attempts, k.epoch, k.parked_at
+    FROM tube_parked AS k
+    WHERE in_tube IS NULL OR k.tube = in_tube
+    ORDER BY k.parked_at DESC, k.park_id DESC
+    LIMIT in_limit;
+END
+$$;
+
+CREATE FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $_$
+DECLARE
+    deleted integer;
+BEGIN
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_pods_delete.tube FOR KEY SHARE;
+    PERFORM tube_private_check_partition(tube, partitions, partition);
+    EXECUTE format('DELETE FROM %I.%I WHERE (shard %% %s) = %s'
+        ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = ANY (''{0,1}'') AND seq = ANY ($1)',
+        tube_private_schema(), tube, partitions, partition)
+    USING seqs;
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    RETURN deleted;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer DEFAULT 1000, floor bigint DEFAULT 0, backfill_floor bigint DEFAULT 0, exclude_backfill boolean DEFAULT false) RETURNS TABLE(seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET enable_tidscan TO 'on'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    marked integer;
+BEGIN
+    IF pods_limit IS NULL OR pods_limit NOT BETWEEN 1 AND 1000000 THEN
+        RAISE EXCEPTION 'pods_limit is %', coalesce(pods_limit::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 to 1000000.';
+    END IF;
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+
+    RETURN QUERY EXECUTE tube_private_mark_sql(tube, partitions, partition, 0)
+        USING leader_id, coalesce(floor, 0), pods_limit;
+    GET DIAGNOSTICS marked = ROW_COUNT;
+    IF marked < pods_limit AND exclude_backfill IS NOT TRUE THEN
+        RETURN QUERY EXECUTE tube_private_mark_sql(tube, partitions, partition, 1)
+            USING leader_id, coalesce(backfill_floor, 0), pods_limit - marked;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    my_epoch bigint;
+    stranger integer;
+    parked   integer;
+    done     integer;
+BEGIN
+    IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
+        RAISE EXCEPTION 'items is no JSON array'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per key.';
+    END IF;
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_pods_park.tube FOR KEY SHARE;
+    my_epoch := tube_private_hold_term(
+        tube_pods_park.tube, tube_pods_park.partitions, tube_pods_park.partition, tube_pods_park.leader_id);
+    SELECT i.shard INTO stranger
+    FROM jsonb_to_recordset(items) AS i (shard integer)
+    WHERE i.shard < 0 OR mod(i.shard, tube_pods_park.partitions) <> tube_pods_park.partition
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'shard % is not in partition % of tube %', stranger,
+            tube_pods_park.partition, quote_literal(tube_pods_park.tube)
+            USING ERRCODE = 'TU106', HINT = 'Park keys of the term''s own partition only.';
+    END IF;
+
+    INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch)
+    SELECT DISTINCT ON (i.shard, i.id) tube_pods_park.tube, i.shard, i.id, i.op, i.seq,
+        nullif(i.payload, 'null'), i.error, i.attempts, my_epoch
+    FROM jsonb_to_recordset(items) AS i (
+        shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer)
+    WHERE i.id IS NOT NULL
+    ORDER BY i.shard, i.id, i.seq DESC
+    ON CONFLICT (tube, shard, id) WHERE id IS NOT NULL
+    DO UPDATE SET op = excluded.op, seq = excluded.seq, payload = excluded.payload, error = excluded.error,
+        attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp();
+    GET DIAGNOSTICS parked = ROW_COUNT;
+
+    INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch)
+    SELECT DISTINCT ON (i.seq) tube_pods_park.tube, i.shard, NULL, i.op, i.seq,
+        nullif(i.payload, 'null'), i.error, i.attempts, my_epoch
+    FROM jsonb_to_recordset(items) AS i (
+        shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer)
+    WHERE i.id IS NULL
+    ORDER BY i.seq
+    ON CONFLICT (tube, seq) WHERE id IS NULL
+    DO UPDATE SET op = excluded.op, payload = excluded.payload, error = excluded.error,
+        attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp();
+    GET DIAGNOSTICS done = ROW_COUNT;
+    RETURN parked + done;
+END
+$$;
+
+CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET enable_tidscan TO 'on'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    purged integer := 0;
+    done   integer;
+BEGIN
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    FOR class IN 0..1 LOOP
+        EXIT WHEN purged >= coalesce(cardinality(seqs), 0);
+        EXECUTE format('DELETE FROM %I AS pod WHERE', tube)
+            || tube_private_pods_where(tube, partitions, partition, class)
+            USING leader_id, seqs;
+        GET DIAGNOSTICS done = ROW_COUNT;
+        purged := purged + done;
+    END LOOP;
+    RETURN purged;
+END
+$$;
+
+CREATE FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[] DEFAULT NULL::bigint[]) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET enable_tidscan TO 'on'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    given_back integer := 0;
+    done       integer;
+    condition  text;
+BEGIN
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    FOR class IN 0..1 LOOP
+        EXIT WHEN given_back >= cardinality(seqs);
+        IF seqs IS NULL THEN
+            condition := format(
+                $where$ (pod.shard %% %s) = %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = %s
+                    AND pod.leader_id = $1$where$, partitions, partition, class);
+        ELSE
+            condition := tube_private_pods_where(tube, partitions, partition, class);
+        END IF;
+        EXECUTE format('UPDATE %I AS pod SET leader_id = NULL WHERE', tube) || condition
+            USING leader_id, seqs;
+        GET DIAGNOSTICS done = ROW_COUNT;
+        given_back := given_back + done;
+    END LOOP;
+    RETURN given_back;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean DEFAULT false) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    class CONSTANT text := 'CASE WHEN op = ''B'' THEN 1 ELSE 0 END';
+BEGIN
+    PERFORM tube_private_check_partition(tube, partitions, partition);
+    RETURN format('SELECT seq, op, shard, ids::text, payload FROM %I.%I WHERE (shard %% %s) = %s%s ORDER BY (%s), seq',
+        tube_private_schema(), tube, partitions, partition,
+        CASE WHEN exclude_backfill THEN format(' AND (%s) = 0', class) ELSE '' END, class);
+END
+$$;
+
+CREATE FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    removed integer;
+BEGIN
+    IF cardinality(shards) IS DISTINCT FROM cardinality(ids) THEN
+        RAISE EXCEPTION 'there are % shards and % ids',
+            coalesce(cardinality(shards)::text, 'no'), coalesce(cardinality(ids)::text, 'no')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give one shard for each id.';
+    END IF;
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    DELETE FROM tube_parked AS k
+    USING unnest(shards, ids) AS key (shard, id)
+    WHERE k.tube = tube_pods_unpark.tube
+      AND k.shard = key.shard
+      AND k.id = key.id
+      AND mod(k.shard, partitions) = partition;
+    GET DIAGNOSTICS removed = ROW_COUNT;
+    RETURN removed;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_attachable(tbl regclass) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    rel record;
+    wrong text;
+BEGIN
+    SELECT c.oid, c.relkind, c.relpersistence, c.relispartition, n.nspname INTO rel
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.oid = tbl;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
+            HINT = 'Give the name of a table, with its schema.';
+    END IF;
+    wrong := CASE
+        WHEN rel.nspname IN ('pg_catalog', 'information_schema', 'pg_toast') THEN 'it is a catalogue'
+        WHEN rel.nspname = tube_private_schema() THEN 'it is one of pytube''s own'
+        WHEN rel.relkind = 'v' THEN 'it is a view'
+        WHEN rel.relkind = 'm' THEN 'it is a materialized view'
+        WHEN rel.relkind = 'f' THEN 'it is a foreign table'
+        WHEN rel.relkind = 'p' THEN 'it is a partitioned table'
+        WHEN rel.relkind <> 'r' THEN 'it is no table'
+        WHEN rel.relpersistence = 't' THEN 'it is a temporary table'
+        WHEN rel.relispartition THEN 'it is a partition'
+        WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = tbl) THEN 'other tables inherit from it'
+        WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = tbl) THEN 'it inherits from another table'
+    END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107',
+            MESSAGE = format('%s can''t be attached: %s', tbl, wrong),
+            HINT = 'Attach the plain, permanent tables that the rows are stored in.';
+    END IF;
+    PERFORM tube_private_privileges(tbl, rel.nspname);
+END
+$$;
+
+CREATE TABLE tube.tube_attachment (
+    tube text NOT NULL,
+    tbl regclass NOT NULL,
+    shard integer NOT NULL,
+    shards integer DEFAULT 1 NOT NULL,
+    id_col name NOT NULL,
+    "position" bigint NOT NULL,
+    row_filter text,
+    trigger_function text NOT NULL,
+    touch_function text,
+    CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
+    CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
+);
+
+CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, root boolean) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    fragments jsonb := jsonb_build_object(
+        'id', quote_ident(att.id_col),
+        'id_literal', quote_literal(att.id_col),
+        'filter', coalesce(att.row_filter, 'true'),
+        'queue', format('%I.%I', tube_private_schema(), att.tube),
+        'tube', quote_literal(att.tube),
+        'channel', quote_literal(tube_channel(att.tube)),
+        'shard_of_one', tube_private_shard_expression('r.id', att.shard, att.shards),
+        'shard_of_many', tube_private_shard_expression('id', att.shard, att.shards),
+        'i', CASE WHEN root THEN 'I' ELSE 'U' END,
+        'd', CASE WHEN root THEN 'D' ELSE 'U' END,
+        'null_many', CASE WHEN root
+            THEN 'WHEN id IS NULL THEN tube_private_null_id(TG_RELID, <id_literal>)' ELSE '' END,
+        'skip_null', CASE WHEN root THEN '' ELSE ' WHERE id IS NOT NULL' END);
+    body text := $template$
+#variable_conflict use_column
+DECLARE
+    cap_backfill CONSTANT boolean := strpos(current_setting('application_name'), 'backfill') > 0;
+    cap_shard integer;
+    cap_shards integer[];
+BEGIN
+    IF pg_current_xact_id_if_assigned() IS NULL THEN
+        RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
+    END IF;
+    IF TG_OP = 'UPDATE' THEN
+<one_update>
+    ELSIF TG_OP = 'INSERT' THEN
+<one_insert>
+    ELSE
+<one_delete>
+    END IF;
+    IF FOUND THEN
+        PERFORM tube_private_notify(<channel>, s.partition)
+        FROM tube_sleeper AS s
+        WHERE s.tube = <tube> AND cap_shard % s.partitions = s.partition;
+        RETURN NULL;
+    END IF;
+
+    IF TG_OP = 'UPDATE' THEN
+        PERFORM FROM (
+            SELECT FROM old_table WHERE <filter> UNION ALL SELECT FROM new_table WHERE <filter>
+        ) AS x LIMIT 1;
+    ELSIF TG_OP = 'INSERT' THEN
+        PERFORM FROM new_table WHERE <filter> LIMIT 1;
+    ELSE
+        PERFORM FROM old_table WHERE <filter> LIMIT 1;
+    END IF;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+
+    IF TG_OP = 'UPDATE' THEN
+<put_update>
+    ELSIF TG_OP = 'INSERT' THEN
+<put_insert>
+    ELSE
+<put_delete>
+    END IF;
+    PERFORM tube_private_notify(<channel>, s.partition)
+    FROM tube_sleeper AS s
+    WHERE s.tube = <tube>
+        AND EXISTS (SELECT FROM unnest(cap_shards) AS t (shard) WHERE t.shard % s.partitions = s.partition);
+    RETURN NULL;
+END
+$template$;
+    one text := $template$        INSERT INTO <queue> (op, shard, ids)
+        SELECT CASE WHEN cap_backfill THEN 'B' <op> END, <shard_of_one>, ARRAY[r.id]
+        FROM <rows>
+        WHERE NOT EXISTS (SELECT FROM <table> OFFSET 1) AND r.id IS NOT NULL AND <passes>
+        RETURNING shard INTO cap_shard;$template$;
+    put text := $template$        WITH put AS (
+            INSERT INTO <queue> (op, shard, ids)
+            SELECT p.op, p.shard, array_agg(p.id)
+            FROM (
+                SELECT k.op, k.shard, k.id,
+                    (row_number() OVER (PARTITION BY k.op, k.shard ORDER BY k.id) - 1) / 250 AS chunk
+                FROM (
+                    SELECT id, <shard_of_many> AS shard,
+                        CASE <null_many> WHEN cap_backfill THEN 'B' ELSE <op> END AS op
+                    FROM (<sides>) AS x<skip_null>
+                    GROUP BY id
+                ) AS k
+            ) AS p
+            GROUP BY p.op, p.shard, p.chunk
+            RETURNING shard
+        )
+        SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
+    one_side CONSTANT text := '(SELECT <id>::bigint AS id, (<filter>) IS TRUE AS passes FROM %s)';
+    old_side CONSTANT text := 'SELECT <id>::bigint AS id, 1 AS side FROM old_table WHERE <filter>';
+    new_side CONSTANT text := 'SELECT <id>::bigint AS id, 2 AS side FROM new_table WHERE <filter>';
+BEGIN
+    body := replace(body, '<put_update>', replace(replace(put, '<sides>',
+        old_side || E'\n                        UNION ALL ' || new_side),
+        '<op>', 'CASE bit_or(side) WHEN 1 THEN ''<d>'' WHEN 2 THEN ''<i>'' ELSE ''U'' END'));
+    body := replace(body, '<put_insert>', replace(replace(put, '<sides>', new_side), '<op>', '''<i>'''));
+    body := replace(body, '<put_delete>', replace(replace(put, '<sides>', old_side), '<op>', '''<d>'''));
+    body := replace(body, '<one_update>', replace(replace(replace(replace(one,
+        '<op>', 'WHEN NOT r.passes THEN ''<i>'' WHEN NOT n.passes THEN ''<d>'' ELSE ''U'''),
+        '<rows>', format(one_side, 'old_table') || E' AS r,\n            '
+            || format(one_side, 'new_table') || ' AS n'),
+        '<table>', 'new_table'),
+        '<passes>', '(r.passes OR n.passes) AND r.id IS NOT DISTINCT FROM n.id'));
+    body := replace(body, '<one_insert>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<i>'''),
+        '<rows>', format(one_side, 'new_table') || ' AS r'), '<table>', 'new_table'), '<passes>', 'r.passes'));
+    body := replace(body, '<one_delete>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<d>'''),
+        '<rows>', format(one_side, 'old_table') || ' AS r'), '<table>', 'old_table'), '<passes>', 'r.passes'));
+    body := replace(body, '<null_many>', fragments ->> 'null_many');
+    RETURN tube_private_fill(body, fragments);
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN tube_private_name(
+        tube || '_' || (SELECT c.relname FROM pg_class AS c WHERE c.oid = tbl),
+        '_capture_' || left(md5(tube || ' ' || tbl::oid), 8));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_check_claim(tube text, partition integer, instance_id uuid, expected_epoch bigint, election text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    held     tube_leader%ROWTYPE;
+    runs_for interval;
+BEGIN
+    SELECT l.* INTO STRICT held
+    FROM tube_leader AS l
+    WHERE l.tube = tube_private_check_claim.tube AND l.partition = tube_private_check_claim.partition
+    FOR UPDATE;
+    IF held.epoch IS DISTINCT FROM expected_epoch THEN
+        RAISE EXCEPTION 'partition % of tube % is at epoch %, not %', partition, quote_literal(tube),
+            held.epoch, coalesce(expected_epoch::text, 'NULL')
+            USING ERRCODE = 'TU003', HINT = 'Read the epoch, prove the right to lead, and try again.';
+    END IF;
+    IF held.leader_id IS NULL THEN
+        RETURN;
+    END IF;
+    -- The clock is read after the wait for the lock, during which the term may have been renewed.
+    runs_for := held.renewed_at + coalesce(held.lease, held.hold) - clock_timestamp();
+    IF held.election <> election AND runs_for > interval '0' THEN
+        RAISE EXCEPTION 'partition % of tube % is led under the election %, not %, by %', partition,
+            quote_literal(tube), quote_literal(held.election), quote_literal(election), held.client_id
+            USING ERRCODE = 'TU005', HINT = 'Give all workers of a tube the same election.';
+    END IF;
+    IF election = 'lease' AND held.instance_id <> instance_id AND runs_for > interval '0' THEN
+        RAISE EXCEPTION 'partition % of tube % is leased to % for another % ms', partition,
+            quote_literal(tube), held.client_id, ceil(extract(epoch FROM runs_for) * 1000)
+            USING ERRCODE = 'TU004', HINT = 'Try again when the lease has run out, or was released.';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_check_name(tube text) RETURNS void
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    longest CONSTANT integer := 57; -- with _touch behind it, 63
+    wrong text;
+BEGIN
+    wrong := CASE
+        WHEN coalesce(tube, '') = '' THEN 'it is empty'
+        WHEN octet_length(tube) > longest
+            THEN format('it has %s bytes, and %s are allowed', octet_length(tube), longest)
+        WHEN tube LIKE '%,%' THEN 'it has a comma'
+        WHEN tube ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
+        WHEN tube LIKE 'pg\_%' THEN 'such names belong to Postgres'
+        WHEN EXISTS (
+            SELECT FROM pg_class AS c
+            WHERE c.relnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND c.relname = tube
+        ) THEN format('there is a relation of that name in the schema %I', tube_private_schema())
+    END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU101',
+            MESSAGE = format('%s is no name for a tube: %s', coalesce(quote_literal(tube), 'NULL'), wrong),
+            HINT = 'Choose a name of 1 to 57 bytes without commas, such as es-live.';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    actual integer;
+BEGIN
+    SELECT r.partitions INTO actual
+    FROM tube_registry AS r
+    WHERE r.tube = tube_private_check_partition.tube;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)
+            USING ERRCODE = 'TU102', HINT = 'tube_list() shows all tubes; tube_ensure_exists() makes one.';
+    END IF;
+    IF actual IS DISTINCT FROM partitions THEN
+        RAISE EXCEPTION 'tube % has % partitions, not %', quote_literal(tube), actual,
+            coalesce(partitions::text, 'NULL')
+            USING ERRCODE = 'TU002', HINT = 'The tube was repartitioned: begin new terms with its present number.';
+    END IF;
+    IF partition IS NULL OR partition NOT BETWEEN 0 AND actual - 1 THEN
+        RAISE EXCEPTION 'tube % has no partition %', quote_literal(tube), coalesce(partition::text, 'NULL')
+            USING ERRCODE = 'TU103', HINT = format('Its partitions are 0 to %s.', actual - 1);
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_check_partitions(partitions integer) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF partitions BETWEEN 1 AND 1024 THEN
+        RETURN;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'TU103',
+        MESSAGE = format('a tube can''t have %s partitions', coalesce(partitions::text, 'NULL')),
+        HINT = 'Give 1 to 1024.';
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF leader_id IS NULL OR instance_id IS NULL OR client_id IS NULL THEN
+        RAISE EXCEPTION 'leader_id, instance_id and client_id must be given'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Draw a fresh leader_id for each term.';
+    END IF;
+    IF election IS NULL OR election NOT IN ('neli', 'lease') THEN
+        RAISE EXCEPTION 'there is no election %', quote_nullable(election)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is ''neli'' or ''lease''.';
+    END IF;
+    IF hold IS NULL OR hold <= interval '0' THEN
+        RAISE EXCEPTION 'hold is %, and must be more than nothing', coalesce(hold::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value',
+                HINT = 'It is the trust deadline and the sink''s request timeout together.';
+    END IF;
+    IF election = 'lease' AND (lease IS NULL OR lease <= interval '0') THEN
+        RAISE EXCEPTION 'lease is %, and must be more than nothing', coalesce(lease::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'The election ''lease'' needs one.';
+    END IF;
+    IF election = 'neli' AND lease IS NOT NULL THEN
+        RAISE EXCEPTION 'the election ''neli'' has no lease, got %', lease
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out.';
+    END IF;
+    IF EXISTS (SELECT FROM tube_term AS t WHERE t.leader_id = tube_private_check_term.leader_id)
+       OR EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = tube_private_check_term.leader_id) THEN
+        RAISE EXCEPTION 'leader_id % was used before', leader_id
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Draw a fresh one for each term.';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_check_touch(shard integer, ids bigint[], op text, chunk_size integer) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF shard IS NULL OR shard < 0 THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('there is no shard %s', coalesce(shard::text, 'NULL')),
+            HINT = 'Shards are 0 and more.';
+    ELSIF array_position(ids, NULL) IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
+            MESSAGE = 'one of the ids to touch is NULL', HINT = 'Leave it out.';
+    ELSIF op IS NULL OR op NOT IN ('I', 'U', 'D', 'T', 'B') THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('there is no op %s', coalesce(quote_literal(op), 'NULL')),
+            HINT = 'Give I, U, D, T or B.';
+    ELSIF chunk_size IS NULL OR chunk_size < 1 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('a pod can''t have %s ids', coalesce(chunk_size::text, 'NULL')),
+            HINT = 'Give a chunk_size of 1 or more.';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_cursor_error(statement text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    never record;
+BEGIN
+    FOR never IN EXECUTE statement LOOP
+        NULL;
+    END LOOP;
+    RETURN NULL;
+EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR program_limit_exceeded
+    OR feature_not_supported
+THEN
+    RETURN SQLSTATE || ':' || SQLERRM;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_drop_triggers(tube text, tables regclass[]) RETURNS text[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN coalesce((
+        SELECT array_agg(format('DROP TRIGGER %I ON %s', t.tgname, a.tbl) ORDER BY a.tbl, t.tgname)
+        FROM tube_attachment AS a
+        JOIN pg_trigger AS t ON t.tgrelid = a.tbl
+            AND t.tgfoid = to_regprocedure(format('%I.%I()', tube_private_schema(), a.trigger_function))
+        WHERE a.tube = tube_private_drop_triggers.tube AND a.tbl = ANY (tables)
+    ), '{}');
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_end_term(tube text, partition integer, outcome text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    INSERT INTO tube_term (leader_id, tube, partition, partitions, epoch, instance_id, client_id,
+        election, hold, acquired_at, renewed_at, ended_at, outcome)
+    SELECT l.leader_id, l.tube, l.partition, l.partitions, l.epoch, l.instance_id, l.client_id,
+        l.election, l.hold, l.acquired_at, l.renewed_at, clock_timestamp(), tube_private_end_term.outcome
+    FROM tube_leader AS l
+    WHERE l.tube = tube_private_end_term.tube
+      AND l.partition = tube_private_end_term.partition
+      AND l.leader_id IS NOT NULL;
+
+    DELETE FROM tube_term AS t
+    WHERE t.tube = tube_private_end_term.tube
+      AND t.ended_at < clock_timestamp() - interval '1 day'
+      AND t.renewed_at + t.hold < clock_timestamp();
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_end_terms(tube text, outcome text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+BEGIN
+    PERFORM FROM tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube
+    ORDER BY l.partition FOR UPDATE;
+    INSERT INTO tube_term (leader_id, tube, partition, partitions, epoch, instance_id, client_id,
+        election, hold, acquired_at, renewed_at, outcome)
+    SELECT l.leader_id, l.tube, l.partition, l.partitions, l.epoch, l.instance_id, l.client_id,
+        l.election, l.hold, l.acquired_at, l.renewed_at, tube_private_end_terms.outcome
+    FROM tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube AND l.leader_id IS NOT NULL;
+    DELETE FROM tube_leader AS l WHERE l.tube = tube_private_end_terms.tube;
+    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
+    FROM tube_sleeper AS s WHERE s.tube = tube_private_end_terms.tube;
+    DELETE FROM tube_sleeper AS s WHERE s.tube = tube_private_end_terms.tube;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_fill(template text, fragments jsonb) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    pieces text[] := regexp_split_to_array(template, '<(?=[a-z_]+>)');
+    result text := pieces[1];
+    piece text;
+BEGIN
+    -- Piece by piece, so that a name within a value is left alone.
+    FOREACH piece IN ARRAY pieces[2:] LOOP
+        result := result || (fragments ->> split_part(piece, '>', 1)) || substr(piece, strpos(piece, '>') + 1);
+    END LOOP;
+    RETURN result;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    gone tube_attachment;
+BEGIN
+    FOR gone IN
+        DELETE FROM tube_attachment AS a
+        WHERE a.tube = tube_private_forget.tube AND a.tbl = ANY (tables)
+        RETURNING a.*
+    LOOP
+        EXECUTE format('DROP FUNCTION IF EXISTS %I.%I()', tube_private_schema(), gone.trigger_function);
+        PERFORM tube_private_table_touch(gone.tbl, gone.touch_function);
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_free_partitions(tube text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    INSERT INTO tube_leader (tube, partition, partitions, epoch)
+    SELECT r.tube, p, r.partitions, r.last_epoch
+    FROM tube_registry AS r, generate_series(0, r.partitions - 1) AS p
+    WHERE r.tube = tube_private_free_partitions.tube;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_generate(function_name text, arguments text, returns text, body text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    signature text := function_name || '(' || regexp_replace(arguments, '(\w+) ([^ ,]+)( DEFAULT [^,]+)?', '\2', 'g') || ')';
+BEGIN
+    IF EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature) AND p.prosrc = body) THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER '
+        'SET search_path = pg_catalog, %I, pg_temp%s AS %L',
+        function_name, arguments, returns, tube_private_schema(),
+        -- A backslash in a predicate must not depend on the writer; without one, save the time.
+        CASE WHEN strpos(body, '\') > 0 THEN ' SET standard_conforming_strings = on' ELSE '' END,
+        body);
+    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    held bigint;
+BEGIN
+    SELECT l.epoch INTO held
+    FROM tube_leader AS l
+    WHERE l.tube = tube_private_hold_term.tube
+      AND l.partition = tube_private_hold_term.partition
+      AND l.partitions = tube_private_hold_term.partitions
+      AND l.leader_id = tube_private_hold_term.leader_id
+    FOR KEY SHARE;
+    IF NOT FOUND THEN
+        PERFORM tube_private_refuse_term(tube, partitions, partition, leader_id);
+    END IF;
+    RETURN held;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_index(tube text, partitions integer) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN tube_private_name(tube, format('_%s_p%s_idx', left(md5('queue ' || tube), 8), partitions));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_index_ddl(tube text, partitions integer, beside_writers boolean) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN format('CREATE INDEX %s%I ON %I.%I ((shard %% %s), (CASE WHEN op = ''B'' THEN 1 ELSE 0 END), seq)',
+        CASE WHEN beside_writers THEN 'CONCURRENTLY ' ELSE '' END,
+        tube_private_index(tube, partitions), tube_private_schema(), tube, partitions);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN NOT EXISTS (
+        SELECT FROM tube_attachment AS a
+        WHERE a.tube = att.tube AND a.shard = att.shard AND a.position < att.position);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_key(tbl regclass) RETURNS name
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    col record;
+BEGIN
+    SELECT a.attname, a.atttypid INTO col
+    FROM pg_attribute AS a
+    WHERE a.attrelid = tbl AND a.attname = 'id' AND a.attnum > 0 AND NOT a.attisdropped;
+    IF NOT FOUND THEN
+        SELECT a.attname, a.atttypid INTO col
+        FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+        WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1;
+    END IF;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('%s has no column id and no primary key of a single column', tbl),
+            HINT = 'Documents are named by one number: add such a column, with a primary key.';
+    ELSIF col.atttypid NOT IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('the key %I of %s has the type %s', col.attname, tbl, col.atttypid::regtype),
+            HINT = 'Only smallint, integer and bigint keys can be attached.';
+    END IF;
+    RETURN col.attname;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    queue text := format('%I.%I', tube_private_schema(), tube);
+    reg tube_registry := tube_private_require(tube);
+BEGIN
+    EXECUTE format($ddl$
+        CREATE TABLE %s (
+            seq bigint NOT NULL DEFAULT nextval('tube_seq'),
+            op char NOT NULL,
+            shard integer NOT NULL CHECK (shard >= 0),
+            ids bigint[] NOT NULL,
+            payload jsonb,
+            ts timestamptz NOT NULL DEFAULT clock_timestamp(),
+            leader_id uuid
+        ) WITH (
+            fillfactor = 45,
+            autovacuum_vacuum_scale_factor = 0.05,
+            autovacuum_vacuum_threshold = 5000,
+            autovacuum_vacuum_insert_scale_factor = 0.1,
+            autovacuum_vacuum_cost_delay = 0,
+            autovacuum_analyze_scale_factor = 0.1,
+            autovacuum_analyze_threshold = 5000
+        )$ddl$, queue);
+    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', queue);
+    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
+    EXECUTE tube_private_index_ddl(tube, reg.partitions, false);
+    -- Few pods are control pods; they have to be found among many.
+    EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
+        tube_private_name(tube, format('_%s_control_idx', left(md5('queue ' || tube), 8))), queue);
+    EXECUTE format('CREATE TRIGGER tube_xid BEFORE INSERT ON %s FOR EACH STATEMENT '
+        'EXECUTE FUNCTION %I.tube_private_xid()', queue, tube_private_schema());
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER tube_xid', queue);
+    PERFORM tube_private_free_partitions(tube);
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer, class integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    RETURN format($mark$
+        WITH marked AS (
+            UPDATE %1$I AS pod SET leader_id = $1
+            WHERE pod.ctid = ANY (ARRAY(
+                SELECT p.ctid FROM %1$I AS p
+                WHERE (p.shard %% %2$s) = %3$s
+                  AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = %4$s
+                  AND p.seq > $2
+                  AND p.leader_id IS DISTINCT FROM $1
+                ORDER BY p.seq
+                LIMIT $3))
+              AND pod.leader_id IS DISTINCT FROM $1
+            RETURNING pod.seq, pod.op, pod.shard, pod.ids, pod.payload, pod.ts)
+        SELECT m.seq, m.op::text, m.shard, m.ids, NULL::text[], m.payload, m.ts
+        FROM marked AS m
+        ORDER BY m.seq$mark$, tube, partitions, partition, class);
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_name(stem text, ending text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    short text := stem;
+    room integer := 63 - octet_length(ending) - 9;
+BEGIN
+    IF octet_length(stem) + octet_length(ending) <= 63 THEN
+        RETURN stem || ending;
+    END IF;
+    -- Characters may have several bytes, and none may be cut in two.
+    WHILE octet_length(short) > room LOOP
+        short := left(short, -1);
+    END LOOP;
+    RETURN short || '_' || left(md5(stem || ending), 8) || ending;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_notify(channel text, partition integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF tube_wakes() THEN
+        PERFORM pg_notify(channel, partition::text);
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_null_id(tbl regclass, id_col name) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'not_null_violation',
+        MESSAGE = format('a row of %s has NULL in %I, by which the table is attached to a tube', tbl, id_col),
+        HINT = 'Give the row an id, or make the column NOT NULL.';
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET standard_conforming_strings TO 'on'
+    AS $$
+DECLARE
+    one_statement text := tube_private_cursor_error('CREATE VIEW v AS SELECT 1');
+    template text;
+    answer text;
+BEGIN
+    IF predicate IS NULL THEN
+        RETURN;
+    END IF;
+    FOREACH template IN ARRAY ARRAY[
+        E'CREATE VIEW v AS SELECT CAST(%s\n AS boolean)', E'CREATE VIEW v AS SELECT (%s\n)'
+    ] LOOP
+        answer := tube_private_cursor_error(replace(template, '%s', predicate));
+        IF answer IS DISTINCT FROM one_statement THEN
+            PERFORM tube_private_refuse_predicate(tube, NULL, predicate,
+                CASE WHEN answer LIKE '42601:%' THEN substr(answer, 7) ELSE 'it is not one expression' END);
+        END IF;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_patiently(statements text[], what text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '100ms'
+    AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOR attempt IN 1..100 LOOP
+        BEGIN
+            FOREACH statement IN ARRAY statements LOOP
+                EXECUTE statement;
+            END LOOP;
+            RETURN;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            -- Tried again below, where the subtransaction is over and its locks are gone.
+        END;
+        PERFORM pg_sleep(0.05 + random() * 0.2);
+    END LOOP;
+    RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+        MESSAGE = format('%s: the locks could not be had within 100 attempts of 100 ms', what),
+        HINT = 'Some transaction holds a lock for long: look for it in pg_locks, or try again later.';
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer, class integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    IF current_setting('server_version_num')::integer >= 170000 THEN
+        RETURN format($where$
+            (pod.shard %% %1$s) = %2$s
+            AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = %3$s
+            AND pod.seq = ANY ($2)
+            AND pod.leader_id = $1$where$, partitions, partition, class);
+    END IF;
+    RETURN format($where$
+        pod.ctid = ANY (ARRAY(
+            SELECT found.place
+            FROM unnest($2) AS wanted (seq), LATERAL (
+                SELECT p.ctid AS place FROM %4$I AS p
+                WHERE (p.shard %% %1$s) = %2$s
+                  AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = %3$s
+                  AND p.seq = wanted.seq
+                  AND p.leader_id = $1
+                OFFSET 0) AS found))$where$, partitions, partition, class, tube);
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_privileges(tbl regclass, schema_name name) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    lacking text;
+BEGIN
+    SELECT string_agg(g.grant_sql, ' ') INTO lacking
+    FROM (VALUES
+        (has_schema_privilege(schema_name, 'USAGE') AND has_schema_privilege(schema_name, 'CREATE'),
+            format('GRANT USAGE, CREATE ON SCHEMA %I TO %I;', schema_name, current_user)),
+        (has_table_privilege(tbl, 'SELECT') AND has_table_privilege(tbl, 'TRIGGER'),
+            format('GRANT SELECT, TRIGGER ON %s TO %I;', tbl, current_user))
+    ) AS g (has, grant_sql)
+    WHERE NOT g.has;
+    IF lacking IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%I, who owns pytube''s functions, may not attach %s', current_user, tbl),
+            HINT = lacking;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_prune(tube text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    gone regclass[];
+BEGIN
+    SELECT array_agg(a.tbl) INTO gone
+    FROM tube_attachment AS a
+    WHERE a.tube = tube_private_prune.tube AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl);
+    IF gone IS NOT NULL THEN
+        PERFORM tube_private_forget(tube, gone);
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = tube_private_prune.tube;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    schema_name text := (
+        SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl);
+    first numeric := coalesce(
+        shard,
+        substring(schema_name FROM '[0-9]+$')::numeric,
+        (SELECT a.shard FROM tube_attachment AS a
+         WHERE a.tube = tube_private_range.tube AND a.tbl = tube_private_range.tbl));
+    last numeric := first + (shards - 1);
+    wrong text;
+BEGIN
+    wrong := CASE
+        WHEN shards IS NULL OR shards < 1
+            THEN format('it can''t be spread over %s shards', coalesce(shards::text, 'NULL'))
+        WHEN first IS NULL
+            THEN format('no shard is given, and its schema %I does not end in a number', schema_name)
+        WHEN first < 0 THEN format('the shard %s is negative', first)
+        WHEN last > 2147483647 THEN format('the shard %s is too large', last)
+        ELSE (
+            SELECT format('its shards %s to %s are partly those of %s, which has %s to %s',
+                first, last, a.tbl, a.shard, a.shard + (a.shards - 1))
+            FROM tube_attachment AS a
+            WHERE a.tube = tube_private_range.tube AND a.tbl <> tube_private_range.tbl
+                AND a.shard <= last AND first < a.shard::bigint + a.shards
+                AND (a.shard, a.shards) <> (first, tube_private_range.shards)
+            LIMIT 1)
+    END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('%s can''t be attached to tube %L: %s', tbl, tube, wrong),
+            HINT = 'Give shard (0 or more) and shards (1 or more), either just those of another table '
+                'or none of them.';
+    END IF;
+    RETURN first;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'TU105',
+        MESSAGE = format('the predicate of tube %L is refused%s: %s', tube, coalesce(' for ' || tbl, ''), reason),
+        DETAIL = format('Predicate: %s', predicate),
+        HINT = 'Give one condition over the columns of the table, of immutable built-in functions and '
+            'operators, without a subquery.';
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_refuse_term(tube text, partitions integer, partition integer, leader_id uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM tube_private_check_partition(tube, partitions, partition);
+    RAISE EXCEPTION 'the term % of partition % of tube % is over',
+        coalesce(leader_id::text, 'NULL'), partition, quote_literal(tube)
+        USING ERRCODE = 'TU001', HINT = 'Another leader acquired the partition, or it was released. '
+            'Do nothing more under this term; a new one may be acquired.';
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_repartition(tube text, partitions integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    queue regclass := format('%I.%I', tube_private_schema(), tube)::regclass;
+    wanted text := tube_private_index(tube, partitions);
+    drops text[];
+    ready boolean;
+BEGIN
+    PERFORM tube_private_end_terms(tube, 'repartitioned');
+    UPDATE tube_registry AS r
+    SET partitions = tube_private_repartition.partitions,
+        generation = r.generation + 1,
+        version = r.version + 1,
+        last_epoch = r.last_epoch + 1
+    WHERE r.tube = tube_private_repartition.tube;
+    PERFORM tube_private_free_partitions(tube);
+
+    -- The index of any number of partitions, ready or left over by a build that failed.
+    SELECT array_agg(format('DROP INDEX %I.%I', tube_private_schema(), c.relname))
+            FILTER (WHERE c.relname <> wanted OR NOT i.indisvalid),
+        coalesce(bool_or(c.relname = wanted AND i.indisvalid), false)
+    INTO drops, ready
+    FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+    WHERE i.indrelid = queue AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$');
+    PERFORM tube_private_patiently(
+        drops || CASE WHEN ready THEN '{}' ELSE ARRAY[tube_private_index_ddl(tube, partitions, false)] END,
+        format('tube %L gets %s partitions', tube, partitions));
+END
+$_$;
+
+CREATE TABLE tube.tube_registry (
+    tube text NOT NULL,
+    partitions integer NOT NULL,
+    predicate text,
+    generation bigint DEFAULT 1 NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    last_epoch bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT tube_registry_partitions_check CHECK (((partitions >= 1) AND (partitions <= 1024)))
+);
+
+CREATE FUNCTION tube.tube_private_require(tube text) RETURNS tube.tube_registry
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    found_row tube_registry;
+    known text;
+BEGIN
+    SELECT r.* INTO found_row FROM tube_registry AS r WHERE r.tube = tube_private_require.tube;
+    IF FOUND THEN
+        RETURN found_row;
+    END IF;
+    SELECT string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) INTO known FROM tube_registry AS r;
+    RAISE EXCEPTION USING ERRCODE = 'TU102',
+        MESSAGE = format('there is no tube %s', coalesce(quote_literal(tube), 'NULL')),
+        HINT = coalesce('There are: ' || known || '.', 'There are none yet: tube_ensure_exists makes one.');
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_row_filter(tube text, tbl regclass, predicate text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET standard_conforming_strings TO 'on'
+    SET "DateStyle" TO 'ISO'
+    SET "IntervalStyle" TO 'iso_8601'
+    SET bytea_output TO 'hex'
+    SET extra_float_digits TO '1'
+    AS $$
+DECLARE
+    first_of_users CONSTANT oid := 16384; -- what initdb made has lower numbers
+    probe text := format('%I.tube_private_probe_%s', tube_private_schema(), pg_backend_pid());
+    called text;
+    result text;
+BEGIN
+    IF predicate IS NULL THEN
+        RETURN NULL;
+    END IF;
+    EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING GENERATED)', probe, tbl);
+    EXECUTE format('CREATE VIEW %s_view AS SELECT 1 AS one FROM %s WHERE (', probe, probe)
+        || predicate || E'\n)';
+    SELECT string_agg(DISTINCT CASE d.refclassid
+            WHEN 'pg_proc'::regclass THEN d.refobjid::regprocedure::text
+            ELSE d.refobjid::regoperator::text END, ', ')
+    INTO called
+    FROM pg_rewrite AS r
+    JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+    WHERE r.ev_class = to_regclass(probe || '_view')
+        AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
+        AND d.refobjid >= first_of_users;
+    IF called IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'syntax_error_or_access_rule_violation',
+            MESSAGE = format('it calls %s, which is not built in', called);
+    END IF;
+    EXECUTE format('DROP VIEW %s_view', probe);
+    EXECUTE format('CREATE INDEX ON %s ((1)) WHERE (', probe) || predicate || E'\n)';
+    SELECT pg_get_expr(i.indpred, i.indrelid) INTO result
+    FROM pg_index AS i WHERE i.indrelid = to_regclass(probe);
+    EXECUTE format('DROP TABLE %s', probe);
+    RETURN result;
+EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported
+    OR program_limit_exceeded
+THEN
+    PERFORM tube_private_refuse_predicate(tube, tbl, predicate, SQLERRM);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_schema() RETURNS name
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    RETURN 'tube'::name;
+
+CREATE FUNCTION tube.tube_private_set_predicate(tube text, predicate text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM tube_private_prune(tube);
+    PERFORM tube_private_parse_predicate(tube, predicate);
+    UPDATE tube_attachment AS a
+    SET row_filter = tube_private_row_filter(a.tube, a.tbl, tube_private_set_predicate.predicate)
+    WHERE a.tube = tube_private_set_predicate.tube;
+    UPDATE tube_registry AS r
+    SET predicate = tube_private_set_predicate.predicate, version = r.version + 1
+    WHERE r.tube = tube_private_set_predicate.tube;
+    PERFORM tube_private_sync(tube);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_settle_locks(tube text) RETURNS text[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_private_settle_locks.tube) THEN
+        RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)
+            USING ERRCODE = 'TU102', HINT = 'tube_list() shows all tubes; tube_ensure_exists() makes one.';
+    END IF;
+    RETURN ARRAY(
+        SELECT DISTINCT k.virtualtransaction
+        FROM pg_locks AS k
+        WHERE k.locktype = 'relation'
+          AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+          AND k.relation = to_regclass(quote_ident(tube))
+          AND k.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+          AND k.granted
+          AND k.pid IS DISTINCT FROM pg_backend_pid()
+        ORDER BY k.virtualtransaction);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN CASE shards
+        WHEN 1 THEN shard::text
+        ELSE format('(%s + (%s %% %s + %s) %% %s)::integer', shard, id, shards, shards, shards)
+    END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    pods text := format('FROM %I.%I WHERE (shard %% %s) = %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s',
+        tube_private_schema(), reg.tube, reg.partitions, partition, class);
+    counted integer;
+    plan json;
+    estimate bigint;
+BEGIN
+    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT %s ORDER BY seq LIMIT 1000) AS first_ones', pods) INTO counted;
+    count := counted::text;
+    EXECUTE format('SELECT seq, ts %s ORDER BY seq LIMIT 1', pods) INTO min_seq, min_ts;
+    EXECUTE format('SELECT seq, ts %s ORDER BY seq DESC LIMIT 1', pods) INTO max_seq, max_ts;
+    IF counted = 1000 THEN
+        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s', pods) INTO plan;
+        estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
+        count := CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_stats_control(reg tube.tube_registry, partition integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    result text;
+BEGIN
+    EXECUTE format($sql$
+        SELECT string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type)
+        FROM (
+            SELECT c.type, count(*) AS pods
+            FROM (
+                SELECT payload ->> 'type' AS type FROM %I.%I
+                WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) = %s LIMIT 10000
+            ) AS c
+            GROUP BY c.type
+        ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, partition) INTO result;
+    RETURN coalesce(result, '0');
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    most CONSTANT integer := 10;
+    listed text;
+    total bigint;
+BEGIN
+    WITH ranges AS (
+        -- The first shard of each range that falls into the partition, and how many do.
+        SELECT f.first, (f.behind - f.first + reg.partitions - 1) / reg.partitions AS shards
+        FROM (
+            SELECT DISTINCT a.shard::bigint + (partition - a.shard % reg.partitions + reg.partitions) % reg.partitions
+                AS first, a.shard::bigint + a.shards AS behind
+            FROM tube_attachment AS a WHERE a.tube = reg.tube
+        ) AS f
+        WHERE f.first < f.behind
+    ), shown AS (
+        SELECT r.first + n * reg.partitions AS shard
+        FROM ranges AS r, generate_series(0, least(r.shards, most) - 1) AS n
+        ORDER BY 1 LIMIT most
+    )
+    SELECT (SELECT string_agg(s.shard::text, ',' ORDER BY s.shard) FROM shown AS s),
+        (SELECT sum(r.shards) FROM ranges AS r)
+    INTO listed, total;
+    RETURN listed || CASE WHEN total > most THEN format(',… (%s)', total) ELSE '' END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_sync(tube text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    att tube_attachment;
+    root boolean;
+    ddl text[];
+BEGIN
+    PERFORM tube_private_prune(tube);
+    PERFORM tube_private_generate(
+        format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch')),
+        'shard integer, ids bigint[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
+        'void', tube_private_tube_touch_body(tube));
+    FOR att IN
+        SELECT a.* FROM tube_attachment AS a WHERE a.tube = tube_private_sync.tube ORDER BY a.position
+    LOOP
+        root := tube_private_is_root(att);
+        PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
+            '', 'trigger', tube_private_capture_body(att, root));
+        ddl := tube_private_trigger_ddl(att);
+        IF ddl <> '{}' THEN
+            PERFORM tube_private_patiently(ddl, format('%s is attached to tube %L', att.tbl, att.tube));
+        END IF;
+        PERFORM tube_private_table_touch(att.tbl, att.touch_function);
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_sync_all() RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    tubes integer := 0;
+    reg tube_registry;
+BEGIN
+    FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube FOR NO KEY UPDATE LOOP
+        PERFORM tube_private_sync(reg.tube);
+        tubes := tubes + 1;
+    END LOOP;
+    RETURN tubes;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_table_touch(tbl regclass, touch_function text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    body text;
+    function_name text;
+    signature text;
+    owner name;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint));
+    body := tube_private_table_touch_body(tbl);
+    SELECT format('%I.%I', n.nspname, tube_private_name(c.relname, '_touch')), pg_get_userbyid(c.relowner)
+    INTO function_name, owner
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.oid = tbl;
+    signature := function_name || '(bigint[],character,jsonb,integer)';
+    IF touch_function IS NOT NULL AND (body IS NULL OR signature IS DISTINCT FROM touch_function) THEN
+        -- The table was detached, dropped, renamed or moved.
+        EXECUTE 'DROP FUNCTION IF EXISTS ' || touch_function;
+    END IF;
+    IF body IS NULL OR signature IS NULL THEN
+        RETURN;
+    END IF;
+    -- One of ours is told by its text and path, so that one left over (by DROP SCHEMA, say) is no obstacle.
+    IF EXISTS (
+        SELECT FROM pg_proc AS p
+        WHERE p.oid = to_regprocedure(signature)
+            AND NOT (strpos(p.prosrc, 'Made by tube_private_table_touch_body') > 0
+                AND format('search_path=pg_catalog, %I, pg_temp', tube_private_schema()) = ANY (p.proconfig))
+    ) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107',
+            MESSAGE = format('%s can''t be attached: there is a function %s already', tbl, signature),
+            HINT = 'Rename or drop that function; its name is needed for the touches of the table.';
+    END IF;
+    IF tube_private_generate(function_name,
+        'ids bigint[], op char DEFAULT ''T'', payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
+        'void', body)
+    THEN
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', signature, owner);
+    END IF;
+    UPDATE tube_attachment AS a SET touch_function = signature
+    WHERE a.tbl = tube_private_table_touch.tbl AND a.touch_function IS DISTINCT FROM signature;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    calls text;
+BEGIN
+    SELECT string_agg(tube_private_fill(CASE WHEN a.shards = 1 THEN $one$
+    PERFORM <touch>(<shard>, $1, $2, $3, $4);$one$ ELSE $spread$
+    PERFORM <touch>(k.shard, k.ids, $2, $3, $4)
+    FROM (
+        SELECT d.shard, array_agg(d.id ORDER BY d.place) AS ids
+        FROM (
+            SELECT t.id, t.place, <shard_of> AS shard FROM unnest($1) WITH ORDINALITY AS t (id, place)
+        ) AS d
+        GROUP BY d.shard ORDER BY d.shard
+    ) AS k;
+    IF coalesce($1, '{}') = '{}' AND $3 IS NOT NULL THEN
+        PERFORM <touch>(<shard> + n, $1, $2, $3, $4) FROM generate_series(0, <last>) AS n;
+    END IF;$spread$ END, jsonb_build_object(
+            'touch', format('%I.%I', tube_private_schema(), tube_private_name(a.tube, '_touch')),
+            'shard', a.shard,
+            'last', a.shards - 1,
+            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards))), '' ORDER BY a.tube)
+    INTO calls
+    FROM tube_attachment AS a
+    WHERE a.tbl = tube_private_table_touch_body.tbl;
+    RETURN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);'
+        || calls || E'\nEND\n';
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS text[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    function_name text := format('%I.%I', tube_private_schema(), att.trigger_function);
+    stem text := (SELECT c.relname FROM pg_class AS c WHERE c.oid = att.tbl) || '_' || att.tube;
+BEGIN
+    IF EXISTS (
+        SELECT FROM pg_trigger AS t
+        WHERE t.tgrelid = att.tbl AND t.tgfoid = to_regprocedure(function_name || '()')
+    ) THEN
+        RETURN '{}';
+    END IF;
+    RETURN (
+        SELECT array_agg(format('CREATE TRIGGER %I AFTER %s ON %s REFERENCING %s FOR EACH STATEMENT EXECUTE FUNCTION %s()',
+            tube_private_name(stem, format('_after_%s_trigger', lower(e.event))), e.event, att.tbl, e.tables, function_name))
+        FROM (VALUES
+            ('INSERT', 'NEW TABLE AS new_table'),
+            ('UPDATE', 'OLD TABLE AS old_table NEW TABLE AS new_table'),
+            ('DELETE', 'OLD TABLE AS old_table')
+        ) AS e (event, tables));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_tube_touch_body(tube text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    spread text;
+BEGIN
+    SELECT string_agg(format($check$
+    IF touch_shard BETWEEN %1$s AND %2$s THEN
+        SELECT t.id INTO wrong FROM unnest(touch_ids) AS t (id)
+        WHERE %3$s IS DISTINCT FROM touch_shard LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = 'TU106',
+                MESSAGE = format('the id %%s is not in the shard %%s, but in %%s', wrong, touch_shard,
+                    tube_shard_of(wrong, %1$s, %4$s)),
+                HINT = 'A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, '
+                    'or take the shard from tube_shard_of(id, %1$s, %4$s).';
+        END IF;
+    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards),
+        r.shards), '' ORDER BY r.shard)
+    INTO spread
+    FROM (
+        SELECT DISTINCT a.shard, a.shards FROM tube_attachment AS a
+        WHERE a.tube = tube_private_tube_touch_body.tube AND a.shards > 1
+    ) AS r;
+    RETURN tube_private_fill($template$
+#variable_conflict use_column
+DECLARE
+    touch_shard CONSTANT integer := $1;
+    touch_ids CONSTANT bigint[] := coalesce($2, '{}');
+    touch_op text := $3;
+    touch_chunk CONSTANT integer := $5;
+    wrong bigint;
+BEGIN
+    PERFORM tube_private_check_touch(touch_shard, touch_ids, touch_op, touch_chunk);
+    IF touch_ids = '{}' THEN
+        IF $4 IS NULL THEN
+            RETURN;
+        END IF;
+        INSERT INTO <queue> (op, shard, ids, payload) VALUES (touch_op, touch_shard, '{}', $4);
+    ELSE<spread>
+        IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
+            touch_op := 'B';
+        END IF;
+        INSERT INTO <queue> (op, shard, ids, payload)
+        SELECT touch_op, touch_shard, array_agg(k.id ORDER BY k.place), $4
+        FROM (
+            SELECT d.id, d.place, (row_number() OVER (ORDER BY d.place) - 1) / touch_chunk AS chunk
+            FROM (
+                SELECT t.id, min(t.place) AS place
+                FROM unnest(touch_ids) WITH ORDINALITY AS t (id, place) GROUP BY t.id
+            ) AS d
+        ) AS k
+        GROUP BY k.chunk
+        ORDER BY k.chunk;
+    END IF;
+    PERFORM tube_private_notify(<channel>, s.partition)
+    FROM tube_sleeper AS s
+    WHERE s.tube = <tube> AND touch_shard % s.partitions = s.partition;
+END
+$template$, jsonb_build_object(
+        'queue', format('%I.%I', tube_private_schema(), tube),
+        'tube', quote_literal(tube),
+        'channel', quote_literal(tube_channel(tube)),
+        'spread', coalesce(spread, '')));
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_xid() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    drawn CONSTANT xid8 := pg_catalog.pg_current_xact_id();
+BEGIN
+    RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION tube.tube_settle_done(x xid8) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN pg_snapshot_xmin(pg_current_snapshot()) >= x;
+END
+$$;
+
+CREATE FUNCTION tube.tube_settle_holders(tube text) RETURNS text[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN tube_private_settle_locks(tube);
+END
+$$;
+
+CREATE FUNCTION tube.tube_settle_left(tube text, holders text[]) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN NOT (tube_private_settle_locks(tube) && coalesce(holders, '{}'));
+END
+$$;
+
+CREATE FUNCTION tube.tube_settle_seq() RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_sequence AS q
+        WHERE q.seqrelid = 'tube_seq'::regclass AND q.seqcache = 1 AND q.seqincrement = 1 AND NOT q.seqcycle
+    ) THEN
+        RAISE EXCEPTION 'the sequence tube_seq was altered: it must have CACHE 1, INCREMENT 1 and NO CYCLE'
+            USING ERRCODE = 'TU110', HINT = 'ALTER SEQUENCE tube_seq CACHE 1 INCREMENT 1 NO CYCLE, then end '
+                'all sessions that write to tubes.';
+    END IF;
+    RETURN (SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END FROM tube_seq AS s);
+END
+$$;
+
+CREATE FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (shard + ((((id % (shards)::bigint) + (shards)::bigint) % (shards)::bigint))::integer);
+
+CREATE FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_sleep.tube FOR KEY SHARE;
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    INSERT INTO tube_sleeper (tube, partition, partitions)
+    VALUES (tube_sleep.tube, tube_sleep.partition, tube_sleep.partitions)
+    ON CONFLICT ON CONSTRAINT tube_sleeper_pkey DO NOTHING;
+END
+$$;
+
+CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, partition integer, shards text, inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamp with time zone, inc_max_ts timestamp with time zone, backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint, backfill_min_ts timestamp with time zone, backfill_max_ts timestamp with time zone, control_count text, parked text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    part integer;
+BEGIN
+    FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube LOOP
+        FOR part IN 0 .. reg.partitions - 1 LOOP
+            tube := reg.tube;
+            predicate := reg.predicate;
+            partition := part;
+            shards := tube_private_stats_shards(reg, part);
+            SELECT * INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
+            FROM tube_private_stats_class(reg, part, 0);
+            SELECT * INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
+            FROM tube_private_stats_class(reg, part, 1);
+            control_count := tube_private_stats_control(reg, part);
+            SELECT CASE WHEN count(*) < 1000 THEN count(*)::text ELSE '1000+' END INTO parked
+            FROM (
+                SELECT FROM tube_parked AS k
+                WHERE k.tube = reg.tube AND k.shard % reg.partitions = part LIMIT 1000
+            ) AS first_ones;
+            RETURN NEXT;
+        END LOOP;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer DEFAULT NULL::integer, shards integer DEFAULT 1) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    first integer;
+    key name;
+    reg tube_registry;
+    old tube_attachment;
+    new tube_attachment;
+BEGIN
+    PERFORM tube_private_require(tube_table_ensure_attached.tube);
+    PERFORM tube_private_attachable(tube_table_ensure_attached.tbl);
+    key := tube_private_key(tube_table_ensure_attached.tbl);
+    SELECT r.* INTO STRICT reg FROM tube_registry AS r
+    WHERE r.tube = tube_table_ensure_attached.tube FOR NO KEY UPDATE;
+    PERFORM tube_private_prune(reg.tube);
+    first := tube_private_range(reg.tube, tube_table_ensure_attached.tbl, tube_table_ensure_attached.shard,
+        tube_table_ensure_attached.shards);
+
+    SELECT a.* INTO old FROM tube_attachment AS a
+    WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl;
+    IF NOT FOUND THEN
+        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, row_filter, trigger_function)
+        VALUES (reg.tube, tube_table_ensure_attached.tbl, first, tube_table_ensure_attached.shards, key,
+            tube_private_row_filter(reg.tube, tube_table_ensure_attached.tbl, reg.predicate),
+            tube_private_capture_name(reg.tube, tube_table_ensure_attached.tbl))
+        RETURNING * INTO new;
+    ELSIF (old.shard, old.shards, old.id_col) = (first, tube_table_ensure_attached.shards, key) THEN
+        PERFORM tube_private_sync(reg.tube); -- mends what was dropped by hand, and takes no lock else
+        RETURN;
+    ELSE
+        UPDATE tube_attachment AS a
+        SET shard = first, shards = tube_table_ensure_attached.shards, id_col = key, position = DEFAULT
+        WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl
+        RETURNING a.* INTO new;
+        RAISE NOTICE USING
+            MESSAGE = format('%s, attached to tube %L by %I with shards %s to %s, is now attached by %I with %s to %s',
+                new.tbl, new.tube, old.id_col, old.shard, old.shard + (old.shards - 1),
+                new.id_col, new.shard, new.shard + (new.shards - 1)),
+            HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
+    END IF;
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
+    PERFORM tube_private_sync(reg.tube);
+    IF NOT tube_private_is_root(new) THEN
+        RAISE WARNING USING
+            MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
+                new.tbl, new.tube, new.shard),
+            HINT = 'Its ids are taken for those of that table. If they are others, attach it in a shard of its own.';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    reg tube_registry;
+    ddl text[];
+BEGIN
+    IF in_tube IS NOT NULL THEN
+        PERFORM tube_private_require(in_tube);
+    END IF;
+    FOR reg IN
+        SELECT r.* FROM tube_registry AS r
+        WHERE EXISTS (
+            SELECT FROM tube_attachment AS a
+            WHERE a.tube = r.tube AND a.tbl = in_tbl AND (in_tube IS NULL OR a.tube = in_tube))
+        ORDER BY r.tube FOR NO KEY UPDATE
+    LOOP
+        ddl := tube_private_drop_triggers(reg.tube, ARRAY[in_tbl]);
+        IF ddl <> '{}' THEN
+            PERFORM tube_private_patiently(ddl, format('%s is detached from tube %L', in_tbl, reg.tube));
+        END IF;
+        PERFORM tube_private_forget(reg.tube, ARRAY[in_tbl]);
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
+        PERFORM tube_private_sync(reg.tube);
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION tube.tube_terms(in_tube text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, ended_at timestamp with time zone, outcome text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT t.tube, t.partitions, t.partition, t.leader_id, t.epoch, t.instance_id, t.client_id,
+        t.election, t.hold, t.acquired_at, t.renewed_at, t.ended_at, t.outcome
+    FROM tube_term AS t
+    WHERE t.tube = in_tube
+    UNION ALL
+    SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
+        l.election, l.hold, l.acquired_at, l.renewed_at, NULL, NULL
+    FROM tube_leader AS l
+    WHERE l.tube = in_tube AND l.leader_id IS NOT NULL
+    ORDER BY 5;
+END
+$$;
+
+CREATE FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid DEFAULT NULL::uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    DELETE FROM tube_sleeper AS s
+    WHERE s.tube = tube_wake.tube
+      AND s.partition = tube_wake.partition
+      AND (tube_wake.leader_id IS NULL OR EXISTS (
+          SELECT FROM tube_leader AS l
+          WHERE l.tube = s.tube AND l.partition = s.partition AND l.leader_id = tube_wake.leader_id));
+END
+$$;
+
+CREATE FUNCTION tube.tube_wakes() RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN coalesce(
+        nullif(current_setting('pytube.wake', true), '')::boolean,
+        current_setting('max_prepared_transactions') = '0');
+EXCEPTION WHEN invalid_text_representation THEN
+    RETURN false; -- no writer may fail over this setting
+END
+$$;
+
+ALTER TABLE tube.tube_attachment ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME tube.tube_attachment_position_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE tube.tube_installation (
+    one boolean DEFAULT true NOT NULL,
+    installation uuid DEFAULT gen_random_uuid() NOT NULL,
+    last_epoch bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT tube_installation_one_check CHECK (one)
+);
+
+CREATE TABLE tube.tube_instance (
+    tube text NOT NULL,
+    instance_id uuid NOT NULL,
+    client_id text NOT NULL,
+    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE tube.tube_leader (
+    tube text NOT NULL,
+    partition integer NOT NULL,
+    partitions integer NOT NULL,
+    leader_id uuid,
+    epoch bigint NOT NULL,
+    instance_id uuid,
+    client_id text,
+    election text,
+    hold interval,
+    lease interval,
+    acquired_at timestamp with time zone,
+    renewed_at timestamp with time zone
+)
+WITH (fillfactor='50');
+
+CREATE TABLE tube.tube_parked (
+    park_id bigint NOT NULL,
+    tube text NOT NULL,
+    shard integer NOT NULL,
+    id text,
+    op text NOT NULL,
+    seq bigint NOT NULL,
+    payload jsonb,
+    error text NOT NULL,
+    attempts integer NOT NULL,
+    epoch bigint NOT NULL,
+    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE tube.tube_parked ALTER COLUMN park_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME tube.tube_parked_park_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE SEQUENCE tube.tube_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE tube.tube_sleeper (
+    tube text NOT NULL,
+    partition integer NOT NULL,
+    partitions integer NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE tube.tube_term (
+    leader_id uuid NOT NULL,
+    tube text NOT NULL,
+    partition integer NOT NULL,
+    partitions integer NOT NULL,
+    epoch bigint NOT NULL,
+    instance_id uuid NOT NULL,
+    client_id text NOT NULL,
+    election text NOT NULL,
+    hold interval NOT NULL,
+    acquired_at timestamp with time zone NOT NULL,
+    renewed_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    outcome text NOT NULL,
+    CONSTRAINT tube_term_outcome_check CHECK ((outcome = ANY (ARRAY['released'::text, 'superseded'::text, 'repartitioned'::text])))
+);
+
+CREATE TABLE tube.tube_version (
+    version_num character varying(32) NOT NULL
+);
+
+ALTER TABLE ONLY tube.tube_attachment
+    ADD CONSTRAINT tube_attachment_pkey PRIMARY KEY (tube, tbl);
+
+ALTER TABLE ONLY tube.tube_installation
+    ADD CONSTRAINT tube_installation_pkey PRIMARY KEY (one);
+
+ALTER TABLE ONLY tube.tube_instance
+    ADD CONSTRAINT tube_instance_pkey PRIMARY KEY (tube, instance_id);
+
+ALTER TABLE ONLY tube.tube_leader
+    ADD CONSTRAINT tube_leader_leader_id_key UNIQUE (leader_id);
+
+ALTER TABLE ONLY tube.tube_leader
+    ADD CONSTRAINT tube_leader_pkey PRIMARY KEY (tube, partition);
+
+ALTER TABLE ONLY tube.tube_parked
+    ADD CONSTRAINT tube_parked_pkey PRIMARY KEY (park_id);
+
+ALTER TABLE ONLY tube.tube_registry
+    ADD CONSTRAINT tube_registry_pkey PRIMARY KEY (tube);
+
+ALTER TABLE ONLY tube.tube_sleeper
+    ADD CONSTRAINT tube_sleeper_pkey PRIMARY KEY (tube, partition);
+
+ALTER TABLE ONLY tube.tube_term
+    ADD CONSTRAINT tube_term_pkey PRIMARY KEY (leader_id);
+
+ALTER TABLE ONLY tube.tube_version
+    ADD CONSTRAINT tube_version_pkc PRIMARY KEY (version_num);
+
+CREATE UNIQUE INDEX tube_parked_key_idx ON tube.tube_parked USING btree (tube, shard, id) WHERE (id IS NOT NULL);
+
+CREATE UNIQUE INDEX tube_parked_seq_idx ON tube.tube_parked USING btree (tube, seq) WHERE (id IS NULL);
+
+CREATE INDEX tube_term_tube_ended_at_idx ON tube.tube_term USING btree (tube, ended_at);
+
+ALTER TABLE ONLY tube.tube_attachment
+    ADD CONSTRAINT tube_attachment_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_instance
+    ADD CONSTRAINT tube_instance_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_leader
+    ADD CONSTRAINT tube_leader_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_parked
+    ADD CONSTRAINT tube_parked_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_sleeper
+    ADD CONSTRAINT tube_sleeper_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+REVOKE ALL ON FUNCTION tube.tube_channel(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_ensure_absent(in_tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_leaders(in_tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_list(in_tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_attachable(tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, root boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_claim(tube text, partition integer, instance_id uuid, expected_epoch bigint, election text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_name(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_partitions(partitions integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids bigint[], op text, chunk_size integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_drop_triggers(tube text, tables regclass[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_end_term(tube text, partition integer, outcome text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_end_terms(tube text, outcome text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_fill(template text, fragments jsonb) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_forget(tube text, tables regclass[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_free_partitions(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_generate(function_name text, arguments text, returns text, body text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_index_ddl(tube text, partitions integer, beside_writers boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_key(tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer, class integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_null_id(tbl regclass, id_col name) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer, class integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_privileges(tbl regclass, schema_name name) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_prune(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_refuse_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_repartition(tube text, partitions integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_require(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_row_filter(tube text, tbl regclass, predicate text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_settle_locks(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_stats_control(reg tube.tube_registry, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_sync(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_sync_all() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_table_touch(tbl regclass, touch_function text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_tube_touch_body(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_xid() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_settle_done(x xid8) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_settle_holders(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_settle_seq() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_stats() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_terms(in_tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_wakes() FROM PUBLIC;

@@ -1,0 +1,38 @@
+-- tube_ensure_absent: detaches all tables of a tube and drops it with all its pods.
+--
+-- Its greatest epoch is kept, so that a tube made anew under this name goes on from there; the terms
+-- that it had are kept in tube_term, so that new ones wait for what those may still be sending.
+--
+-- Arguments: in_tube.
+-- Result: nothing; no error when there is no such tube.
+-- Errors: 55P03 the locks could not be had.
+-- Locks: until the transaction ends, the registry row and all leader rows FOR UPDATE, the attached
+--   tables and the tube's table ACCESS EXCLUSIVE.
+CREATE OR REPLACE FUNCTION :"schema".tube_ensure_absent(in_tube text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    reg tube_registry;
+    tables regclass[];
+    ddl text[];
+BEGIN
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = in_tube FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
+    PERFORM tube_private_end_terms(in_tube, 'superseded');
+    PERFORM tube_private_prune(in_tube);
+    SELECT array_agg(a.tbl ORDER BY a.tbl) INTO tables FROM tube_attachment AS a WHERE a.tube = in_tube;
+    ddl := tube_private_drop_triggers(in_tube, tables)
+        || format('DROP TABLE %I.%I', tube_private_schema(), in_tube);
+    PERFORM tube_private_patiently(ddl, format('tube %L is dropped', in_tube));
+    PERFORM tube_private_forget(in_tube, tables);
+    EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, bigint[], char, jsonb, integer)',
+        tube_private_schema(), tube_private_name(in_tube, '_touch'));
+    DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_ensure_absent(text) FROM PUBLIC;

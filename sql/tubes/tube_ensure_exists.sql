@@ -1,0 +1,55 @@
+-- tube_ensure_exists: makes a tube, or changes its partitions and its predicate.
+--
+-- Arguments:
+--   tube: its name, 1 to 57 bytes, no comma.
+--   partitions: 1 to 1024. Another number than before ends every term (see tube_index_sql).
+--   predicate: which rows of attached tables belong to the tube: a condition over their columns that
+--     obeys the rules of row filters. NULL keeps what there is, an empty string removes it.
+-- Result: nothing. Nothing is done when the tube is like that already.
+-- Errors: TU101 name, TU103 partitions, TU105 predicate refused (the table at fault is named), 55P03
+--   the locks could not be had. Nothing was changed then.
+-- Locks: until the transaction ends, the registry row FOR UPDATE, and with another number of
+--   partitions also all leader rows and the tube's table. None when nothing is to be done.
+CREATE OR REPLACE FUNCTION :"schema".tube_ensure_exists(
+    tube text, partitions integer = 1, predicate text = NULL
+) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET lock_timeout = '5s'
+AS $$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    wanted text;
+BEGIN
+    PERFORM tube_private_check_partitions(partitions);
+    wanted := nullif(btrim(predicate, E' \t\r\n'), '');
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_ensure_exists.tube;
+    IF NOT FOUND THEN
+        PERFORM tube_private_check_name(tube_ensure_exists.tube);
+        PERFORM tube_private_parse_predicate(tube_ensure_exists.tube, wanted);
+        INSERT INTO tube_registry (tube, partitions, predicate, last_epoch)
+        SELECT tube_ensure_exists.tube, tube_ensure_exists.partitions, wanted, i.last_epoch
+        FROM tube_installation AS i
+        ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            PERFORM tube_private_make(tube_ensure_exists.tube), tube_private_sync(tube_ensure_exists.tube);
+            RETURN;
+        END IF;
+        -- Another session made it meanwhile.
+    ELSIF reg.partitions = tube_ensure_exists.partitions
+        AND (tube_ensure_exists.predicate IS NULL OR reg.predicate IS NOT DISTINCT FROM wanted)
+    THEN
+        RETURN;
+    END IF;
+
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_ensure_exists.tube FOR UPDATE;
+    IF tube_ensure_exists.predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
+        PERFORM tube_private_set_predicate(tube_ensure_exists.tube, wanted);
+    END IF;
+    IF reg.partitions <> tube_ensure_exists.partitions THEN
+        PERFORM tube_private_repartition(tube_ensure_exists.tube, tube_ensure_exists.partitions);
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_ensure_exists(text, integer, text) FROM PUBLIC;

@@ -1,0 +1,20 @@
+-- tube_private_check_partitions: refuses a number of partitions that no tube can have.
+--
+-- Arguments: partitions.
+-- Result: nothing.
+-- Errors: TU103 NULL, below 1 or above 1024.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_partitions(partitions integer) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    IF partitions BETWEEN 1 AND 1024 THEN
+        RETURN;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'TU103',
+        MESSAGE = format('a tube can''t have %s partitions', coalesce(partitions::text, 'NULL')),
+        HINT = 'Give 1 to 1024.';
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_check_partitions(integer) FROM PUBLIC;

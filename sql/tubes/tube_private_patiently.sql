@@ -1,0 +1,35 @@
+-- tube_private_patiently: runs statements that need heavy locks without blocking a busy table for long.
+--
+-- All of them run in one subtransaction that waits at most 100 ms for each lock. Where one can't be
+-- had, all that were taken are let go, writers pass, and it is tried again, up to 100 times (some
+-- 25 s in all). Once taken, the locks stay until the transaction ends.
+--
+-- Arguments: statements: utility statements, in order; what: what is being done, for the error.
+-- Result: nothing.
+-- Errors: 55P03 the locks could not be had; those of the statements.
+-- Locks: those of the statements.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_patiently(statements text[], what text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET lock_timeout = '100ms'
+AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOR attempt IN 1..100 LOOP
+        BEGIN
+            FOREACH statement IN ARRAY statements LOOP
+                EXECUTE statement;
+            END LOOP;
+            RETURN;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            -- Tried again below, where the subtransaction is over and its locks are gone.
+        END;
+        PERFORM pg_sleep(0.05 + random() * 0.2);
+    END LOOP;
+    RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+        MESSAGE = format('%s: the locks could not be had within 100 attempts of 100 ms', what),
+        HINT = 'Some transaction holds a lock for long: look for it in pg_locks, or try again later.';
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_patiently(text[], text) FROM PUBLIC;

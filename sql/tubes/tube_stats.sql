@@ -1,0 +1,145 @@
+-- tube_stats: how much waits in each partition of each tube.
+--
+-- Cheap on a full tube: counts stop at 1000, first and last pods come from the index.
+--
+-- Result: a row per tube and partition: the shards of attached tables there (the first ten); of the
+--   incremental and of the backfill class each the count, and seq and time of the first and the last
+--   pod; control_count: "type:count" joined by spaces, or 0; parked: keys set aside. Counts are text:
+--   exact below 1000, else ~ and the planner's estimate, or 1000+ where it has none.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_stats()
+RETURNS TABLE (
+    tube text, predicate text, partition integer, shards text,
+    inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamptz, inc_max_ts timestamptz,
+    backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint,
+    backfill_min_ts timestamptz, backfill_max_ts timestamptz,
+    control_count text, parked text
+)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET enable_seqscan = off -- a queue's statistics are never right
+AS $$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    part integer;
+BEGIN
+    FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube LOOP
+        FOR part IN 0 .. reg.partitions - 1 LOOP
+            tube := reg.tube;
+            predicate := reg.predicate;
+            partition := part;
+            shards := tube_private_stats_shards(reg, part);
+            SELECT * INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
+            FROM tube_private_stats_class(reg, part, 0);
+            SELECT * INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
+            FROM tube_private_stats_class(reg, part, 1);
+            control_count := tube_private_stats_control(reg, part);
+            SELECT CASE WHEN count(*) < 1000 THEN count(*)::text ELSE '1000+' END INTO parked
+            FROM (
+                SELECT FROM tube_parked AS k
+                WHERE k.tube = reg.tube AND k.shard % reg.partitions = part LIMIT 1000
+            ) AS first_ones;
+            RETURN NEXT;
+        END LOOP;
+    END LOOP;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_stats() FROM PUBLIC;
+
+-- tube_private_stats_class: the figures of one class of one partition.
+--
+-- Arguments: reg: the tube; partition; class: 0 incremental, 1 backfill.
+-- Result: as in tube_stats; NULLs when there is no pod.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_class(
+    reg :"schema".tube_registry, partition integer, class integer,
+    OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamptz, OUT max_ts timestamptz
+)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    pods text := format('FROM %I.%I WHERE (shard %% %s) = %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s',
+        tube_private_schema(), reg.tube, reg.partitions, partition, class);
+    counted integer;
+    plan json;
+    estimate bigint;
+BEGIN
+    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT %s ORDER BY seq LIMIT 1000) AS first_ones', pods) INTO counted;
+    count := counted::text;
+    EXECUTE format('SELECT seq, ts %s ORDER BY seq LIMIT 1', pods) INTO min_seq, min_ts;
+    EXECUTE format('SELECT seq, ts %s ORDER BY seq DESC LIMIT 1', pods) INTO max_seq, max_ts;
+    IF counted = 1000 THEN
+        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s', pods) INTO plan;
+        estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
+        count := CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_stats_class(:"schema".tube_registry, integer, integer) FROM PUBLIC;
+
+-- tube_private_stats_control: the control pods of one partition.
+--
+-- Arguments: reg: the tube; partition.
+-- Result: "type:count" by type, joined by spaces; 0 when there is none. At most 10000 are counted.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_control(reg :"schema".tube_registry, partition integer)
+RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    result text;
+BEGIN
+    EXECUTE format($sql$
+        SELECT string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type)
+        FROM (
+            SELECT c.type, count(*) AS pods
+            FROM (
+                SELECT payload ->> 'type' AS type FROM %I.%I
+                WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) = %s LIMIT 10000
+            ) AS c
+            GROUP BY c.type
+        ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, partition) INTO result;
+    RETURN coalesce(result, '0');
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_stats_control(:"schema".tube_registry, integer) FROM PUBLIC;
+
+-- tube_private_stats_shards: the shards of attached tables that one partition works on.
+--
+-- Arguments: reg: the tube; partition.
+-- Result: the first ten, joined by commas, and how many there are if there are more; NULL if none.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_shards(reg :"schema".tube_registry, partition integer)
+RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    most CONSTANT integer := 10;
+    listed text;
+    total bigint;
+BEGIN
+    WITH ranges AS (
+        -- The first shard of each range that falls into the partition, and how many do.
+        SELECT f.first, (f.behind - f.first + reg.partitions - 1) / reg.partitions AS shards
+        FROM (
+            SELECT DISTINCT a.shard::bigint + (partition - a.shard % reg.partitions + reg.partitions) % reg.partitions
+                AS first, a.shard::bigint + a.shards AS behind
+            FROM tube_attachment AS a WHERE a.tube = reg.tube
+        ) AS f
+        WHERE f.first < f.behind
+    ), shown AS (
+        SELECT r.first + n * reg.partitions AS shard
+        FROM ranges AS r, generate_series(0, least(r.shards, most) - 1) AS n
+        ORDER BY 1 LIMIT most
+    )
+    SELECT (SELECT string_agg(s.shard::text, ',' ORDER BY s.shard) FROM shown AS s),
+        (SELECT sum(r.shards) FROM ranges AS r)
+    INTO listed, total;
+    RETURN listed || CASE WHEN total > most THEN format(',… (%s)', total) ELSE '' END;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_stats_shards(:"schema".tube_registry, integer) FROM PUBLIC;

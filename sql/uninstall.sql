@@ -1,0 +1,88 @@
+-- Takes all of pytube's SQL away: triggers and touch functions of attached tables, tubes, the schema.
+--
+--   psql -v schema=NAME -f sql/uninstall.sql DATABASE        (default: tube)
+--   psql -v force=1 -f sql/uninstall.sql DATABASE            even when tubes hold pods
+--
+-- One transaction of its own, or part of the caller's. Refuses while tubes hold pods (TU109), and
+-- where somebody else's objects are in the schema or depend on it. Nothing was changed then.
+
+\set ON_ERROR_STOP 1
+\if :{?schema}
+\else
+\set schema tube
+\endif
+\if :{?force}
+\else
+\set force 0
+\endif
+SELECT now() <> statement_timestamp() AS inside \gset
+\if :inside
+\else
+BEGIN;
+\endif
+SELECT set_config('pytube.install_schema', :'schema', true) AS install_schema,
+    set_config('pytube.uninstall_force', :'force', true) AS uninstall_force \gset
+SELECT pg_advisory_xact_lock(hashtextextended('pytube install ' || :'schema', 0)) IS NULL AS locked \gset
+
+DO $$
+DECLARE
+    ours text := current_setting('pytube.install_schema');
+    force boolean := current_setting('pytube.uninstall_force')::boolean;
+    tube text;
+    holds boolean;
+    holding text[] := '{}';
+BEGIN
+    IF to_regclass(format('%I.tube_registry', ours)) IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
+            MESSAGE = format('pytube is not installed in the schema %I', ours),
+            HINT = 'Give the schema: psql -v schema=NAME.';
+    END IF;
+    -- No tube is made, and no table attached, from here on.
+    EXECUTE format('LOCK TABLE %I.tube_registry IN SHARE ROW EXCLUSIVE MODE', ours);
+    FOR tube IN EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube', ours) LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', ours, tube) INTO holds;
+        IF holds THEN
+            holding := holding || quote_literal(tube);
+        END IF;
+    END LOOP;
+    IF holding <> '{}' AND NOT force THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU109',
+            MESSAGE = format('there are pods in the tubes %s', array_to_string(holding, ', ')),
+            HINT = 'Let the workers drain them, or throw them away with psql -v force=1.';
+    END IF;
+    FOR tube IN EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube', ours) LOOP
+        EXECUTE format('SELECT %I.tube_ensure_absent($1)', ours) USING tube;
+    END LOOP;
+END
+$$;
+
+-- Our own objects go by their names, so that nobody else's go with them. -----------------------------
+DO $$
+DECLARE
+    ours text := current_setting('pytube.install_schema');
+    routine regprocedure;
+BEGIN
+    FOR routine IN
+        SELECT p.oid FROM pg_catalog.pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname LIKE 'tube\_%'
+    LOOP
+        EXECUTE format('DROP FUNCTION %s', routine);
+    END LOOP;
+END
+$$;
+DROP TABLE
+    :"schema".tube_parked,
+    :"schema".tube_sleeper,
+    :"schema".tube_instance,
+    :"schema".tube_term,
+    :"schema".tube_leader,
+    :"schema".tube_attachment,
+    :"schema".tube_installation,
+    :"schema".tube_version,
+    :"schema".tube_registry;
+DROP SEQUENCE :"schema".tube_seq;
+DROP SCHEMA :"schema";
+\if :inside
+\else
+COMMIT;
+\endif

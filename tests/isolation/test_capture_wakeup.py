@@ -1,0 +1,88 @@
+"""Triggers wake the sleeping worker of the partitions that they touch, and no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Connect
+from tests.helpers.capture import TABLE, TUBE, Conn, scalar, set_up
+from tests.isolation.conftest import NewSession
+
+
+@pytest.fixture
+def sleeper(conn: Conn) -> Conn:
+    """A session that hears what writers notify; partitions 0 and 2 of 4 sleep."""
+    set_up(conn, shard=0, shards=16)
+    conn.execute(f"ALTER DATABASE \"{conn.info.dbname}\" SET pytube.wake = 'on'")
+    conn.execute("INSERT INTO tube_sleeper VALUES (%s, 0, 4), (%s, 2, 4)", (TUBE, TUBE))
+    conn.execute(f'LISTEN "{scalar(conn, "SELECT tube_channel(%s)", (TUBE,))}"')
+    return conn
+
+
+def heard(conn: Conn) -> list[str]:
+    """What was notified by commits that came before."""
+    conn.execute("SELECT 1")
+    return sorted(note.payload for note in conn.notifies(timeout=0))
+
+
+def test_a_statement_of_one_row(sleeper: Conn, connect: Connect) -> None:
+    writer = connect()
+    writer.execute(f"INSERT INTO {TABLE} VALUES (6)")
+    assert heard(sleeper) == ["2"]
+    writer.execute(f"INSERT INTO {TABLE} VALUES (7)")
+    assert heard(sleeper) == []
+    writer.execute(f"UPDATE {TABLE} SET value = 'x' WHERE id = 6")
+    writer.execute(f"DELETE FROM {TABLE} WHERE id = 6")
+    assert heard(sleeper) == ["2", "2"]
+    writer.execute(f"UPDATE {TABLE} SET value = 'x' WHERE id = 6")
+    assert heard(sleeper) == [], "no row, no touch"
+
+
+def test_a_statement_of_many_rows(sleeper: Conn, connect: Connect) -> None:
+    writer = connect()
+    writer.execute(f"INSERT INTO {TABLE} VALUES (1), (3), (5)")
+    assert heard(sleeper) == []
+    writer.execute(f"INSERT INTO {TABLE} SELECT g FROM generate_series(10, 100) AS g")
+    assert heard(sleeper) == ["0", "2"]
+    with writer.transaction():
+        writer.execute(f"UPDATE {TABLE} SET value = 'x'")
+        writer.execute(f"UPDATE {TABLE} SET value = 'y'")
+        assert heard(sleeper) == []
+    assert heard(sleeper) == ["0", "2"]
+
+
+def test_nothing_is_heard_of_what_is_rolled_back(sleeper: Conn, connect: Connect) -> None:
+    writer = connect()
+    with writer.transaction(force_rollback=True):
+        writer.execute(f"INSERT INTO {TABLE} VALUES (4)")
+    assert heard(sleeper) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "wakes"), [("on", True), ("off", False), ("", False), ("nonsense", False), ("true", True)]
+)
+def test_whether_writers_wake(sleeper: Conn, connect: Connect, setting: str, wakes: bool) -> None:
+    # Transactions may be prepared on this server, so by default nobody is notified.
+    writer = connect()
+    writer.execute("SELECT set_config('pytube.wake', %s, false)", (setting,))
+    assert scalar(writer, "SELECT tube_wakes()") is wakes
+    writer.execute(f"INSERT INTO {TABLE} VALUES (4)")
+    assert heard(sleeper) == (["0"] if wakes else [])
+
+
+def test_a_sleeper_that_came_after_the_writers_first_statement(sleeper: Conn, session: NewSession) -> None:
+    sleeper.execute("DELETE FROM tube_sleeper")
+    writer = session()
+    writer.begin()
+    writer.run("SELECT 1")
+    sleeper.execute("INSERT INTO tube_sleeper VALUES (%s, 0, 4)", (TUBE,))
+    writer.run(f"INSERT INTO {TABLE} VALUES (4)")
+    writer.commit()
+    assert heard(sleeper) == ["0"]
+
+
+def test_a_repartition_wakes_every_sleeper(sleeper: Conn, connect: Connect) -> None:
+    admin = connect()
+    admin.execute("SELECT tube_ensure_exists(%s, 5)", (TUBE,))
+    assert heard(sleeper) == ["0", "2"]
+    assert scalar(sleeper, "SELECT count(*) FROM tube_sleeper") == 0

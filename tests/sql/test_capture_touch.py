@@ -1,0 +1,134 @@
+"""{tube}_touch and {table}_touch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from tests.helpers.capture import (
+    TABLE,
+    Conn,
+    Touch,
+    attach,
+    make_item,
+    make_tube,
+    open_session,
+    pods,
+    set_up,
+    take,
+)
+
+TUBE_TOUCH = 'SELECT tube."es-live_touch"(%s::integer, %s::bigint[], %s)'
+
+
+@pytest.fixture
+def db(any_dsn: str) -> Iterator[Conn]:
+    """A session on each version."""
+    with open_session(any_dsn) as conn:
+        yield conn
+
+
+def test_touch_a_tube(db: Conn) -> None:
+    make_tube(db)
+    db.execute(TUBE_TOUCH, (5, [3, 1, 3, 2], "T"))
+    assert pods(db) == [("T", 5, [3, 1, 2], None)], "distinct, in the order given"
+
+
+def test_chunks_and_payload(db: Conn) -> None:
+    make_tube(db)
+    db.execute("SELECT tube.\"es-live_touch\"(1, %s, 'B', %s, 3)", (list(range(10, 0, -1)), Jsonb({"a": 1})))
+    assert pods(db) == [("B", 1, ids, {"a": 1}) for ids in ([10, 9, 8], [7, 6, 5], [4, 3, 2], [1])]
+    take(db)
+    db.execute(TUBE_TOUCH, (1, list(range(600)), "I"))
+    assert [len(row[2]) for row in pods(db)] == [250, 250, 100]
+
+
+@pytest.mark.parametrize("ids", [[], None])
+def test_no_ids(db: Conn, ids: list[int] | None) -> None:
+    make_tube(db)
+    db.execute(TUBE_TOUCH, (1, ids, "T"))
+    assert pods(db) == []
+    payload = {"type": "backfill_end", "start_seq": "9"}
+    db.execute("SELECT tube.\"es-live_touch\"(1, %s::bigint[], 'B', %s)", (ids, Jsonb(payload)))
+    assert pods(db) == [("B", 1, [], payload)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "state"),
+    [
+        ((-1, [1], "T", 250), "TU106"),
+        ((None, [1], "T", 250), "TU106"),
+        ((0, [1, None], "T", 250), "22004"),
+        ((0, [1], "X", 250), "22023"),
+        ((0, [1], None, 250), "22023"),
+        ((0, [1], "T", 0), "22023"),
+        ((0, [1], "T", None), "22023"),
+    ],
+)
+def test_arguments_that_are_refused(conn: Conn, arguments: tuple[object, ...], state: str) -> None:
+    make_tube(conn)
+    shard, ids, op, chunk = arguments
+    with pytest.raises(psycopg.Error) as refused:
+        conn.execute(
+            'SELECT tube."es-live_touch"(%s::integer, %s::bigint[], %s, NULL, %s::integer)',
+            (shard, ids, op, chunk),
+        )
+    assert refused.value.sqlstate == state
+    assert pods(conn) == []
+
+
+def test_a_shard_that_is_not_the_ids(db: Conn) -> None:
+    set_up(db, shard=100, shards=16)
+    db.execute(TUBE_TOUCH, (101, [1, 17, -15], "T"))
+    assert take(db) == [Touch("T", 101, -15), Touch("T", 101, 1), Touch("T", 101, 17)]
+    with pytest.raises(psycopg.Error) as refused:
+        db.execute(TUBE_TOUCH, (101, [1, 18], "T"))
+    assert refused.value.sqlstate == "TU106"
+    assert "the id 18 is not in the shard 101, but in 102" in str(refused.value)
+    db.execute(TUBE_TOUCH, (99, [18], "T"))
+    db.execute(TUBE_TOUCH, (116, [18], "T"))
+    take(db)
+    db.execute("SELECT tube_table_ensure_detached('es-live', %s)", (TABLE,))
+    db.execute(TUBE_TOUCH, (101, [18], "T"))
+    assert take(db) == [Touch("T", 101, 18)]
+
+
+def test_touch_a_table(db: Conn) -> None:
+    set_up(db, shard=10, shards=4)
+    make_tube(db, "other")
+    attach(db, shard=7, tube="other")
+    db.execute("SELECT public.item_touch(%s)", ([5, 4, 5],))
+    assert take(db) == [Touch("T", 10, 4), Touch("T", 11, 5)]
+    assert take(db, "other") == [Touch("T", 7, 4), Touch("T", 7, 5)]
+    db.execute("SELECT public.item_touch(ids => '{1}', op => 'B')")
+    assert take(db) == [Touch("B", 11, 1)]
+    db.execute("SELECT public.item_touch('{}')")
+    assert take(db) == []
+    db.execute("SELECT public.item_touch('{}', payload => %s)", (Jsonb({"type": "x"}),))
+    assert [row[:3] for row in pods(db)] == [("T", shard, []) for shard in (10, 11, 12, 13)]
+    assert [row[:3] for row in pods(db, "other")][-1] == ("T", 7, [])
+
+
+def test_a_touch_by_a_backfill_session(db: Conn) -> None:
+    set_up(db)
+    db.execute("SET application_name = 'backfill'")
+    db.execute("SELECT public.item_touch('{1}')")
+    db.execute(TUBE_TOUCH, (3, [2], "U"))
+    assert take(db) == [Touch("B", 0, 1), Touch("B", 3, 2)]
+    db.execute("SELECT public.item_touch('{}', 'T', %s)", (Jsonb({"type": "backfill_start"}),))
+    assert pods(db)[0][0] == "T", "a control pod keeps its place"
+
+
+def test_long_names(db: Conn) -> None:
+    make_tube(db)
+    make_item(db, f"public.{'t' * 60}")
+    attach(db, f"public.{'t' * 60}")
+    row = db.execute("SELECT touch_function FROM tube_attachment").fetchone()
+    assert row is not None
+    name = row[0].split("(")[0]
+    assert len(name.removeprefix("public.")) == 63
+    db.execute(f"SELECT {name}('{{1}}')")
+    assert take(db) == [Touch("T", 0, 1)]

@@ -1,0 +1,261 @@
+"""`sql/install.sql` and `sql/uninstall.sql` by real psql, on every version."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from pytube.embedded.postgres import Postgres
+from tests.helpers.capture import (
+    TABLE,
+    Conn,
+    attach,
+    make_tube,
+    open_session,
+    scalar,
+    set_up,
+    take,
+    triggers,
+)
+from tests.helpers.database import INSTALL_SQL, ROOT, TestServer, psql_file
+
+UNINSTALL_SQL = ROOT / "sql" / "uninstall.sql"
+
+
+def fails(postgres: Postgres, dsn: str, file: Path, **variables: str) -> str:
+    """Run `file`, which has to fail; what psql said."""
+    command = [str(postgres.bin("psql")), "-X", "-q", "-d", dsn, "-f", str(file)]
+    for name, value in variables.items():
+        command += ["-v", f"{name}={value}"]
+    done = subprocess.run(command, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 3, done.stdout
+    return done.stdout
+
+
+def all_objects(dsn: str) -> list[Any]:
+    """Whatever could be left behind anywhere in the database."""
+    with psycopg.connect(dsn) as conn:
+        return conn.execute(
+            "SELECT 'schema', nspname::text FROM pg_namespace"
+            " WHERE nspname NOT LIKE 'pg\\_temp%' AND nspname NOT LIKE 'pg\\_toast\\_temp%'"
+            " UNION ALL SELECT 'relation', oid::regclass::text FROM pg_class"
+            "  WHERE oid >= 16384 AND relkind <> 't' AND relnamespace <> 'pg_toast'::regnamespace"
+            " UNION ALL SELECT 'function', oid::regprocedure::text FROM pg_proc WHERE oid >= 16384"
+            " UNION ALL SELECT 'trigger', tgname::text FROM pg_trigger WHERE NOT tgisinternal"
+            " UNION ALL SELECT 'type', oid::regtype::text FROM pg_type WHERE oid >= 16384 ORDER BY 1, 2"
+        ).fetchall()
+
+
+def test_twice_in_a_row(any_server: TestServer, any_bare_dsn: str) -> None:
+    psql_file(any_server.postgres, any_bare_dsn, INSTALL_SQL)
+    before = all_objects(any_bare_dsn)
+    with open_session(any_bare_dsn) as conn:
+        set_up(conn)
+    with_tube = all_objects(any_bare_dsn)
+    psql_file(any_server.postgres, any_bare_dsn, INSTALL_SQL)
+    assert all_objects(any_bare_dsn) == with_tube
+    assert len(with_tube) > len(before) > 50
+    with open_session(any_bare_dsn) as conn:
+        assert conn.execute("SELECT version_num FROM tube.tube_version").fetchall() == [("0001",)]
+        conn.execute(f"INSERT INTO {TABLE} VALUES (1)")
+        assert take(conn) == [("I", 0, 1)]
+
+
+def test_inside_a_callers_transaction(any_server: TestServer, any_bare_dsn: str, tmp_path: Path) -> None:
+    before = all_objects(any_bare_dsn)
+    script = tmp_path / "caller.sql"
+    script.write_text(
+        f"BEGIN;\n\\i {INSTALL_SQL}\n"
+        "SELECT count(*) = 0 AS absent FROM pg_namespace WHERE nspname = 'other' \\gset\n"
+        "\\if :absent\n\\echo MISSING\n\\endif\n"
+        f"\\i {INSTALL_SQL}\nROLLBACK;\n"
+    )
+    out = psql_file(any_server.postgres, any_bare_dsn, script, schema="other")
+    assert "MISSING" not in out
+    assert all_objects(any_bare_dsn) == before
+
+
+def test_a_schema_with_a_strange_name(any_server: TestServer, any_bare_dsn: str) -> None:
+    before = all_objects(any_bare_dsn)
+    name = 'Tube\'s "own" schema'
+    psql_file(any_server.postgres, any_bare_dsn, INSTALL_SQL, schema=name)
+    with psycopg.connect(any_bare_dsn, autocommit=True) as conn:
+        conn.execute("CREATE TABLE public.t (id int PRIMARY KEY)")
+        own = sql.Identifier(name)
+        conn.execute(sql.SQL("SELECT {}.tube_ensure_exists('q', 2, 'id > 0')").format(own))
+        conn.execute(sql.SQL("SELECT {}.tube_table_ensure_attached('q', 'public.t', 3)").format(own))
+        conn.execute("INSERT INTO public.t VALUES (1), (-1)")
+        assert conn.execute(sql.SQL("SELECT ids FROM {}.q").format(own)).fetchall() == [([1],)]
+        conn.execute("DROP TABLE public.t")
+    psql_file(any_server.postgres, any_bare_dsn, UNINSTALL_SQL, schema=name, force="1")
+    assert all_objects(any_bare_dsn) == before
+
+
+@pytest.mark.parametrize("schema", ["public", "pg_tube", "information_schema", "", "x" * 64])
+def test_schemas_that_cannot_be_ours(postgres: Postgres, bare_dsn: str, schema: str) -> None:
+    before = all_objects(bare_dsn)
+    assert "can't be installed into the schema" in fails(postgres, bare_dsn, INSTALL_SQL, schema=schema)
+    assert all_objects(bare_dsn) == before
+
+
+def test_a_schema_of_somebody_else(postgres: Postgres, bare_dsn: str) -> None:
+    with psycopg.connect(bare_dsn) as conn:
+        conn.execute("CREATE SCHEMA tube CREATE TABLE theirs (id int)")
+    before = all_objects(bare_dsn)
+    assert "is not pytube's" in fails(postgres, bare_dsn, INSTALL_SQL)
+    assert all_objects(bare_dsn) == before
+
+
+def test_an_empty_schema_is_taken(postgres: Postgres, bare_dsn: str) -> None:
+    with psycopg.connect(bare_dsn) as conn:
+        conn.execute("CREATE SCHEMA tube")
+        conn.execute("GRANT ALL ON SCHEMA tube TO PUBLIC")
+    psql_file(postgres, bare_dsn, INSTALL_SQL)
+    with psycopg.connect(bare_dsn) as conn:
+        assert (
+            scalar(conn, "SELECT nspacl::text FROM pg_namespace WHERE nspname = 'tube'")
+            == "{postgres=UC/postgres}"
+        )
+
+
+def test_a_newer_installation_is_left_alone(postgres: Postgres, bare_dsn: str) -> None:
+    psql_file(postgres, bare_dsn, INSTALL_SQL)
+    with psycopg.connect(bare_dsn) as conn:
+        conn.execute("UPDATE tube.tube_version SET version_num = '0099'")
+    said = fails(postgres, bare_dsn, INSTALL_SQL)
+    assert "is at version 0099" in said
+    assert "or with a newer one" in said
+
+
+def test_it_stops_at_the_first_error(postgres: Postgres, bare_dsn: str) -> None:
+    psql_file(postgres, bare_dsn, INSTALL_SQL)
+    with psycopg.connect(bare_dsn) as conn:
+        conn.execute("DROP TABLE tube.tube_parked")
+        conn.execute("UPDATE tube.tube_version SET version_num = ''")
+    before = all_objects(bare_dsn)
+    said = fails(postgres, bare_dsn, INSTALL_SQL)
+    assert said.count("ERROR") == 1
+    assert all_objects(bare_dsn) == before
+
+
+def test_without_superuser(any_server: TestServer, any_bare_dsn: str) -> None:
+    name = any_bare_dsn.rsplit("/", 1)[1]
+    role = f"plain_{name}"
+    with psycopg.connect(any_bare_dsn, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN")
+        admin.execute(f"GRANT CREATE ON DATABASE {name} TO {role}")
+        admin.execute(f"CREATE SCHEMA app AUTHORIZATION {role}")
+        own_dsn = any_bare_dsn.replace("postgres@", f"{role}@")
+        psql_file(any_server.postgres, own_dsn, INSTALL_SQL)
+        with psycopg.connect(own_dsn, autocommit=True, options="-c search_path=tube,public") as conn:
+            conn.execute("CREATE TABLE app.item (id int PRIMARY KEY)")
+            make_tube(conn, predicate="id <> 0")
+            attach(conn, "app.item")
+            conn.execute("INSERT INTO app.item VALUES (1)")
+            assert take(conn) == [("I", 0, 1)]
+            admin.execute("CREATE TABLE public.not_his (id int PRIMARY KEY)")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege) as refused:
+                attach(conn, "public.not_his")
+            hint = refused.value.diag.message_hint or ""
+            assert f"GRANT SELECT, TRIGGER ON public.not_his TO {role};" in hint
+        psql_file(any_server.postgres, own_dsn, UNINSTALL_SQL)
+        admin.execute(f"DROP OWNED BY {role}")
+        admin.execute(f"DROP ROLE {role}")
+
+
+def test_public_has_no_rights(conn: Conn) -> None:
+    set_up(conn)
+    conn.execute("CREATE ROLE nobody_at_all")
+    try:
+        assert not scalar(conn, "SELECT has_schema_privilege('nobody_at_all', 'tube', 'USAGE')")
+        rows = conn.execute(
+            "SELECT p.oid::regprocedure::text FROM pg_proc AS p WHERE p.oid >= 16384"
+            " AND has_function_privilege('nobody_at_all', p.oid, 'EXECUTE')"
+        ).fetchall()
+        assert rows == []
+        rows = conn.execute(
+            "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'tube'::regnamespace"
+            " AND relkind IN ('r', 'S')"
+            " AND has_table_privilege('nobody_at_all', oid, 'SELECT, INSERT, UPDATE, DELETE')"
+        ).fetchall()
+        assert rows == []
+    finally:
+        conn.execute("DROP ROLE nobody_at_all")
+
+
+def test_every_function_pins_its_search_path(conn: Conn) -> None:
+    set_up(conn)
+    rows = conn.execute(
+        "SELECT p.proname FROM pg_proc AS p WHERE p.oid >= 16384 AND NOT (p.prosecdef AND"
+        " 'search_path=pg_catalog, tube, pg_temp' = ANY (p.proconfig)) ORDER BY 1"
+    ).fetchall()
+    # The one is inlined and the other names what it calls: a setting would only cost time.
+    assert rows == [("tube_private_xid",), ("tube_shard_of",)]
+
+
+def test_generated_functions_are_brought_up_to_date(postgres: Postgres, dsn: str) -> None:
+    with open_session(dsn) as conn:
+        set_up(conn)
+        make_tube(conn, "other")
+        attach(conn, tube="other")
+        for name in [
+            row[0]
+            for row in conn.execute(
+                "SELECT p.oid::regproc::text FROM pg_proc AS p JOIN pg_trigger AS t ON t.tgfoid = p.oid"
+                f" WHERE t.tgrelid = '{TABLE}'::regclass AND t.tgtype & 4 > 0"
+            )
+        ]:
+            conn.execute(
+                f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql"
+                " AS 'BEGIN RETURN NULL; END'"
+            )
+        conn.execute(f"INSERT INTO {TABLE} VALUES (1)")
+        assert take(conn) == []
+        psql_file(postgres, dsn, INSTALL_SQL)
+        conn.execute(f"INSERT INTO {TABLE} VALUES (2)")
+        assert take(conn) == take(conn, "other") == [("I", 0, 2)]
+
+
+def test_uninstall_leaves_nothing(any_server: TestServer, any_bare_dsn: str) -> None:
+    with psycopg.connect(any_bare_dsn, autocommit=True) as conn:
+        conn.execute("CREATE TABLE public.item (id bigint PRIMARY KEY, value text, deleted boolean)")
+        conn.execute('CREATE SCHEMA "Sh 7" CREATE TABLE "It\'s" (id int)')
+    before = all_objects(any_bare_dsn)
+    psql_file(any_server.postgres, any_bare_dsn, INSTALL_SQL)
+    with open_session(any_bare_dsn) as conn:
+        make_tube(conn, predicate="id > 0")
+        attach(conn, TABLE, 0, 16)
+        make_tube(conn, "a second 'one'")
+        attach(conn, '"Sh 7"."It\'s"', None, tube="a second 'one'")
+        assert triggers(conn)
+    psql_file(any_server.postgres, any_bare_dsn, UNINSTALL_SQL)
+    assert all_objects(any_bare_dsn) == before
+
+
+def test_uninstall_refuses_while_tubes_hold_pods(postgres: Postgres, dsn: str) -> None:
+    with open_session(dsn) as conn:
+        set_up(conn)
+        conn.execute(f"INSERT INTO {TABLE} VALUES (1)")
+    before = all_objects(dsn)
+    said = fails(postgres, dsn, UNINSTALL_SQL)
+    assert "there are pods in the tubes 'es-live'" in said
+    assert "force=1" in said
+    assert all_objects(dsn) == before
+    psql_file(postgres, dsn, UNINSTALL_SQL, force="1")
+    with psycopg.connect(dsn) as plain:
+        assert triggers(plain) == []
+        assert scalar(plain, "SELECT to_regnamespace('tube')") is None
+    assert "is not installed" in fails(postgres, dsn, UNINSTALL_SQL)
+
+
+def test_uninstall_spares_what_others_made(postgres: Postgres, dsn: str) -> None:
+    with psycopg.connect(dsn) as conn:
+        conn.execute("CREATE TABLE tube.theirs (id int)")
+    before = all_objects(dsn)
+    assert "cannot drop schema" in fails(postgres, dsn, UNINSTALL_SQL)
+    assert all_objects(dsn) == before

@@ -1,0 +1,139 @@
+"""What is told of tubes: their list, their figures, and the pods that wait in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.helpers.capture import TABLE, TUBE, Conn, make_tube, open_session, scalar, set_up
+
+
+@pytest.fixture
+def db(any_dsn: str) -> Iterator[Conn]:
+    """A session on each version."""
+    with open_session(any_dsn) as conn:
+        yield conn
+
+
+def test_list(db: Conn) -> None:
+    make_tube(db, "alone", 1)
+    set_up(db, predicate="id > 0", shard=7, shards=2)
+    rows = db.execute("SELECT tube, predicate, partitions, tbl::text, shard FROM tube_list()").fetchall()
+    assert rows == [("alone", None, 1, None, None), (TUBE, "id > 0", 4, "item", 7)]
+    rows = db.execute("SELECT tube, root FROM tube_list(%s)", (TABLE,)).fetchall()
+    assert rows == [(TUBE, True)]
+    assert db.execute("SELECT * FROM tube_list('pg_class')").fetchall() == []
+    db.execute(f"DROP TABLE {TABLE}")
+    rows = db.execute("SELECT tube, tbl FROM tube_list()").fetchall()
+    assert rows == [("alone", None), (TUBE, None)]
+
+
+def test_list_in_a_transaction_that_may_not_write(db: Conn) -> None:
+    set_up(db)
+    db.execute(f"DROP TABLE {TABLE}")
+    with db.transaction():
+        db.execute("SET TRANSACTION READ ONLY")
+        assert db.execute("SELECT tube, tbl FROM tube_list()").fetchall() == [(TUBE, None)]
+        assert len(db.execute("SELECT * FROM tube_stats()").fetchall()) == 4
+
+
+def test_stats(db: Conn) -> None:
+    make_tube(db, partitions=2)
+    insert = 'INSERT INTO tube."es-live" (op, shard, ids, payload) VALUES (%s, %s, %s, %s) RETURNING seq, ts'
+    first = db.execute(insert, ("I", 0, [1], None)).fetchone()
+    last = db.execute(insert, ("T", 4, [2], None)).fetchone()
+    late = db.execute(insert, ("B", 2, [3], None)).fetchone()
+    db.execute(insert, ("B", 1, [], '{"type": "backfill_end"}'))
+    db.execute(insert, ("T", 1, [], '{"type": "backfill_start"}'))
+    db.execute(insert, ("T", 3, [], '{"type": "backfill_start"}'))
+    assert first is not None
+    assert last is not None
+    assert late is not None
+    db.execute(
+        "INSERT INTO tube_parked (tube, shard, id, op, seq, error, attempts, epoch)"
+        " VALUES (%s, 3, '1', 'U', 1, 'no', 1, 1)",
+        (TUBE,),
+    )
+    rows = db.execute(
+        "SELECT partition, inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts, backfill_count,"
+        " backfill_min_seq, backfill_max_ts, control_count, parked FROM tube_stats()"
+    ).fetchall()
+    assert rows[0] == (0, "2", first[0], last[0], first[1], last[1], "1", late[0], late[1], "0", "0")
+    assert rows[1][1] == "2"
+    assert rows[1][9:] == ("backfill_end:1 backfill_start:2", "1")
+
+
+def test_stats_of_many_pods_are_estimates(db: Conn) -> None:
+    make_tube(db, partitions=2)
+    db.execute(
+        "INSERT INTO tube.\"es-live\" (op, shard, ids) SELECT CASE WHEN g % 4 < 2 THEN 'U' ELSE 'B' END, g,"
+        " ARRAY[g] FROM generate_series(1, 40000) AS g"
+    )
+    db.execute('ANALYZE tube."es-live"')
+    for row in db.execute("SELECT inc_count, backfill_count FROM tube_stats()"):
+        for count in row:
+            assert count[0] == "~"
+            assert 5000 < int(count[1:]) < 20000
+
+
+def test_stats_are_cheap_on_a_full_tube(db: Conn) -> None:
+    make_tube(db, partitions=4)
+    db.execute(
+        'INSERT INTO tube."es-live" (op, shard, ids)'
+        " SELECT 'U', g, ARRAY[g] FROM generate_series(1, 200000) AS g"
+    )
+    db.execute('VACUUM ANALYZE tube."es-live"')
+    plan = scalar(db, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM tube_stats()")[0]["Plan"]
+    touched = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    pages = scalar(db, "SELECT pg_relation_size('tube.\"es-live\"') / 8192")
+    assert touched < pages / 2, (touched, pages)
+
+
+@pytest.mark.parametrize(
+    ("shard", "shards", "expected"),
+    [
+        (42, 1, [None, None, "42", None]),
+        (0, 16, ["0,4,8,12", "1,5,9,13", "2,6,10,14", "3,7,11,15"]),
+        (
+            1,
+            100,
+            ["4,8,12,16,20,24,28,32,36,40,… (25)"]
+            + [f"{first},{','.join(str(first + 4 * n) for n in range(1, 10))},… (25)" for first in (1, 2, 3)],
+        ),
+        (5, 2, [None, "5", "6", None]),
+    ],
+)
+def test_the_shards_of_a_partition(conn: Conn, shard: int, shards: int, expected: list[str | None]) -> None:
+    set_up(conn, shard=shard, shards=shards)
+    assert [row[0] for row in conn.execute("SELECT shards FROM tube_stats()")] == expected
+
+
+def test_pods_in_processing_order(db: Conn) -> None:
+    make_tube(db, partitions=2)
+    for op in ("B", "I", "B", "T"):
+        db.execute(
+            "INSERT INTO tube.\"es-live\" (op, shard, ids) VALUES (%s, 2, '{1,2}'), (%s, 3, '{9}')", (op, op)
+        )
+    query = scalar(db, "SELECT tube_pods_sql(%s, 2, 0)", (TUBE,))
+    rows = db.execute(query.encode()).fetchall()
+    assert [(row[1], row[2], row[3]) for row in rows] == [(op, 2, "{1,2}") for op in ("I", "T", "B", "B")]
+    seqs = [row[0] for row in rows]
+    assert seqs == sorted(seqs[:2]) + sorted(seqs[2:])
+    query = scalar(db, "SELECT tube_pods_sql(%s, 2, 0, true)", (TUBE,))
+    assert [row[1] for row in db.execute(query.encode())] == ["I", "T"]
+    everything = [row[0] for row in db.execute('SELECT seq FROM tube."es-live"')]
+    assert scalar(db, "SELECT tube_pods_delete(%s, 2, 0, %s)", (TUBE, everything)) == 4
+    assert scalar(db, "SELECT tube_pods_delete(%s, 2, 0, %s)", (TUBE, everything)) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "state"), [(("nope", 2, 0), "TU102"), ((TUBE, 3, 0), "TU002"), ((TUBE, 2, 2), "TU103")]
+)
+def test_pods_of_what_is_not_there(conn: Conn, arguments: tuple[str, int, int], state: str) -> None:
+    make_tube(conn, partitions=2)
+    for call in ("tube_pods_sql(%s, %s, %s)", "tube_pods_delete(%s, %s, %s, '{1}')"):
+        with pytest.raises(psycopg.Error) as refused:
+            conn.execute(f"SELECT {call}", arguments)
+        assert refused.value.sqlstate == state
