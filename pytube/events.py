@@ -128,4 +128,4 @@ class DatabaseUp(Event):
 
 
 EventCallback = Callable[[Event], None]
-"""Called in the worker's event loop, in order. It must return at once and must not raise."""
+"""Called in the worker's event loop, in order. It must return at once; what it raises is logged."""

@@ -274,6 +274,7 @@ $$;
 CREATE FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) RETURNS TABLE(partitions integer, instances integer, free integer[], mine integer[], rank integer)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '1s'
     AS $$
 DECLARE
     has_partitions integer;
@@ -633,6 +634,9 @@ DECLARE
         'd', CASE WHEN root THEN 'D' ELSE 'U' END,
         'null_many', CASE WHEN root
             THEN 'WHEN id IS NULL THEN tube_private_null_id(TG_RELID, <id_literal>)' ELSE '' END,
+        'some_id', CASE WHEN root
+            THEN 'coalesce(<id>::bigint, tube_private_null_id(TG_RELID, <id_literal>)::bigint)'
+            ELSE '<id>::bigint' END,
         'skip_null', CASE WHEN root THEN '' ELSE ' WHERE id IS NOT NULL' END);
     body text := $template$
 #variable_conflict use_column
@@ -672,7 +676,10 @@ BEGIN
     END IF;
 
     IF TG_OP = 'UPDATE' THEN
+<put_same>
+        IF cap_shards IS NULL THEN
 <put_update>
+        END IF;
     ELSIF TG_OP = 'INSERT' THEN
 <put_insert>
     ELSE
@@ -707,15 +714,35 @@ $template$;
             RETURNING shard
         )
         SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
+    slices text := $template$        WITH put AS (
+            INSERT INTO <queue> (op, shard, ids)
+            SELECT CASE WHEN cap_backfill THEN 'B' ELSE <op> END, g.shard, g.ids[c.first : c.first + 249]
+            FROM (
+                SELECT k.shard, array_agg(DISTINCT k.id) AS ids
+                FROM (SELECT id, <shard_of_many> AS shard FROM (<sides>) AS x<skip_null>) AS k
+                <same>
+                GROUP BY k.shard
+            ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)
+            RETURNING shard
+        )
+        SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
+    same CONSTANT text := 'WHERE (SELECT array_agg(DISTINCT id) FROM (%s) AS o)
+                    = (SELECT array_agg(DISTINCT id) FROM (%s) AS n)';
     one_side CONSTANT text := '(SELECT <id>::bigint AS id, (<filter>) IS TRUE AS passes FROM %s)';
     old_side CONSTANT text := 'SELECT <id>::bigint AS id, 1 AS side FROM old_table WHERE <filter>';
     new_side CONSTANT text := 'SELECT <id>::bigint AS id, 2 AS side FROM new_table WHERE <filter>';
+    old_ids CONSTANT text := 'SELECT <some_id> AS id FROM old_table WHERE <filter>';
+    new_ids CONSTANT text := 'SELECT <some_id> AS id FROM new_table WHERE <filter>';
 BEGIN
     body := replace(body, '<put_update>', replace(replace(put, '<sides>',
         old_side || E'\n                        UNION ALL ' || new_side),
         '<op>', 'CASE bit_or(side) WHEN 1 THEN ''<d>'' WHEN 2 THEN ''<i>'' ELSE ''U'' END'));
-    body := replace(body, '<put_insert>', replace(replace(put, '<sides>', new_side), '<op>', '''<i>'''));
-    body := replace(body, '<put_delete>', replace(replace(put, '<sides>', old_side), '<op>', '''<d>'''));
+    body := replace(body, '<put_same>', replace(replace(replace(slices, '<same>', format(same, old_ids, new_ids)),
+        '<sides>', new_ids), '<op>', '''U'''));
+    body := replace(body, '<put_insert>', replace(replace(replace(slices, '<same>', ''),
+        '<sides>', new_ids), '<op>', '''<i>'''));
+    body := replace(body, '<put_delete>', replace(replace(replace(slices, '<same>', ''),
+        '<sides>', old_ids), '<op>', '''<d>'''));
     body := replace(body, '<one_update>', replace(replace(replace(replace(one,
         '<op>', 'WHEN NOT r.passes THEN ''<i>'' WHEN NOT n.passes THEN ''<d>'' ELSE ''U'''),
         '<rows>', format(one_side, 'old_table') || E' AS r,\n            '
@@ -727,6 +754,7 @@ BEGIN
     body := replace(body, '<one_delete>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<d>'''),
         '<rows>', format(one_side, 'old_table') || ' AS r'), '<table>', 'old_table'), '<passes>', 'r.passes'));
     body := replace(body, '<null_many>', fragments ->> 'null_many');
+    body := replace(body, '<some_id>', fragments ->> 'some_id');
     RETURN tube_private_fill(body, fragments);
 END
 $_$;
@@ -1931,6 +1959,7 @@ CREATE FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) RET
 CREATE FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '1s'
     AS $$
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_sleep.tube FOR KEY SHARE;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -12,6 +13,9 @@ import structlog
 
 from pytube.cli.context import Settings
 from pytube.config import Config
+
+GARBAGE_THRESHOLD = 100_000
+"""New objects until Python looks for cycles among them."""
 
 _log = structlog.get_logger("pytube.worker")
 
@@ -42,6 +46,10 @@ async def _serve(config: Config, tubes: list[str] | None) -> None:
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
 
+    # A worker's objects come and go by the hundred thousand and form no cycles: at the default of 700
+    # new ones, looking for some takes a good part of its time.
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD)
     running = Worker(config, tubes)
     stop = _stop_on_signals()
     stopping = asyncio.create_task(stop.wait())

@@ -21,7 +21,7 @@ from pytube.errors import ClaimLost, DatabaseUnavailable, PytubeError
 from pytube.model import Heartbeat
 
 _JITTER = 0.2
-_LONGEST_PAUSE = 10.0
+_LONGEST_PAUSE = 3.0
 
 
 class LeaseClaim:
@@ -128,12 +128,13 @@ class LeaseElection:
 
     async def stop(self) -> None:
         """Revoke all claims, wait until each is over (at most the drain limit), leave."""
-        self._queue.put_nowait(None)
         if self._task is None:
+            self._queue.put_nowait(None)
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
+        self._queue.put_nowait(None)
         await self._drain()
         try:
             await self._leave()

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 
 import psycopg
 from psycopg import sql
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from pytube.db.arrays import Int8Array
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.enrich.base import Read
 from pytube.enrich.roots import ROOTS, Root, Roots
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, PytubeError
 
-_VERSION = "SELECT NULL::bigint, version::text FROM tube_registry WHERE tube = %(tube)s"
+_VERSION = "SELECT version, NULL::bigint, NULL::text FROM tube_registry WHERE tube = %(tube)s"
 _DATA_ERRORS = ("21", "22")  # SQLSTATE classes: cardinality violation, data exception
 _REGISTRY_CHANGES = 5
 """How often in a row the registry may change under one read before we give up."""
@@ -47,6 +48,8 @@ class RowEnricher:
                     if found is not None:
                         return found
                     self._roots = None
+        except PoolTimeout as error:
+            raise EnrichFailed(f"no connection for tube {self._tube!r} was free in time: {error}") from error
         except psycopg.Error as error:
             self._roots = None
             raise _as_ours(error, self._tube) from error
@@ -60,16 +63,22 @@ class RowEnricher:
         if roots is None:
             roots = self._roots = await self._load(connection)
         root = roots.of(shard)
-        arguments = {"tube": self._tube, "ids": list(ids), "shard": shard}
+        arguments = {"tube": self._tube, "ids": Int8Array(ids), "shard": shard}
         if root is None:
             version = await connection.execute(_VERSION, arguments)
             row = await version.fetchone()
-            return Read({}, orphans=ids) if row and int(row[1]) == roots.version else None
+            return Read({}, orphans=ids) if row and row[0] == roots.version else None
         cursor = await connection.execute(self._statement(root, roots.predicate), arguments)
-        (_, version_text), *rows = await cursor.fetchall() or [(None, "-1")]
-        if int(version_text) != roots.version:
-            return None
-        return Read({key: body.encode() for key, body in rows})
+        versions: list[int] = []
+        bodies: dict[int, bytes] = {}
+        for version, key, body in await cursor.fetchall():
+            if version is not None:
+                versions.append(version)
+            elif body is None:
+                raise EnrichDataError(f"the query for tube {self._tube!r} has no document for id {key}: NULL")
+            else:
+                bodies[key] = body.encode()
+        return Read(bodies) if versions == [roots.version] else None
 
     async def _load(self, connection: psycopg.AsyncConnection) -> Roots:
         cursor = await connection.execute(ROOTS, {"tube": self._tube})
@@ -82,7 +91,7 @@ class RowEnricher:
         return Roots(version=rows[0][0], predicate=rows[0][1], tables=tables)
 
     def _statement(self, root: Root, predicate: str | None) -> sql.Composed:
-        """The version first, then the rows."""
+        """The version in a row of its own, which a parallel plan may put anywhere; and the rows."""
         # The predicate comes from the registry, where it was checked; % is psycopg's own sign.
         condition: sql.Composable = sql.SQL("")
         if predicate is not None:
@@ -93,15 +102,15 @@ class RowEnricher:
             "condition": condition,
         }
         rows = sql.SQL(
-            "SELECT r.{id}::bigint, row_to_json(r.*)::text FROM {table} r "
+            "SELECT NULL::bigint, r.{id}::bigint, row_to_json(r.*)::text FROM {table} r "
             "WHERE r.{id} = ANY(%(ids)s){condition}"
         ).format(**table)
         if self._query is not None:
             rows = sql.SQL(
-                "SELECT q.id::bigint, q.document::text FROM ({query}\n) q(id, document) WHERE EXISTS ("
-                "SELECT FROM {table} r WHERE r.{id} = q.id{condition})"
+                "SELECT NULL::bigint, q.id::bigint, q.document::text FROM ({query}\n) q(id, document) "
+                "WHERE EXISTS (SELECT FROM {table} r WHERE r.{id} = q.id{condition})"
                 if predicate is not None
-                else "SELECT q.id::bigint, q.document::text FROM ({query}\n) q(id, document)"
+                else "SELECT NULL::bigint, q.id::bigint, q.document::text FROM ({query}\n) q(id, document)"
             ).format(query=_raw(self._query), **table)
         return sql.SQL("{} UNION ALL ({})").format(sql.SQL(_VERSION), rows)
 

@@ -9,6 +9,9 @@ from pytube.errors import SinkContract
 from pytube.model import OK, Batch, Ok, Reject, Result, Retry, Stale, Token
 from pytube.pipeline.redelivery import Key
 
+LONGEST_RETRY = 86_400.0
+"""Seconds for which a sink may put a document off."""
+
 
 @dataclass(slots=True)
 class Answers:
@@ -32,14 +35,14 @@ def sort_answers(batch: Batch, results: Sequence[Result]) -> Answers:
         raise SinkContract(f"the sink answered {len(results)} results for {len(batch)} documents")
     answers = Answers()
     if all(result is OK for result in results):
-        answers.done = [document.key for document in batch]
+        answers.done = [(document.shard, document.id) for document in batch.documents]
         return answers
     for document, result in zip(batch, results, strict=True):
         match result:
             case Ok():
                 answers.done.append(document.key)
             case Retry(after=after):
-                answers.delayed[document.key] = after
+                answers.delayed[document.key] = _checked(after)
             case Reject(reason=reason):
                 answers.rejected[document.key] = reason
             case Stale(newer=newer):
@@ -59,3 +62,10 @@ def _stale(answers: Answers, key: Key, newer: Token, ours: Token) -> None:
         answers.done.append(key)
     elif answers.newer is None or newer > answers.newer:
         answers.newer = newer
+
+
+def _checked(after: float) -> float:
+    """Seconds that a document may be put off; what is no such number would keep it for ever."""
+    if not 0 <= after <= LONGEST_RETRY:
+        raise SinkContract(f"the sink puts a document off by {after} s; 0 to {LONGEST_RETRY:g} are allowed")
+    return after

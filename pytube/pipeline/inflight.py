@@ -17,7 +17,7 @@ on whole pods. Only pods that overlap with what is held are looked at key by key
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
@@ -66,13 +66,13 @@ class _Shard:
         self.blocked: dict[int, Owners] = {}
         self.queued = [False, False]
 
-    def is_new(self, ids: Iterable[int]) -> bool:
+    def is_new(self, ids: Sequence[int]) -> bool:
         """Whether none of `ids` is held."""
-        return (
-            self.waiting[0].keys().isdisjoint(ids)
-            and self.waiting[1].keys().isdisjoint(ids)
-            and all(flight.keys().isdisjoint(ids) for flight in self.flights)
-        )
+        if len(ids) == 1:
+            key = ids[0]
+            # as lists: a generator would cost more than all the rest
+            return not any([key in known for known in (*self.waiting, *self.flights)])  # noqa: C419
+        return all([known.keys().isdisjoint(ids) for known in (*self.waiting, *self.flights)])  # noqa: C419
 
     def is_flying(self, key: int) -> bool:
         return any(key in flight for flight in self.flights)
@@ -168,12 +168,14 @@ class InFlight:
         if not shard.is_new(pod.ids):
             self._add_overlapping(shard, pod, record)
             return
-        new: dict[int, Owners] = dict.fromkeys(pod.ids, record)
-        record.left = len(new)
         which = 1 if record.backfill else 0
-        shard.waiting[which].update(new)
-        self._waiting[which] += len(new)
-        self._enqueue(shard, which)
+        waiting = shard.waiting[which]
+        known = len(waiting)
+        waiting.update(dict.fromkeys(pod.ids, record))
+        record.left = len(waiting) - known
+        self._waiting[which] += record.left
+        if not shard.queued[which]:
+            self._enqueue(shard, which)
 
     def _add_overlapping(self, shard: _Shard, pod: Pod, record: HeldPod) -> None:
         for key in dict.fromkeys(pod.ids):
@@ -256,9 +258,13 @@ class InFlight:
         """
         for number, ids in keys.items():
             group = flight.groups[number]
-            landed = {key: group.pop(key) for key in ids}
-            if not group:
-                self._end_group(number, flight.groups.pop(number))
+            if group.keys() == set(ids):  # the whole of it, as nearly always
+                landed = flight.groups.pop(number)
+                self._end_group(number, landed)
+            else:
+                landed = {key: group.pop(key) for key in ids}
+                if not group:
+                    self._end_group(number, flight.groups.pop(number))
             self._settle(number, landed)
 
     def _end_group(self, number: int, group: dict[int, Owners]) -> None:

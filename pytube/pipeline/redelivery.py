@@ -56,9 +56,7 @@ class Redelivery:
     def failed(self, keys: Sequence[Key], reason: str, now: float) -> GaveUp | None:
         """The group failed as a whole: in halves again, or one attempt less for a single key."""
         if len(keys) > 1:
-            middle = (len(keys) + 1) // 2
-            self.push(keys[:middle], now)
-            self.push(keys[middle:], now)
+            self.halve(keys, now)
             return None
         (key,) = keys
         failures = self._failures[key] = self._failures.get(key, 0) + 1
@@ -66,6 +64,12 @@ class Redelivery:
             return GaveUp(key, reason, failures)
         self.push([key], now + delay(failures))
         return None
+
+    def halve(self, keys: Sequence[Key], now: float) -> None:
+        """Send the group again in two, behind what is ready; no attempt is used up."""
+        middle = (len(keys) + 1) // 2
+        self.push(keys[:middle], now)
+        self.push(keys[middle:], now)
 
     def delayed(self, keys: Mapping[Key, float], now: float) -> None:
         """The sink asked for each of these to be sent again after so many seconds.

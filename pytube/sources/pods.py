@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from psycopg.types.json import Jsonb
 
+from pytube.db.arrays import Int8Array
 from pytube.model import Pod, PodClass
 from pytube.sources import queries
 from pytube.sources.floors import Floors
@@ -71,18 +72,18 @@ class TubeSource:
                 "exclude_backfill": not with_backfill,
             },
         )
-        pods = [Pod(*row) for row in rows]
+        pods = list(map(Pod._make, rows))
         self.floors.marked(pods, limit, settled, with_backfill=with_backfill)
         return pods
 
     async def purge(self, seqs: Sequence[int]) -> int:
         """Delete pods that are done; how many there were."""
-        return int(await self._session.value(queries.PURGE, self._arguments | {"seqs": list(seqs)}))
+        return int(await self._session.value(queries.PURGE, self._arguments | {"seqs": Int8Array(seqs)}))
 
-    async def reset(self) -> int:
-        """Give back all pods that the term has marked and not purged."""
-        count = int(await self._session.value(queries.RESET, self._arguments))
-        self.floors = Floors()
+    async def reset(self, seqs: Sequence[int]) -> int:
+        """Give back pods that are not done; how many there were. Its cost is theirs, not the backlog's."""
+        count = int(await self._session.value(queries.RESET, self._arguments | {"seqs": list(seqs)}))
+        self.floors.lowered(seqs)
         return count
 
     async def park(self, items: Iterable[ParkItem]) -> int:

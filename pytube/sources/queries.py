@@ -48,7 +48,7 @@ LEASE_LEAVE: Final = "SELECT tube_lease_leave(%(tube)s, %(instance_id)s)"
 # A mark is sent as one pipeline of these five. The cursor is WITH HOLD: the pods are marked and
 # the locks gone when COMMIT ends, before the first row is sent. A worker that is stopped while it
 # reads them holds nothing that a new leader would wait for.
-MARK_BEGIN: Final = "BEGIN"
+MARK_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 MARK_DECLARE: Final = """
     DECLARE marked_pods NO SCROLL CURSOR WITH HOLD FOR
     SELECT seq, op, shard, ids, payload, extract(epoch FROM ts)::float8
@@ -65,7 +65,7 @@ PURGE: Final = """
 """
 
 RESET: Final = """
-    SELECT tube_pods_reset(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
+    SELECT tube_pods_reset(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(seqs)s)
 """
 
 PARK: Final = """

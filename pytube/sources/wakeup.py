@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import uuid4
 
+import psycopg
 import structlog
 from psycopg import sql
 
-from pytube.db.errors import translated
-from pytube.errors import DatabaseUnavailable
+from pytube.db.errors import describe, translated
+from pytube.errors import DatabaseUnavailable, StatementFailed
 from pytube.sources import queries
 from pytube.sources.session import Session
 from pytube.sources.terms import Term
@@ -45,7 +46,12 @@ class Listener:
         """Whether notifications do arrive; until it is known, and where they don't, lines poll."""
 
     async def run(self) -> None:
-        """Listen until cancelled. `DatabaseUnavailable` when the session is lost."""
+        """Listen until cancelled.
+
+        Raises:
+            DatabaseUnavailable: the session was lost.
+            StatementFailed: Postgres does not let us listen (a standby, a full queue).
+        """
         row = await self._session.row(queries.CHANNEL, {"tube": self._tube})
         channel, self._writers_notify = row or ("", False)
         nonce = uuid4().hex
@@ -61,6 +67,8 @@ class Listener:
                 self._say_if_deaf()
                 async for notification in connection.notifies():
                     self._heard(notification.payload, nonce)
+        except psycopg.Error as error:
+            raise StatementFailed(f"Postgres does not let us listen: {describe(error)}") from error
         finally:
             self.works = False
         raise DatabaseUnavailable("the listening session ended")

@@ -28,11 +28,14 @@ from pytube.sources.settled import Settled
 from pytube.sources.wakeup import Listener
 from pytube.worker.tenure import Tenure
 
-_PURPOSES = ("terms", "settle", "listen")
+_PURPOSES = ("terms", "renewals", "settle", "listen")
+"""Renewals have a session of their own: an acquire may wait for seconds on the other."""
+
 _RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
 """What new sessions may mend: a server that comes back, an upgrade under way, a tube made anew."""
 
 _SETTLE_INTERVAL = 0.1
+_GUARD_INTERVAL = 0.5
 _LONGEST_PAUSE = 2.0
 _STEADY = 10.0
 """Seconds after which sessions count as having worked."""
@@ -130,14 +133,15 @@ class Database:
         stack.push_async_callback(session.close)
         return session
 
-    async def _serve(self, control: Session, settle: Session, listen: Session) -> None:
+    async def _serve(self, control: Session, renewals: Session, settle: Session, listen: Session) -> None:
         self._control = control
         self.settled = settled = Settled(settle, self._tube)
         self._listener = listener = Listener(listen, self._tube, self._on_wake)
         self._up.set()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._renew(control))
+                group.create_task(_guard(control))
+                group.create_task(self._renew(renewals))
                 group.create_task(self._settle(settled))
                 group.create_task(listener.run())
         except* PytubeError as group_error:
@@ -147,14 +151,12 @@ class Database:
             self._control = self._listener = self.settled = None
             self._on_wake(None)
 
-    async def _renew(self, control: Session) -> None:
+    async def _renew(self, renewals: Session) -> None:
         while True:
-            if control.closed:
-                raise DatabaseUnavailable("the session for terms was lost")
             for tenure in list(self._tenures()):
                 sent_at = time.monotonic()
                 try:
-                    await terms.renew(control, tenure.term)
+                    await terms.renew(renewals, tenure.term)
                 except NotLeader as error:
                     tenure.end(error)
                 except UsageError as error:  # the tube was dropped
@@ -168,3 +170,10 @@ class Database:
             if self._awake():
                 await settled.advance()
             await asyncio.sleep(_SETTLE_INTERVAL)
+
+
+async def _guard(control: Session) -> None:
+    """Nobody may use the session for a while, so nobody else would see that it was lost."""
+    while not control.closed:  # noqa: ASYNC110 # nothing tells when a session closes
+        await asyncio.sleep(_GUARD_INTERVAL)
+    raise DatabaseUnavailable("the session for terms was lost")

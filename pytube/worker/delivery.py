@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from pytube.enrich import Enricher
 from pytube.errors import EnrichDataError, EnrichFailed, FencedBySink, SinkTimeout, SinkUnavailable
+from pytube.faults import Point, fault
 from pytube.model import Batch, Document, Result, Token
 from pytube.pipeline.answers import Answers, sort_answers
 from pytube.pipeline.batching import by_shard, split
@@ -136,6 +137,7 @@ class Delivery:
     async def _attempt(self, keys: Sequence[Key]) -> None:
         await self._c.tenure.trusted()
         token = self._c.tenure.draw()
+        await fault(Point.BEFORE_ENRICH)
         documents = await self._read(keys, token)
         limits = self._c.limits
         for part in split(documents, limits.batch_documents, limits.batch_bytes):
@@ -172,11 +174,13 @@ class Delivery:
     def _documents(
         self, shard: int, ids: Iterable[int], bodies: Mapping[int, bytes], token: Token, orphans: set[int]
     ) -> list[Document]:
-        stamp = self._flight.stamp
-        return [Document(shard, key, bodies.get(key), token, stamp) for key in ids if key not in orphans]
+        stamp, body = self._flight.stamp, bodies.get
+        if orphans:
+            ids = [key for key in ids if key not in orphans]
+        return [Document(shard, key, body(key), token, stamp) for key in ids]
 
     async def _send(self, batch: Batch) -> None:
-        keys = [document.key for document in batch]
+        keys = [(document.shard, document.id) for document in batch.documents]
         gate = self._c.gates.sink
         await gate.passage()
         begun = time.monotonic()
@@ -185,10 +189,14 @@ class Delivery:
             gate.left()
             self._todo.push(keys)  # what was read is old by the time that trust is back
             return
+        await fault(Point.BEFORE_SEND)
         try:
             answers = sort_answers(batch, await self._ask(batch))
         except SinkUnavailable as error:
-            gate.shut(str(error))
+            if time.monotonic() < batch.send_before:
+                gate.shut(str(error))
+            else:
+                gate.left()  # it refused because our right to send had lapsed, and is well
             self._todo.push(keys)
         except SinkTimeout as error:
             await self._unknown(batch, keys, str(error), begun)
@@ -199,6 +207,7 @@ class Delivery:
             gate.left()
             raise
         else:
+            await fault(Point.AFTER_SEND)
             self._answered(answers)
 
     async def _ask(self, batch: Batch) -> Sequence[Result]:
@@ -233,7 +242,7 @@ class Delivery:
             gate.left()
             self._failed(keys, reason)
         else:
-            self._todo.push(keys)
+            self._todo.halve(keys, time.monotonic())  # should it be one document, the others get through
 
     def _answered(self, answers: Answers) -> None:
         gate = self._c.gates.sink

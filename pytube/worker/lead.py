@@ -28,7 +28,9 @@ from pytube.errors import (
     WrongPartitions,
 )
 from pytube.events import LeaderAcquired, LeaderFenced, LeaderRevoked
+from pytube.faults import Point, fault
 from pytube.model import Heartbeat
+from pytube.pipeline.redelivery import delay
 from pytube.pipeline.trust import Trust
 from pytube.sources import terms
 from pytube.sources.session import Session
@@ -40,7 +42,14 @@ if TYPE_CHECKING:
 
 _TRIED_AGAIN = (BrokerUnavailable, DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
 _RETRY_PAUSE = 0.2
+_LONGEST_PAUSE = 5.0
+_STEADY = 10.0
+"""Seconds after which a term counts as having worked."""
+
 _AHEAD_PAUSE = 10.0
+_CANCEL_LIMIT = 5.0
+"""Seconds for a cancelled line to end; a statement at a server that hangs may take for ever."""
+
 _WAIT_STEP = 0.2
 
 
@@ -52,6 +61,7 @@ class Lead:
         self._claim = claim
         self._unreleased: terms.Term | None = None
         self._told: str | None = None
+        self._tries = 0
         self.tenure: Tenure | None = None
         self.line: Line | None = None
 
@@ -66,6 +76,7 @@ class Lead:
                 if self._runner.database.control_now is None:
                     await self._pause(_RETRY_PAUSE)
                     continue
+                began = time.monotonic()
                 try:
                     await self._lead_once()
                 except (EpochMoved, FencedBySink):
@@ -79,8 +90,12 @@ class Lead:
                     self._tell_once(error)
                     await self._pause(_AHEAD_PAUSE)
                 except _TRIED_AGAIN as error:
+                    # terms that fail as soon as they are begun are one trouble, not many
+                    if time.monotonic() - began > _STEADY:
+                        self._tries, self._told = 0, None
+                    self._tries += 1
                     self._tell_once(error)
-                    await self._pause(_RETRY_PAUSE)
+                    await self._pause(min(_LONGEST_PAUSE, delay(self._tries)))
             await self._release_last()
         finally:
             self._claim.handed_over()
@@ -142,7 +157,6 @@ class Lead:
                         waited=time.monotonic() - began,
                     )
                 )
-                self._told = None
                 await self._work(tenure)
             await self._end(tenure, "the claim was given back" if self._claim.revoked.is_set() else "stopped")
         except FencedBySink as error:
@@ -151,6 +165,9 @@ class Lead:
             raise
         except NotLeader as error:
             await self._fenced(tenure, error)
+            raise
+        except PytubeError as error:
+            self._revoked(tenure, str(error))
             raise
         finally:
             self.tenure = self.line = None
@@ -167,6 +184,7 @@ class Lead:
         term = await terms.acquire(
             control, runner.tube, runner.partitions, partition, epoch, runner.candidate
         )
+        await fault(Point.AFTER_ACQUIRE)
         self._unreleased = term
         self._claim.beat(Heartbeat(runner.candidate.client_id, term.leader_id, term.epoch, 0, 0.0))
         return Tenure(term, self._claim, Trust(runner.limits.receive_deadline, sent_at), runner.emit)
@@ -192,6 +210,7 @@ class Lead:
                 await line.drain(self._drain_limit())
             except BaseException:
                 working.cancel()
+                await asyncio.wait([working], timeout=_CANCEL_LIMIT)
                 await line.abort()
                 raise
             finally:
@@ -213,6 +232,7 @@ class Lead:
         if self._claim.lost.is_set():
             tenure.end(ClaimLost("the election gave the partition to another worker"))
         else:
+            await fault(Point.ON_REVOKE)
             line.stop()
 
     # --- its end --------------------------------------------------------------------------
@@ -221,6 +241,9 @@ class Lead:
         """Release, unless a write is still in the air."""
         if not tenure.in_the_air:
             await self._release_late()
+        self._revoked(tenure, reason)
+
+    def _revoked(self, tenure: Tenure, reason: str) -> None:
         term = tenure.term
         self._runner.emit(LeaderRevoked(term.tube, term.partition, term.leader_id, reason))
 
@@ -234,7 +257,9 @@ class Lead:
             return
         try:
             control = await self._runner.database.control()
+            await fault(Point.BEFORE_RELEASE)
             await terms.release(control, self._unreleased)
+            await fault(Point.AFTER_RELEASE)
         except (NotLeader, UsageError):
             pass  # somebody else ended it
         self._unreleased = None

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from pytube.errors import NotLeader
 from pytube.events import Event, Parked
+from pytube.faults import Point, fault
 from pytube.model import Heartbeat, Pod, PodClass
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.pipeline.share import BackfillShare
@@ -116,6 +117,7 @@ class Line:
             with_backfill=backfilled < self._limits.keys_in_flight // 2,
         )
         if pods:
+            await fault(Point.AFTER_MARK)
             touches = sum(len(pod.ids) for pod in pods)
             self._saw_pods(touches / len(pods))
             self.meter.touches += touches
@@ -126,8 +128,8 @@ class Line:
 
     @property
     def _room(self) -> int:
-        """Keys that may still be held."""
-        return self._limits.keys_in_flight - self.machine.keys
+        """Keys that may still be held, or pods: of a key that is touched all the time there are many."""
+        return self._limits.keys_in_flight - max(self.machine.keys, self.machine.pods)
 
     def _may_mark(self) -> bool:
         return self._room > 0 and self.tenure.is_trusted
@@ -204,7 +206,9 @@ class Line:
         await self._unpark(landed)
         finished = self.machine.finished()
         if finished:
+            await fault(Point.BEFORE_PURGE)
             await self._source.purge([pod.seq for pod in finished])
+            await fault(Point.AFTER_PURGE)
             self.meter.purged(finished)
             self._beat()
         return bool(landed)
@@ -218,7 +222,9 @@ class Line:
         ]
         if not items:
             return
+        await fault(Point.BEFORE_PARK)
         await self._source.park(items)
+        await fault(Point.AFTER_PARK)
         self.meter.parked += len(items)
         for item in items:
             if item.id is not None:
@@ -253,8 +259,10 @@ class Line:
         for failure in await self._end_deliveries(limit):
             if isinstance(failure, NotLeader):
                 raise failure
+        await fault(Point.DURING_DRAIN)
         await self._land_and_purge()
-        await self._source.reset()
+        await fault(Point.BEFORE_RESET)
+        await self._source.reset(self.machine.unfinished())
 
     async def abort(self) -> None:
         """After the tenure or a session was lost: end all deliveries, write nothing more."""

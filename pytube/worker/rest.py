@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from pytube.errors import StatementFailed
 from pytube.sources import wakeup
 from pytube.sources.session import Session
 from pytube.sources.settled import Settled
@@ -108,7 +109,10 @@ class Rest:
     async def _fell_asleep(self, settled: Settled | None) -> bool:
         """Go as deep as can be; whether that takes one more look first."""
         if not self._asleep:
-            await wakeup.fall_asleep(self._session, self._term)
+            try:
+                await wakeup.fall_asleep(self._session, self._term)
+            except StatementFailed:
+                return False  # an administrator has the tube locked; a line that polls misses nothing
             self._asleep = True
         if not self._hears():
             self._quiet = False  # what is notified meanwhile is missed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack
 from uuid import UUID
 
 import structlog
@@ -12,7 +13,7 @@ from pytube.config import Config
 from pytube.db.pool import make_pool
 from pytube.election import Claim
 from pytube.enrich import build_enricher
-from pytube.errors import DatabaseUnavailable, StatementFailed, UsageError
+from pytube.errors import DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError
 from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
 from pytube.sinks import build_sink
 from pytube.sources import terms
@@ -103,13 +104,12 @@ class TubeRunner:
     async def stop(self) -> None:
         """Give everything back in order; the drain limit bounds the wait for sends."""
         self.stopping = True
-        await self._election.stop()
-        for tasks in (self._leading, self._services):
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        await self._pool.close()
-        await self._sink.close()
+        async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
+            stack.push_async_callback(self._sink.close)
+            stack.push_async_callback(self._pool.close)
+            stack.push_async_callback(_end, self._services)
+            stack.push_async_callback(_end, self._leading)
+            await self._election.stop()
 
     async def wait(self) -> None:
         """Return never; raises what ended one of the services, which is a fault of ours."""
@@ -147,7 +147,7 @@ class TubeRunner:
             try:
                 await self.reload_partitions()
                 told = False
-            except (DatabaseUnavailable, StatementFailed):
+            except (DatabaseUnavailable, SchemaMismatch, StatementFailed):
                 continue  # told by what keeps the sessions
             except UsageError as error:
                 if not told:
@@ -204,3 +204,11 @@ class TubeRunner:
     def leads_now(self) -> set[int]:
         """The partitions whose line works."""
         return {number for number, lead in self.leads.items() if lead.line is not None}
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel the tasks, and wait until they are over."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

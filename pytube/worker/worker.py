@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from uuid import uuid4
 
 import structlog
 
+from pytube import faults
 from pytube.config import Config
 from pytube.db.connect import connect_async
 from pytube.db.version import check_async
@@ -32,11 +34,13 @@ class Worker:
             on_event: told every event, in order; see `EventCallback`.
 
         Raises:
-            ConfigError: a tube is not configured, or none is; a sink refuses its options.
+            ConfigError: a tube is not configured, or none is; a sink refuses its options; the environment
+                asks for a fault that there is not.
         """
         names = list(dict.fromkeys(tubes if tubes is not None else config.tubes))
         if not names:
             raise ConfigError('no tube is configured; add a section [tube."NAME"] with its sink')
+        faults.arm(os.environ)
         self._config = config
         self._on_event = on_event
         self._log = structlog.get_logger("pytube.worker")
@@ -73,8 +77,15 @@ class Worker:
         if self._state in ("stopping", "stopped"):
             return
         self._state = "stopping"
-        await asyncio.gather(*(runner.stop() for runner in self._runners.values()))
-        self._state = "stopped"
+        try:
+            outcomes = await asyncio.gather(
+                *(runner.stop() for runner in self._runners.values()), return_exceptions=True
+            )
+        finally:
+            self._state = "stopped"
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def wait(self) -> None:
         """Return when the worker is stopped; raises the fault that ended a service."""
@@ -95,5 +106,9 @@ class Worker:
 
     def _emit(self, event: Event) -> None:
         tell(self._log, event)
-        if self._on_event is not None:
+        if self._on_event is None:
+            return
+        try:
             self._on_event(event)
+        except Exception:  # noqa: BLE001 # a fault of the caller's must not end a line
+            self._log.exception("on_event failed", event_type=type(event).__name__)

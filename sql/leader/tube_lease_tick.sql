@@ -13,12 +13,14 @@
 -- Errors: TU102 unknown tube; 22023 ttl makes no sense; 22004 a value is missing.
 -- Locks: the process's own row of tube_instance, until the transaction ends. Rows of processes that
 --   were not seen for ttl are removed, except those that somebody has locked.
+-- It waits for an open tube_ensure_exists or tube_ensure_absent, but at most a second (55P03).
 -- A lost answer does no harm: tick again.
 CREATE OR REPLACE FUNCTION :"schema".tube_lease_tick(
     tube text, instance_id uuid, client_id text, ttl interval
 ) RETURNS TABLE (partitions integer, instances integer, free integer[], mine integer[], rank integer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
+SET lock_timeout = '1s'
 AS $$
 DECLARE
     has_partitions integer;

@@ -9,12 +9,14 @@
 -- Result: nothing.
 -- Errors: TU001 the term is over; TU002, TU102, TU103 as tube_leader_epoch; 40P01 is to be tried again.
 -- Locks: the registry row FOR KEY SHARE (first, as always) and the fence (tube_private_hold_term),
---   until the transaction ends. A lost answer: call again, or tube_wake.
+--   until the transaction ends. It waits for an open tube_ensure_exists or tube_ensure_absent, but at most
+--   a second (55P03): stay awake then. A lost answer: call again, or tube_wake.
 CREATE OR REPLACE FUNCTION :"schema".tube_sleep(
     tube text, partitions integer, partition integer, leader_id uuid
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
+SET lock_timeout = '1s'
 AS $$
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_sleep.tube FOR KEY SHARE;

@@ -225,5 +225,5 @@ def test_the_exit_codes() -> None:
 
 def test_the_workers_sessions() -> None:
     """The counts in the section on connections are those of the code."""
-    assert database._PURPOSES == ("terms", "settle", "listen")
+    assert database._PURPOSES == ("terms", "renewals", "settle", "listen")
     assert "size=settings.sink.sends * 2" in (ROOT / "pytube/worker/runner.py").read_text()

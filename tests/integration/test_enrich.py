@@ -83,6 +83,29 @@ async def test_a_query_that_one_row_makes_fail_is_told_from_one_that_is_wrong(ds
         await reader.pool.close()
 
 
+async def test_a_query_without_a_document_for_a_row_is_an_error_of_that_row(dsn: str) -> None:
+    reader = Reader(
+        dsn, "SELECT id, CASE WHEN n > 0 THEN to_json(n) END FROM public.items WHERE id = ANY(%(ids)s)"
+    )
+    await reader.pool.open()
+    with pytest.raises(EnrichDataError, match="id -3"):
+        await reader.read(1, -3)
+    assert await reader.read(1) == {1: b"10"}
+    await reader.pool.close()
+
+
+async def test_a_parallel_plan_may_give_the_rows_in_any_order(dsn: str, conn: Conn) -> None:
+    conn.execute("INSERT INTO public.items SELECT n, 'c', n FROM generate_series(10, 200000) AS n")
+    conn.execute("ANALYZE public.items")
+    for setting in ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size"):
+        conn.execute(f"ALTER ROLE postgres IN DATABASE {conn.info.dbname} SET {setting} = 0")
+    # No index fits, so the plan is a Parallel Append, whose parts come as they are ready.
+    reader = Reader(dsn, "SELECT id, to_json(n) FROM public.items WHERE id + 0 = ANY(%(ids)s)")
+    await reader.pool.open()
+    assert len(await reader.read(*range(10, 1000))) == 990
+    await reader.pool.close()
+
+
 async def test_rows_that_a_policy_hides_are_an_error_and_no_deletes(dsn: str, conn: Conn) -> None:
     conn.execute("DROP ROLE IF EXISTS a_reader")
     conn.execute("CREATE ROLE a_reader LOGIN")

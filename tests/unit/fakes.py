@@ -82,11 +82,11 @@ class FakeTube:
         self.purged += seqs
         return len(seqs)
 
-    def reset(self) -> int:
-        count = len(self.marked)
-        self.marked.clear()
+    def reset(self, seqs: Sequence[int]) -> int:
+        assert self.marked.issuperset(seqs), "a pod is given back that this term has not marked"
+        self.marked.difference_update(seqs)
         self.resets += 1
-        return count
+        return len(seqs)
 
     def park(self, items: Sequence[dict[str, Any]]) -> int:
         for item in items:
@@ -129,7 +129,7 @@ class FakeSession(Session):
         tube = self.tube
         return {
             queries.PURGE: lambda given: tube.purge(given["seqs"]),
-            queries.RESET: lambda _: tube.reset(),
+            queries.RESET: lambda given: tube.reset(given["seqs"]),
             queries.PARK: lambda given: tube.park(given["items"].obj),
             queries.UNPARK: lambda given: tube.unpark(
                 [(shard, int(key)) for shard, key in zip(given["shards"], given["ids"], strict=True)]

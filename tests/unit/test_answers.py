@@ -84,3 +84,9 @@ def test_every_document_is_under_exactly_one_heading(results: list[Result]) -> N
     answers = sort_answers(batch(len(results)), results)
     sorted_keys = [*answers.done, *answers.delayed, *answers.rejected]
     assert sorted(sorted_keys) == [(0, number) for number in range(len(results))]
+
+
+@pytest.mark.parametrize("after", [float("nan"), float("inf"), -1.0])
+def test_a_document_can_not_be_put_off_for_ever(after: float) -> None:
+    with pytest.raises(SinkContract, match="puts a document off"):
+        sort_answers(batch(1), [Retry(after, "busy")])

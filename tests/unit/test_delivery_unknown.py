@@ -58,6 +58,25 @@ async def test_a_document_that_only_the_sink_times_out_on_is_parked_in_the_end()
     assert trip.held == [1, 2, 4]
 
 
+async def test_a_document_that_the_sink_times_out_on_holds_up_itself_alone() -> None:
+    """Nothing else is sent, so it looks as if the sink were down."""
+
+    class Choking(MemorySink):
+        """Answers everything but batches with the key 3."""
+
+        async def send(self, batch: Batch) -> Sequence[Result]:
+            if any(document.id == 3 for document in batch):
+                raise SinkTimeout("no answer")
+            return await super().send(batch)
+
+    trip = Trip(1, 2, 3, 4, sink=Choking())
+    task = trip.start()
+    await wait_until_async(lambda: trip.held == [1, 2, 4], what="the others are written")
+    assert trip.parked == {}, "the sink may be at fault, not the document"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_sink_that_cancels_its_own_call_is_unknown_not_the_end() -> None:
     class Giving(AbandoningSink):
         """Gives its first call up, as a client does that was closed beneath."""

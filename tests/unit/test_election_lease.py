@@ -9,11 +9,26 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import structlog
 
+from pytube.election import Claim
 from pytube.election.lease import LeaseElection
 from pytube.election.share import LeaseTick
-from pytube.errors import ClaimLost, DatabaseUnavailable
+from pytube.errors import ClaimLost, DatabaseUnavailable, LeaseHeld
 from tests.helpers.election import Holder
 from tests.helpers.waiting import wait_until_async
+
+
+class Acquirer(Holder):
+    """Holds what nobody else does: of two who claim at the same tick, `tube_leader_acquire` takes one."""
+
+    def __init__(self, election: LeaseElection, leases: Leases) -> None:
+        super().__init__(election)
+        self._leases = leases
+
+    async def _prove(self, claim: Claim) -> None:
+        await super()._prove(claim)
+        if any(claim.partition in other.holds for other in self._leases.holders if other is not self):
+            claim.handed_over()
+            raise LeaseHeld(f"partition {claim.partition} is held")
 
 
 class Leases:
@@ -35,7 +50,7 @@ class Leases:
             interval=0.005,
             drain_limit=drain_limit,
         )
-        self.holders.append(Holder(election))
+        self.holders.append(Acquirer(election, self))
         return election
 
     def tick_of(self, number: int) -> Callable[[], Awaitable[LeaseTick]]:

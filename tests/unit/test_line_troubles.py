@@ -38,6 +38,18 @@ async def test_a_sink_that_is_down_parks_nothing_and_is_told_once() -> None:
     assert rig.tube.parked == {}
 
 
+async def test_a_key_that_is_touched_all_the_time_does_not_fill_the_memory() -> None:
+    rig = Rig(keys_in_flight=200, mark_limit=100)
+    async with rig.running():
+        rig.sink.faults = Faults(down=True)
+        for _ in range(1000):
+            rig.insert(7)
+        await rig.until("no more is marked", lambda: rig.line.machine.pods == 200)
+        rig.sink.faults = Faults()
+        await rig.until_empty()
+    assert rig.line.machine.keys == 0
+
+
 async def test_a_rejected_key_is_parked_before_its_pod_is_purged() -> None:
     rig = Rig()
     rig.sink.faults = Faults(reject={(0, 2)})

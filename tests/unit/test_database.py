@@ -1,0 +1,100 @@
+"""What renewals prove: that the term led when they were sent, and only if they were answered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+
+from pytube.errors import DatabaseUnavailable, Fenced
+from pytube.pipeline.trust import Trust
+from pytube.sources import terms
+from pytube.sources.session import Session
+from pytube.sources.terms import Term
+from pytube.worker.database import Database
+from pytube.worker.tenure import Tenure
+from tests.helpers.waiting import wait_until_async
+from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
+
+LONG_AGO = -1000.0
+
+
+class OpenSession(FakeSession):
+    """A session that is never lost."""
+
+    closed = cast("property", False)
+
+
+class Renewal:
+    """A term that is renewed as a test says, by a database of its own."""
+
+    def __init__(self) -> None:
+        self.sent: list[float] = []
+        self.answer = asyncio.Event()
+        self.error: Exception | None = None
+        self.tenure = Tenure(Term("t", 1, 0, epoch=1), FakeClaim(), Trust(0.0, LONG_AGO), lambda _: None)
+
+    async def renew(self, _session: Session, _term: Term) -> int:
+        self.sent.append(time.monotonic())
+        await self.answer.wait()
+        if self.error is not None:
+            raise self.error
+        return 1
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        database = Database(
+            *("", "tube", "t"),
+            renew_interval=3600.0,
+            tenures=lambda: [self.tenure],
+            on_wake=lambda _: None,
+            awake=lambda: False,
+            emit=lambda _: None,
+        )
+        task = asyncio.create_task(database._renew(OpenSession(FakeTube())))
+        try:
+            await wait_until_async(lambda: self.sent, what="a renewal is sent")
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    @property
+    def renewed_at(self) -> float:
+        return self.tenure.trust.until(float("inf"))
+
+
+@pytest.fixture
+async def renewal(monkeypatch: pytest.MonkeyPatch) -> Renewal:
+    renewal = Renewal()
+    monkeypatch.setattr(terms, "renew", renewal.renew)
+    return renewal
+
+
+async def test_a_renewal_counts_from_when_it_was_sent(renewal: Renewal) -> None:
+    async with renewal.running():
+        assert renewal.renewed_at == LONG_AGO, "it counts before it is answered"
+        renewal.answer.set()
+        await wait_until_async(lambda: renewal.renewed_at != LONG_AGO, what="it counts")
+    assert renewal.renewed_at <= renewal.sent[0]
+
+
+async def test_a_renewal_without_an_answer_proves_nothing(renewal: Renewal) -> None:
+    renewal.error = DatabaseUnavailable("cut")
+    renewal.answer.set()
+    async with renewal.running() as task:
+        await asyncio.wait([task], timeout=5)
+        assert isinstance(task.exception(), DatabaseUnavailable)
+    assert renewal.renewed_at == LONG_AGO
+
+
+async def test_a_renewal_that_is_refused_ends_the_term(renewal: Renewal) -> None:
+    renewal.error = Fenced("over")
+    renewal.answer.set()
+    async with renewal.running():
+        await asyncio.wait_for(asyncio.shield(renewal.tenure.ended), 5)
+    assert renewal.renewed_at == LONG_AGO

@@ -1,0 +1,117 @@
+"""How a term begins and ends: the order of its steps is what makes it safe."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from pytube.model import Batch, Token
+from pytube.sources import terms
+from pytube.sources.session import Session
+from pytube.sources.terms import Candidate, Term
+from pytube.worker.lead import Lead
+from pytube.worker.runner import TubeRunner
+from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
+from tests.unit.rig import LIMITS
+
+
+class Steps(FakeClaim):
+    """Notes in which order the database and the election are asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.taken: list[str] = []
+        self.acquired_at = 0.0
+        self.left = [0.02, 0.01, 0.0]
+        monkeypatch.setattr(terms, "read_epoch", self.read_epoch)
+        monkeypatch.setattr(terms, "acquire", self.acquire)
+        monkeypatch.setattr(terms, "wait_left", self.wait_left)
+        monkeypatch.setattr(terms, "release", self.release)
+
+    async def prove(self) -> None:
+        self.taken.append("prove")
+
+    async def read_epoch(self, *_: object) -> int:
+        self.taken.append("read")
+        return 1
+
+    async def acquire(self, *_: object) -> Term:
+        self.taken.append("acquire")
+        self.acquired_at = time.monotonic()
+        await asyncio.sleep(0)
+        return Term("t", 1, 0, epoch=2)
+
+    async def wait_left(self, *_: object) -> float:
+        self.taken.append("wait")
+        return self.left.pop(0)
+
+    async def release(self, *_: object) -> bool:
+        self.taken.append("release")
+        return True
+
+
+@dataclass
+class FakeRunner:
+    """As much of a runner as a term's beginning and end ask for."""
+
+    tube: str = "t"
+    partitions: int = 1
+    limits: object = LIMITS
+    candidate: Candidate = field(
+        default_factory=lambda: Candidate(Term("t", 1, 0, 0).leader_id, "tester", "lease", 15.0, 15.0)
+    )
+    session: Session = field(default_factory=lambda: FakeSession(FakeTube()))
+
+    @property
+    def database(self) -> FakeRunner:
+        return self
+
+    async def control(self) -> Session:
+        return self.session
+
+    def emit(self, _: object) -> None:
+        """Nobody listens."""
+
+
+@pytest.fixture
+async def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    return Steps(monkeypatch)
+
+
+@pytest.fixture
+async def lead(steps: Steps) -> Lead:
+    return Lead(cast("TubeRunner", FakeRunner()), steps)
+
+
+async def test_the_epoch_is_read_before_the_right_to_lead_is_proved(steps: Steps, lead: Lead) -> None:
+    await lead._begin(FakeSession(FakeTube()))
+    assert steps.taken == ["read", "prove", "acquire"]
+
+
+async def test_the_first_trust_counts_from_when_the_acquire_was_sent(steps: Steps, lead: Lead) -> None:
+    tenure = await lead._begin(FakeSession(FakeTube()))
+    assert tenure.trusted_until() <= steps.acquired_at + LIMITS.receive_deadline
+
+
+async def test_it_waits_until_no_earlier_term_can_write(steps: Steps, lead: Lead) -> None:
+    session = FakeSession(FakeTube())
+    await lead._wait_for_earlier_terms(session, await lead._begin(session))
+    assert steps.taken[3:] == ["wait"] * 3
+    assert steps.left == []
+
+
+async def test_a_term_is_released_when_nothing_can_come_late(steps: Steps, lead: Lead) -> None:
+    tenure = await lead._begin(FakeSession(FakeTube()))
+    await lead._end(tenure, "over")
+    assert steps.taken[3:] == ["release"]
+
+
+async def test_a_term_whose_write_may_come_late_is_not_released(steps: Steps, lead: Lead) -> None:
+    tenure = await lead._begin(FakeSession(FakeTube()))
+    tenure.in_the_air.add(Batch("t", 0, Token(2, 1), []))
+    await lead._end(tenure, "over")
+    assert steps.taken[3:] == []
