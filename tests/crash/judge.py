@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from pytube.sinks.jsonl_replay import Line, Replay
 
@@ -37,18 +38,19 @@ class Verdict:
         return not (self.wrong_by_arrival or self.wrong_by_token)
 
 
-def source(dsn: str) -> dict[int, Any]:
-    """The rows of the table `items`, as JSON, by id."""
+def source(dsn: str, table: str = "items") -> dict[int, Any]:
+    """The rows of a table, as JSON, by id."""
+    statement = sql.SQL("SELECT id, row_to_json(i.*) FROM public.{} i").format(sql.Identifier(table))
     with psycopg.connect(dsn) as connection:
-        return dict(connection.execute("SELECT id, row_to_json(i.*) FROM public.items i").fetchall())
+        return dict(connection.execute(statement).fetchall())
 
 
-def compare(rows: dict[int, Any], lines: dict[tuple[str, int, int], Line]) -> list[str]:
+def compare(rows: dict[int, Any], lines: dict[tuple[str, int, int], Line], shards: int = SHARDS) -> list[str]:
     """How what the sink holds differs from the rows."""
     held: dict[int, Any] = {}
     wrong: list[str] = []
     for line in lines.values():
-        if line.shard != line.id % SHARDS:
+        if line.shard != line.id % shards:
             wrong.append(f"id {line.id} is in shard {line.shard}")
         if not line.is_delete:
             held[line.id] = line.doc

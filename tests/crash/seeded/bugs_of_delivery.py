@@ -1,0 +1,123 @@
+"""Bugs on the way of a key from its pod to the sink."""
+
+from __future__ import annotations
+
+from tests.crash.seeded.seed import Seed
+
+SEEDS = [
+    Seed(
+        "purge_before_acknowledge",
+        "pods are deleted as soon as they are marked",
+        "pytube/worker/line.py",
+        "            await self._set_control_aside(self.machine.add(pods))\n",
+        "            await self._set_control_aside(self.machine.add(pods))\n"
+        "            await self._source.purge([pod.seq for pod in pods])\n",
+        ("unit/test_line.py::test_nothing_is_purged_before_it_is_acknowledged",),
+    ),
+    Seed(
+        "pod_done_with_its_first_key",
+        "a pod is done before the last of its keys is",
+        "pytube/pipeline/inflight.py",
+        "                if not pod.left:\n",
+        "                if pod.seq in self._held:\n",
+        ("unit/test_inflight.py",),
+    ),
+    Seed(
+        "coalesce_after_enrich_began",
+        "a touch is absorbed by a key whose row was read before it",
+        "pytube/pipeline/inflight.py",
+        "                if key not in shard.blocked:\n"
+        "                    self._blocked += 1\n"
+        "                shard.blocked[key] = _join(shard.blocked.get(key), record)\n",
+        "                flight = next(flight for flight in shard.flights if key in flight)\n"
+        "                flight[key] = _join(flight[key], record)\n",
+        ("unit/test_inflight.py",),
+    ),
+    Seed(
+        "blocked_key_flies",
+        "a key is in two sends at once",
+        "pytube/pipeline/inflight.py",
+        "            if shard.is_flying(key):\n",
+        "            if key in shard.blocked:\n",
+        ("unit/test_inflight.py",),
+    ),
+    Seed(
+        "token_after_enrich",
+        "a row that was read later bears the lower token",
+        "pytube/worker/delivery.py",
+        "        token = self._c.tenure.draw()\n"
+        "        await fault(Point.BEFORE_ENRICH)\n"
+        "        documents = await self._read(keys, token)\n",
+        "        documents = await self._read(keys, Token(0, 0))\n"
+        "        token = self._c.tenure.draw()\n"
+        "        for document in documents:\n"
+        "            document.token = token\n",
+        ("unit/test_delivery.py",),
+    ),
+    Seed(
+        "send_without_trust",
+        "a batch is sent though the right to send lapsed while it was read",
+        "pytube/worker/delivery.py",
+        "        if begun >= batch.send_before:\n",
+        '        if begun == float("inf"):\n',
+        ("unit/test_delivery.py::test_nothing_is_sent_when_trust_lapses_between_the_read_and_the_send",),
+    ),
+    Seed(
+        "sent_again_while_the_first_may_come",
+        "a write without an answer is sent again before it can't come late",
+        "pytube/worker/delivery.py",
+        "        await self._c.sink.abandon(batch)\n",
+        "",
+        (
+            "unit/test_delivery_unknown.py::test_a_send_without_an_answer_is_abandoned_before_it_is_sent_again",
+        ),
+    ),
+    Seed(
+        "cancelled_write_is_forgotten",
+        "a write that was cut off counts as over",
+        "pytube/worker/delivery.py",
+        "            self._c.tenure.in_the_air.add(batch)\n            raise\n",
+        "            raise\n",
+        ("unit/test_delivery_unknown.py",),
+    ),
+    Seed(
+        "missing_row_is_no_delete",
+        "a row that is gone stays at the sink",
+        "pytube/worker/delivery.py",
+        "        return [Document(shard, key, body(key), token, stamp) for key in ids]\n",
+        "        return [Document(shard, key, bodies[key], token, stamp) for key in ids if key in bodies]\n",
+        ("unit/test_delivery.py::test_a_row_that_is_gone_is_deleted",),
+    ),
+    Seed(
+        "stale_of_a_later_term_is_done",
+        "an old leader purges what the sink refused",
+        "pytube/pipeline/answers.py",
+        "    if newer.epoch == ours.epoch:\n",
+        "    if newer.epoch >= ours.epoch:\n",
+        ("unit/test_answers.py",),
+    ),
+    Seed(
+        "short_answers_count",
+        "documents without an answer are done",
+        "pytube/pipeline/answers.py",
+        "    if len(results) != len(batch):\n",
+        "    if len(results) > len(batch):\n",
+        ("unit/test_answers.py",),
+    ),
+    Seed(
+        "land_before_park",
+        "a rejected key is purged, and not set aside when the process dies then",
+        "pytube/worker/line.py",
+        "        await self._park(landed)\n        for flight, report in landed:\n",
+        "        for flight, report in landed:\n",
+        ("unit/test_line_troubles.py::test_a_rejected_key_is_parked_before_its_pod_is_purged",),
+    ),
+    Seed(
+        "drain_purges_for_another_term",
+        "a line that the sink has fenced purges and gives back all the same",
+        "pytube/worker/line.py",
+        "            if isinstance(failure, NotLeader):\n                raise failure\n",
+        "            del failure\n",
+        ("unit/test_line_end.py::test_a_drain_that_finds_a_later_term_at_the_sink_purges_nothing",),
+    ),
+]

@@ -1,0 +1,147 @@
+"""Bugs in the SQL."""
+
+from __future__ import annotations
+
+from tests.crash.seeded.seed import Seed
+
+_FENCE = "    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);\n"
+
+SEEDS = [
+    Seed(
+        "purge_without_fence",
+        "an old leader may still purge",
+        "sql/pods/tube_pods_purge.sql",
+        _FENCE,
+        "",
+        ("isolation/test_fencing.py::test_a_call_under_an_ended_term_is_refused_and_touches_nothing",),
+    ),
+    Seed(
+        "hold_term_does_not_lock",
+        "a new term begins while a call under the old one is open",
+        "sql/leader/tube_private_hold_term.sql",
+        "    FOR KEY SHARE;\n",
+        "    ;\n",
+        ("isolation/test_fencing.py::test_an_open_call_keeps_the_next_term_out_until_it_commits",),
+    ),
+    Seed(
+        "purge_of_any_terms_pods",
+        "a purge deletes pods that its term has not marked",
+        "sql/pods/tube_private_pods_where.sql",
+        "            AND pod.seq = ANY ($2)\n            AND pod.leader_id = $1$where$",
+        "            AND pod.seq = ANY ($2)\n            AND $1 IS NOT NULL$where$",
+        ("sql/test_pods_mark.py::test_a_purge_deletes_just_those",),
+    ),
+    Seed(
+        "mark_skips_locked",
+        "a pod that is locked is passed over, and then lies below the floor",
+        "sql/pods/tube_private_mark_sql.sql",
+        "                LIMIT $3))\n",
+        "                LIMIT $3 FOR UPDATE SKIP LOCKED))\n",
+        ("isolation/test_fencing.py::test_two_marks_of_one_term_return_no_pod_twice",),
+    ),
+    Seed(
+        "mark_leaves_earlier_terms_pods",
+        "what a dead leader has marked is never delivered",
+        "sql/pods/tube_private_mark_sql.sql",
+        "                  AND p.leader_id IS DISTINCT FROM $1\n",
+        "                  AND p.leader_id IS NULL\n",
+        ("isolation/test_fencing.py::test_pods_of_an_earlier_term_are_taken_over",),
+    ),
+    Seed(
+        "acquire_without_compare",
+        "whoever proved the right first and came last wins all the same",
+        "sql/leader/tube_private_check_claim.sql",
+        "    IF held.epoch IS DISTINCT FROM expected_epoch THEN\n",
+        "    IF expected_epoch IS NULL THEN\n",
+        ("sql/test_leader.py::test_the_epoch_must_be_the_one_that_was_read",),
+    ),
+    Seed(
+        "lease_is_not_looked_at",
+        "a running lease keeps nobody out",
+        "sql/leader/tube_private_check_claim.sql",
+        "    IF election = 'lease' AND held.instance_id <> instance_id AND runs_for > interval '0' THEN\n",
+        "    IF election = 'lease' AND held.instance_id IS NULL THEN\n",
+        ("sql/test_leader_lease.py::test_a_running_lease_keeps_others_out",),
+    ),
+    Seed(
+        "epoch_from_the_clock",
+        "two terms within a second have one epoch, and a clock set back lowers it",
+        "sql/leader/tube_leader_acquire.sql",
+        "greatest(last_issued + 1, floor(extract(epoch FROM clock_timestamp()))::bigint)",
+        "floor(extract(epoch FROM clock_timestamp()))::bigint",
+        ("sql/test_leader.py::test_epochs_grow_over_the_clock_release_and_repartition",),
+    ),
+    Seed(
+        "wait_ignores_gcd",
+        "after a repartition, only the partition of the same number is waited for",
+        "sql/leader/tube_leader_wait.sql",
+        "      AND mod(t.partition - tube_leader_wait.partition,\n"
+        "              gcd(t.partitions, tube_leader_wait.partitions)) = 0;\n",
+        "      AND t.partition = tube_leader_wait.partition;\n",
+        ("sql/test_leader_wait.py",),
+    ),
+    Seed(
+        "release_of_another_term",
+        "an old leader ends the term of the new one",
+        "sql/leader/tube_leader_release.sql",
+        "      AND l.leader_id = tube_leader_release.leader_id\n",
+        "",
+        ("sql/test_leader.py::test_release_of_a_term_that_is_over_leaves_the_next_one",),
+    ),
+    Seed(
+        "settled_by_xmax",
+        "transactions that run count as over",
+        "sql/pods/tube_settle_done.sql",
+        "    RETURN pg_snapshot_xmin(pg_current_snapshot()) >= x;\n",
+        "    RETURN pg_snapshot_xmax(pg_current_snapshot()) >= x;\n",
+        ("isolation/test_settled.py",),
+    ),
+    Seed(
+        "xid_after_the_seq",
+        "a writer draws a seq before it has an xid",
+        "sql/capture/tube_private_xid.sql",
+        "    drawn CONSTANT xid8 := pg_catalog.pg_current_xact_id();\n",
+        "    drawn CONSTANT xid8 := pg_catalog.pg_current_xact_id_if_assigned();\n",
+        ("isolation/test_settled.py::test_a_writer_has_its_xid_before_it_draws",),
+    ),
+    Seed(
+        "shard_of_negative_ids",
+        "a negative id has another shard in SQL than in Python, or none",
+        "sql/capture/tube_shard_of.sql",
+        "((id % shards::bigint + shards::bigint) % shards::bigint)",
+        "(id % shards::bigint)",
+        ("sql/test_capture.py::test_shards_are_those_of_the_vectors",),
+    ),
+    Seed(
+        "leave_of_a_row_filter",
+        "rows that all leave the predicate stay at the sink",
+        "sql/capture/tube_private_capture_body.sql",
+        "SELECT FROM old_table WHERE <filter> UNION ALL SELECT FROM new_table WHERE <filter>",
+        "SELECT FROM new_table WHERE <filter>",
+        ("sql/test_capture.py::test_rows_that_enter_leave_and_stay",),
+    ),
+    Seed(
+        "old_rows_are_not_looked_at",
+        "of many rows, those that leave the predicate or their key stay at the sink",
+        "sql/capture/tube_private_capture_body.sql",
+        "        old_side || E'\\n                        UNION ALL ' || new_side),\n",
+        "        new_side),\n",
+        ("sql/test_capture.py::test_rows_that_enter_leave_and_stay",),
+    ),
+    Seed(
+        "key_change_touches_one_id_only",
+        "of a row whose key has changed, one document is not brought up to date",
+        "sql/capture/tube_private_capture_body.sql",
+        "(r.passes OR n.passes) AND r.id IS NOT DISTINCT FROM n.id'",
+        "(r.passes OR n.passes)'",
+        ("sql/test_capture.py::test_a_changed_key_touches_both",),
+    ),
+    Seed(
+        "repartition_ends_no_term",
+        "terms of the old partitions are not waited for",
+        "sql/tubes/tube_private_repartition.sql",
+        "    PERFORM tube_private_end_terms(tube, 'repartitioned');\n",
+        "",
+        ("sql/test_tubes.py::test_repartition_ends_every_term",),
+    ),
+]

@@ -1,0 +1,109 @@
+"""Bugs of leadership, of floors and of sleep, in Python."""
+
+from __future__ import annotations
+
+from tests.crash.seeded.seed import Seed
+
+_LEAD = "pytube/worker/lead.py"
+
+SEEDS = [
+    Seed(
+        "trust_from_receipt",
+        "trust lasts as long as the answer was under way, and a deadline",
+        "pytube/worker/database.py",
+        "                    tenure.trust.renewed(sent_at)\n",
+        "                    tenure.trust.renewed(time.monotonic())\n",
+        ("unit/test_database.py",),
+    ),
+    Seed(
+        "renewal_that_failed_counts",
+        "trust lasts while the database is away",
+        "pytube/worker/database.py",
+        "                else:\n                    tenure.trust.renewed(sent_at)\n",
+        "                finally:\n                    tenure.trust.renewed(sent_at)\n",
+        ("unit/test_database.py",),
+    ),
+    Seed(
+        "trust_after_acquire",
+        "the first trust counts from the answer of the acquire",
+        _LEAD,
+        "Trust(runner.limits.receive_deadline, sent_at)",
+        "Trust(runner.limits.receive_deadline, time.monotonic())",
+        ("unit/test_lead_term.py",),
+    ),
+    Seed(
+        "proof_before_epoch",
+        "the epoch is read after the right was proved, so an overtaken candidate wins",
+        _LEAD,
+        "        epoch = await terms.read_epoch(control, runner.tube, runner.partitions, partition)\n"
+        "        await self._claim.prove()\n",
+        "        await self._claim.prove()\n"
+        "        epoch = await terms.read_epoch(control, runner.tube, runner.partitions, partition)\n",
+        ("unit/test_lead_term.py",),
+    ),
+    Seed(
+        "no_take_over_wait",
+        "a new leader begins while the old one's last write is under way",
+        _LEAD,
+        "            if left <= 0:\n",
+        "            if left >= 0:\n",
+        ("unit/test_lead_term.py",),
+    ),
+    Seed(
+        "release_with_a_write_in_the_air",
+        "the next leader does not wait for a write that may still come",
+        _LEAD,
+        "        if not tenure.in_the_air:\n            await self._release_late()\n",
+        "        await self._release_late()\n",
+        ("unit/test_lead_term.py",),
+    ),
+    Seed(
+        "either_proof_will_do",
+        "one of the two proofs of leadership is enough",
+        "pytube/pipeline/trust.py",
+        "        return min(self._renewed_at, proven_at)",
+        "        return max(self._renewed_at, proven_at)",
+        ("unit/test_trust.py",),
+    ),
+    Seed(
+        "reset_without_floor",
+        "pods that were given back lie below the floor, and wait for the next term",
+        "pytube/sources/pods.py",
+        "        self.floors.lowered(seqs)\n",
+        "",
+        ("unit/test_source_pods.py",),
+    ),
+    Seed(
+        "floor_from_the_last_seq",
+        "a pod that commits late lies below the floor",
+        "pytube/sources/floors.py",
+        "        floor = settled if exhausted else min(settled, pods[-1].seq)\n",
+        "        floor = settled if exhausted else pods[-1].seq\n",
+        ("unit/test_floors.py",),
+    ),
+    Seed(
+        "settled_by_snapshot_xmax",
+        "the xid is one more than the last that ended, though later ones run",
+        "pytube/sources/queries.py",
+        '"SELECT pg_current_xact_id()::text"',
+        '"SELECT pg_snapshot_xmax(pg_current_snapshot())::text"',
+        ("isolation/test_settled_of_workers.py",),
+    ),
+    Seed(
+        "seq_after_xid",
+        "a seq that was drawn after the xid counts as settled",
+        "pytube/sources/settled.py",
+        "        xid = str(await self._session.value(queries.SETTLE_XID))\n",
+        "        xid = str(await self._session.value(queries.SETTLE_XID))\n"
+        "        drawn = await self._drawn()\n",
+        ("isolation/test_settled_of_workers.py",),
+    ),
+    Seed(
+        "sleeper_after_the_quiet_check",
+        "a writer between the check and the row wakes nobody",
+        "pytube/worker/rest.py",
+        "        if not self._asleep:\n",
+        "        if not self._asleep and self._quiet:\n",
+        ("unit/test_rest.py",),
+    ),
+]

@@ -1,0 +1,68 @@
+"""A seeded bug, and a copy of the tree to plant it in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.helpers.database import ROOT
+
+_NEEDED = ("pytube", "sql", "migrations", "tests")
+_TIMEOUT = 110
+
+
+@dataclass(frozen=True)
+class Seed:
+    """Replaces `old`, which stands in `file` exactly once, by `new`."""
+
+    name: str
+    breaks: str
+    """What is not kept any more, in a line."""
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    """Node ids of tests, below `tests/`, of which one at least must fail."""
+    slow: bool = False
+
+    def plant(self, tree: Path) -> None:
+        """Patch the copy in `tree`; an AssertionError when the code is not as the seed knows it."""
+        path = tree / self.file
+        text = path.read_text()
+        found = text.count(self.old)
+        assert found == 1, (
+            f"{self.name}: its text stands {found} times in {self.file}; bring the seed up to date"
+        )
+        path.write_text(text.replace(self.old, self.new))
+
+
+def copy_tree(target: Path) -> None:
+    """Copy what tests need to run elsewhere."""
+    for name in _NEEDED:
+        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", target)
+
+
+def failures(tree: Path, tests: tuple[str, ...]) -> tuple[list[str], str]:
+    """Run the tests of a copy; those that failed, and the output."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-B", "-m", "pytest", "-x", "-q", "-rf", "--no-header", "--tb=line"),
+            *("-p", "no:cacheprovider", *(f"tests/{test}" for test in tests)),
+        ],
+        cwd=tree,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_TIMEOUT,
+        # What a run of tests side by side sets is about this process.
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+    )
+    # A test that could not be set up, or found, has found nothing.
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    return (failed if done.returncode == 1 else []), done.stdout

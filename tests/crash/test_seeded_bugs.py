@@ -1,0 +1,44 @@
+"""The tests are tested: each seeded bug, planted in a copy of the tree, makes one of them fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.seeded import bugs_of_delivery, bugs_of_sql, bugs_of_terms
+from tests.crash.seeded.seed import Seed, copy_tree, failures
+
+SEEDS = [*bugs_of_delivery.SEEDS, *bugs_of_terms.SEEDS, *bugs_of_sql.SEEDS]
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, id=seed.name, marks=[pytest.mark.soak] if seed.slow else []) for seed in SEEDS],
+)
+def test_a_seeded_bug_is_found(seed: Seed, tmp_path: Path) -> None:
+    copy_tree(tmp_path)
+    seed.plant(tmp_path)
+    failed, output = failures(tmp_path, seed.tests)
+    assert failed, f"{seed.breaks}, and no test fails:\n{output}"
+
+
+def test_names_are_unique() -> None:
+    assert len({seed.name for seed in SEEDS}) == len(SEEDS) >= 20
+
+
+def test_a_tree_that_was_not_patched_passes(tmp_path: Path) -> None:
+    """What the copies lack makes no test fail."""
+    copy_tree(tmp_path)
+    tests = ("unit/test_trust.py", "sql/test_leader.py::test_release_is_told_once")
+    failed, output = failures(tmp_path, tests)
+    assert not failed
+    assert " passed" in output, output
+
+
+@pytest.mark.parametrize("old", ["no such text", "import"])
+def test_a_patch_that_does_not_fit_is_an_error(tmp_path: Path, old: str) -> None:
+    copy_tree(tmp_path)
+    seed = Seed("misfit", "nothing", "pytube/worker/line.py", old, "", ())
+    with pytest.raises(AssertionError, match="bring the seed up to date"):
+        seed.plant(tmp_path)
