@@ -105,6 +105,6 @@ class TubeSource:
             )
         )
 
-    async def parked(self) -> set[tuple[int, int]]:
-        """The keys of this partition that are parked."""
-        return set(await self._session.rows(queries.PARKED_KEYS, self._arguments))
+    async def parked(self, limit: int) -> set[tuple[int, int]]:
+        """The keys of this partition that are parked, or `limit` of them."""
+        return set(await self._session.rows(queries.PARKED_KEYS, self._arguments | {"limit": limit}))

@@ -81,6 +81,7 @@ PARKED_KEYS: Final = """
     SELECT shard, id::bigint
     FROM tube_parked
     WHERE tube = %(tube)s AND shard %% %(partitions)s = %(partition)s AND id IS NOT NULL
+    LIMIT %(limit)s
 """
 
 # --- the settled seq (pytube.sources.settled) ---------------------------------------------------

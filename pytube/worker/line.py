@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable
 
 from pytube.errors import NotLeader
-from pytube.events import Event, Parked
+from pytube.events import Event
 from pytube.faults import Point, fault
-from pytube.model import Heartbeat, Pod, PodClass
+from pytube.model import Heartbeat, PodClass
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.pipeline.share import BackfillShare
-from pytube.sources.pods import ParkItem, TubeSource
+from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled
-from pytube.worker.delivery import Carrier, Delivery, Landed
+from pytube.worker.delivery import Carrier, Delivery
 from pytube.worker.meter import Meter
+from pytube.worker.parking import Parking
 from pytube.worker.rest import Rest
 
 _FLIGHTS_AHEAD = 4
@@ -46,13 +47,13 @@ class Line:
         self.meter = Meter(self.tenure.term.tube, self.tenure.term.partition)
         self._source = source
         self._carrier = carrier
+        self._parking = Parking(source, self.tenure.term, emit)
         self._rest = rest
         self._settled = settled
         self._emit = emit
         self._limits = carrier.limits
         self._share = BackfillShare(self._limits.backfill_share)
         self._deliveries: dict[asyncio.Task[None], Delivery] = {}
-        self._parked: set[tuple[int, int]] = set()
         self._stopping = False
         self._meter_at = time.monotonic() + self._limits.meter_interval
         self._ids_per_pod = _IDS_PER_POD
@@ -66,7 +67,7 @@ class Line:
             NotLeader: the term is over.
             DatabaseUnavailable: a session was lost.
         """
-        self._parked = await self._source.parked()
+        await self._parking.open()
         while not self._stopping:
             if self.tenure.ended.done():
                 raise self.tenure.ended.result()
@@ -121,7 +122,10 @@ class Line:
             touches = sum(len(pod.ids) for pod in pods)
             self._saw_pods(touches / len(pods))
             self.meter.touches += touches
-            await self._set_control_aside(self.machine.add(pods))
+            control = self.machine.add(pods)
+            await self._parking.set_aside(control)
+            for pod in control:
+                self.machine.finish_control(pod)
             self._launch()
         await self._rest.looked(found=bool(pods), more=len(pods) == limit)
         return bool(pods)
@@ -139,18 +143,6 @@ class Line:
         if average < self._ids_per_pod:
             average = self._ids_per_pod + _WEIGHT * (average - self._ids_per_pod)
         self._ids_per_pod = max(1.0, average)
-
-    async def _set_control_aside(self, pods: list[Pod]) -> None:
-        """A control pod that this version does not act upon is kept, for somebody who does."""
-        if not pods:
-            return
-        error = "a control pod that this version of the worker does not act upon"
-        await self._source.park(
-            ParkItem(pod.shard, None, pod.op, pod.seq, error, attempts=0, payload=pod.payload) for pod in pods
-        )
-        for pod in pods:
-            self._tell_parked(pod.shard, None, error)
-            self.machine.finish_control(pod)
 
     # --- keys fly -------------------------------------------------------------------------
 
@@ -199,11 +191,11 @@ class Line:
     async def _land_and_purge(self) -> bool:
         """Park, land and purge what deliveries reported; whether there was anything."""
         landed, self._carrier.landed = self._carrier.landed, []
-        await self._park(landed)
+        self.meter.parked += await self._parking.park(landed)
         for flight, report in landed:
             self.machine.land_keys(flight, report.keys)
             self.meter.documents += sum(map(len, report.keys.values())) - len(report.parked)
-        await self._unpark(landed)
+        await self._parking.unpark(landed)
         finished = self.machine.finished()
         if finished:
             await fault(Point.BEFORE_PURGE)
@@ -212,37 +204,6 @@ class Line:
             self.meter.purged(finished)
             self._beat()
         return bool(landed)
-
-    async def _park(self, landed: list[tuple[Flight, Landed]]) -> None:
-        """Parked before landed: a key is never done without having been sent or set aside."""
-        items = [
-            ParkItem(*gone.key, "U", flight.stamp, gone.reason, gone.attempts)
-            for flight, report in landed
-            for gone in report.parked
-        ]
-        if not items:
-            return
-        await fault(Point.BEFORE_PARK)
-        await self._source.park(items)
-        await fault(Point.AFTER_PARK)
-        self.meter.parked += len(items)
-        for item in items:
-            if item.id is not None:
-                self._parked.add((item.shard, item.id))
-            self._tell_parked(item.shard, item.id, item.error)
-
-    async def _unpark(self, landed: list[tuple[Flight, Landed]]) -> None:
-        """A key that was parked once and is delivered now is well again."""
-        if not self._parked:
-            return
-        well: set[tuple[int, int]] = set()
-        for _, report in landed:
-            sick = {gone.key for gone in report.parked}
-            well |= {(shard, key) for shard, ids in report.keys.items() for key in ids} - sick
-        well &= self._parked
-        if well:
-            await self._source.unpark(well)
-            self._parked -= well
 
     # --- the end --------------------------------------------------------------------------
 
@@ -290,10 +251,6 @@ class Line:
         return [outcome for outcome in outcomes if outcome is not None]
 
     # --- what it tells --------------------------------------------------------------------
-
-    def _tell_parked(self, shard: int, key: int | None, reason: str) -> None:
-        term = self.tenure.term
-        self._emit(Parked(term.tube, term.partition, shard, key, reason))
 
     def _read_meter(self) -> None:
         if time.monotonic() >= self._meter_at:

@@ -11,7 +11,7 @@ from pytube.events import LeaderRefreshed, Parked, SinkDown, SinkUp, TrustLapsed
 from pytube.model import Document, Token
 from pytube.pipeline import redelivery
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import rest
+from pytube.worker import parking, rest
 from tests.unit.rig import Rig
 
 
@@ -76,6 +76,18 @@ async def test_a_key_that_cannot_be_parked_is_not_purged() -> None:
 
 
 async def test_a_parked_key_that_is_delivered_after_all_is_unparked() -> None:
+    rig = Rig()
+    rig.tube.park([{"shard": 0, "id": "7"}, {"shard": 0, "id": "8"}])
+    async with rig.running():
+        rig.insert(7)
+        await rig.until_empty()
+    assert list(rig.tube.parked) == [(0, 8)]
+
+
+async def test_more_parked_keys_than_are_remembered_are_unparked_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parking, "MOST_KNOWN", 1)
     rig = Rig()
     rig.tube.park([{"shard": 0, "id": "7"}, {"shard": 0, "id": "8"}])
     async with rig.running():

@@ -108,8 +108,8 @@ SEEDS = [
         "land_before_park",
         "a rejected key is purged, and not set aside when the process dies then",
         "pytube/worker/line.py",
-        "        await self._park(landed)\n        for flight, report in landed:\n",
-        "        for flight, report in landed:\n",
+        "        self.meter.parked += await self._parking.park(landed)\n",
+        "",
         ("unit/test_line_troubles.py::test_a_rejected_key_is_parked_before_its_pod_is_purged",),
     ),
     Seed(
