@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from typing import TYPE_CHECKING
 
 from pytube.election.base import Claim
 from pytube.errors import (
@@ -34,11 +33,9 @@ from pytube.pipeline.redelivery import delay
 from pytube.pipeline.trust import Trust
 from pytube.sources import terms
 from pytube.sources.session import Session
+from pytube.worker.host import Host
 from pytube.worker.line import Line
 from pytube.worker.tenure import Tenure
-
-if TYPE_CHECKING:
-    from pytube.worker.runner import TubeRunner
 
 _TRIED_AGAIN = (BrokerUnavailable, DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
 _RETRY_PAUSE = 0.2
@@ -56,7 +53,7 @@ _WAIT_STEP = 0.2
 class Lead:
     """One claim of one tube in this process."""
 
-    def __init__(self, runner: TubeRunner, claim: Claim) -> None:
+    def __init__(self, runner: Host, claim: Claim) -> None:
         self._runner = runner
         self._claim = claim
         self._unreleased: terms.Term | None = None

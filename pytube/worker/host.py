@@ -1,0 +1,40 @@
+"""What a lead asks of the runner that it belongs to."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pytube.events import Event
+from pytube.sources.session import Session
+from pytube.sources.terms import Candidate
+from pytube.worker.database import Database
+from pytube.worker.limits import Limits
+from pytube.worker.line import Line
+from pytube.worker.tenure import Tenure
+
+
+class Host(Protocol):
+    """One tube in this process."""
+
+    tube: str
+    limits: Limits
+    database: Database
+    candidate: Candidate
+
+    partitions: int
+    """As far as is known; `reload_partitions` reads them anew."""
+
+    stopping: bool
+    """Whether the process ends, so that there is time to drain."""
+
+    def emit(self, event: Event, /) -> None:
+        """Tell an event."""
+
+    def warn(self, message: str, **fields: object) -> None:
+        """Log a trouble."""
+
+    async def reload_partitions(self) -> None:
+        """Read the tube's partition count; `UsageError` when the tube is gone."""
+
+    def make_line(self, tenure: Tenure, session: Session) -> Line:
+        """The line of a term, over a session of its own."""
