@@ -5,6 +5,7 @@
 #   make demo ELECTION=lease   without Kafka
 #   make test [ARGS=…]         all tests; ARGS go to pytest, e.g. ARGS="-m unit" or ARGS="-k mark -x"
 #   make soak [SECONDS=120]    workers killed every ten seconds under load, on a real broker
+#   make bench                 all benchmarks, in some ten minutes; writes docs/performance.md
 #   make check                 format, lint, types, layers
 #   make format                put the code into shape
 #   make lock                  renew requirements.lock from pyproject.toml
@@ -14,7 +15,7 @@ BIN := .venv/bin
 # Tests wait for time-outs and servers more than they compute, so more of them than there are cores.
 JOBS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: help demo test soak check format lock venv clean
+.PHONY: help demo test soak bench check format lock venv clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -33,6 +34,9 @@ test: venv
 
 soak: venv
 	@SOAK_SECONDS=$(or $(SECONDS),120) $(BIN)/python -m pytest -m soak -s $(ARGS)
+
+bench: venv
+	@$(BIN)/python -m bench $(ARGS)
 
 check: venv
 	@$(BIN)/ruff format --check

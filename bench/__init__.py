@@ -1,0 +1,1 @@
+"""Measures pytube side by side with the plain way, and writes docs/performance.md."""

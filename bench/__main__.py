@@ -1,0 +1,62 @@
+"""`python -m bench [SCENARIO …]`: all by default; only a full run writes docs/performance.md."""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+from bench.frame import machine
+from bench.frame.page import Section, targets_table
+from bench.frame.server import running
+
+SCENARIOS = ("capture", "drain", "worker", "latency", "takeover", "growth")
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+NOTES = Path(__file__).resolve().parent / "notes.md"
+
+
+def main(names: list[str]) -> None:
+    """Run the scenarios, print each, write the page."""
+    unknown = set(names) - set(SCENARIOS)
+    if unknown:
+        raise SystemExit(
+            f"there is no scenario {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}"
+        )
+    began = time.monotonic()
+    sections: list[Section] = []
+    with running() as server:
+        about = machine.describe(server.postgres.dsn())
+        for name in names or SCENARIOS:
+            section = import_module(f"bench.{name}").run(server)
+            sections.append(section)
+            print(section.markdown(), f"\n\n({time.monotonic() - began:.0f} s)\n", flush=True)
+    if not names:
+        PAGE.write_text(page(about, sections, time.monotonic() - began))
+        print(f"written: {PAGE.relative_to(ROOT)}")
+
+
+def page(about: str, sections: list[Section], seconds: float) -> str:
+    """The whole page."""
+    targets = [target for section in sections for target in section.targets]
+    missed = [target for target in targets if not target.met]
+    pieces = [
+        "# Performance",
+        (
+            f"Written by `make bench`, which measured all of this in one run of {seconds / 60:.0f} "
+            "minutes. Cases that are compared ran in turn, A B C, C B A, and so on; figures are medians, "
+            "with the least and the greatest in brackets. CPU is that of all processes of the server. "
+            "Another machine has other figures; the ratios carry over."
+        ),
+        about,
+        f"## Targets: {len(targets) - len(missed)} met, {len(missed)} missed",
+        targets_table(targets),
+        *(section.markdown() for section in sections),
+        NOTES.read_text().strip(),
+    ]
+    return "\n\n".join(pieces) + "\n"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,270 @@
+"""What a tube costs those who write to its table."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import psycopg
+
+from bench.frame.page import Section, Target
+from bench.frame.readings import Reading, Readings
+from bench.frame.rounds import interleave, rates
+from bench.frame.server import Server, connect
+from bench.frame.statistics import Spread, ratios, spread
+from bench.frame.workers import started, wait_for
+
+ROWS = 100_000
+CASES = {
+    "none": (),
+    "p1": (1, None, 1),
+    "p64": (64, None, 1),
+    "predicate": (1, "v >= 0", 1),
+    "spread16": (16, None, 16),
+}
+WORDS = {
+    "none": "no tube",
+    "p1": "1 partition",
+    "p64": "64 partitions",
+    "predicate": "with a predicate",
+    "spread16": "over 16 shards",
+}
+ONE_ROW = {
+    "UPDATE": f"\\set i random(1, {ROWS})\nUPDATE public.t_{{name}} SET v = v + 1 WHERE id = :i;",
+    "INSERT": "INSERT INTO public.t_{name} (v, note) VALUES (1, 'a note of some length');",
+    "DELETE": "DELETE FROM public.d_{name} WHERE id = (SELECT nextval('public.gone_{name}'));",
+}
+HEAD = ["", "rate/s", "ratio to no tube", "WAL B each", "server CPU µs each"]
+
+
+def run(server: Server) -> Section:
+    """Measure."""
+    section = Section(
+        "Capture",
+        "Writers of a table that feeds a tube against writers of an equal table that feeds none. One "
+        "row per transaction: pgbench with 4 clients, prepared statements, a table of 100,000 rows "
+        "(`id bigserial`, `v int`, `note text`). 1000 rows per statement: one session, a narrow table "
+        "(`id`, `v`), rates in rows. Ratios are taken round by round; in brackets their least and "
+        "greatest. Below 1 the tube costs.",
+    )
+    dsn = server.database("bench_capture")
+    with connect(dsn) as admin:
+        _prepare(admin)
+        readings = server.readings(dsn)
+        for op, seconds, names in (
+            ("UPDATE", 2, list(CASES)),
+            ("INSERT", 1, ["none", "p1", "p64"]),
+            ("DELETE", 1, ["none", "p1", "p64"]),
+        ):
+            for commit in (True, False):
+                _one_row(server, dsn, admin, readings, section, op, seconds, names, commit)
+        _many_rows(dsn, admin, readings, section)
+        _wake(server, dsn, admin, readings, section)
+    server.drop("bench_capture")
+    return section
+
+
+def _prepare(admin: psycopg.Connection) -> None:
+    for name, tube in CASES.items():
+        for kind in "td":
+            admin.execute(
+                f"CREATE TABLE public.{kind}_{name} (id bigserial PRIMARY KEY, v int NOT NULL, note text)"
+            )
+            admin.execute(
+                f"INSERT INTO public.{kind}_{name} (v, note) SELECT 0, 'a note of some length' "
+                f"FROM generate_series(1, {ROWS if kind == 't' else 2 * ROWS})"
+            )
+        admin.execute(f"CREATE TABLE public.n_{name} (id bigint PRIMARY KEY, v int NOT NULL)")
+        admin.execute(f"CREATE SEQUENCE public.gone_{name} CACHE 1")
+        if tube:
+            partitions, predicate, shards = tube
+            admin.execute("SELECT tube_ensure_exists(%s, %s, %s)", [name, partitions, predicate])
+            for kind in "tdn":
+                admin.execute(
+                    "SELECT tube_table_ensure_attached(%s, %s::regclass, 0, %s)",
+                    [name, f"public.{kind}_{name}", shards],
+                )
+    admin.execute("VACUUM ANALYZE")
+
+
+def _empty(admin: psycopg.Connection, name: str) -> None:
+    if CASES[name]:
+        admin.execute(f"TRUNCATE tube.{name}")
+
+
+def _one_row(
+    server: Server,
+    dsn: str,
+    admin: psycopg.Connection,
+    readings: Readings,
+    section: Section,
+    op: str,
+    seconds: int,
+    names: list[str],
+    commit: bool,
+) -> None:
+    def case(name: str) -> Callable[[], float]:
+        return lambda: server.pgbench(
+            dsn, ONE_ROW[op].format(name=name), clients=4, seconds=seconds, commit=commit
+        )
+
+    taken = interleave(readings, {name: case(name) for name in names}, 3, lambda name: _empty(admin, name))
+    how = f"synchronous_commit {'on' if commit else 'off'}"
+    section.say(f"**1-row {op}, {how}** (transactions)")
+    found = _show(section, taken)
+    if op == "UPDATE":
+        section.targets.append(
+            Target(f"1-row UPDATE, 1 partition, {how}", 0.76 if commit else 0.5, found["p1"].middle)
+        )
+        of = ratios(rates(taken, "p64"), rates(taken, "p1")).middle
+        section.targets.append(Target(f"1-row UPDATE, 64 partitions to 1, {how}", 0.97, of))
+
+
+def _many_rows(dsn: str, admin: psycopg.Connection, readings: Readings, section: Section) -> None:
+    at = dict.fromkeys(CASES, 0)
+    with connect(dsn, synchronous_commit="off") as writer:
+
+        def case(name: str, statement: str) -> Callable[[], float]:
+            def work() -> float:
+                for first in range(at[name], at[name] + 20_000, 1000):
+                    writer.execute(statement.format(name=name, first=first, last=first + 999))
+                return 20_000
+
+            return work
+
+        def next_rows(name: str) -> None:
+            _empty(admin, name)
+            at[name] += 20_000
+
+        def same_rows(name: str) -> None:
+            _empty(admin, name)
+
+        def _back(name: str) -> None:
+            _empty(admin, name)
+            at[name] -= 20_000
+
+        statements = {
+            "INSERT": (
+                "INSERT INTO public.n_{name} SELECT g, 0 FROM generate_series({first}, {last}) AS g",
+                next_rows,
+            ),
+            "UPDATE": ("UPDATE public.n_{name} SET v = v + 1 WHERE id BETWEEN {first} AND {last}", same_rows),
+            "DELETE": (
+                "DELETE FROM public.n_{name} WHERE id BETWEEN {first} AND {last}",
+                _back,
+            ),
+        }
+
+        for op, (statement, before) in statements.items():
+            rounds = 9 if op == "INSERT" else 7
+            if op == "DELETE":
+                at.update({name: value + 20_000 for name, value in at.items()})
+            taken = interleave(readings, {name: case(name, statement) for name in CASES}, rounds, before)
+            section.say(f"**1000-row {op}** (rows)")
+            _show(section, taken, digits=1)
+            slower = ratios(rates(taken, "none"), rates(taken, "p1")).middle
+            if op == "INSERT":
+                section.targets.append(
+                    Target("1000-row INSERT, time per row to no tube", 1.30, slower, "at most")
+                )
+
+
+def _wake(server: Server, dsn: str, admin: psycopg.Connection, readings: Readings, section: Section) -> None:
+    script = ONE_ROW["UPDATE"].format(name="p1")
+    section.say(
+        "**Wake-up**: the same 1-row UPDATE with 1 partition, `synchronous_commit` off. First with a worker "
+        "that serves the tube: `pytube.wake` on against off at the writers. Then the worst case, which lasts "
+        "no longer than the first look of a woken worker: the sleeper row stays, so that every writer "
+        "notifies, and a session listens."
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="pytube-bench-", dir="/tmp") as folder,
+        started(Path(folder), dsn, "p1", name="one", enrich="none") as worker,
+    ):
+        _empty(admin, "p1")
+        admin.execute("UPDATE public.t_p1 SET v = v + 1 WHERE id = 1")
+        wait_for(lambda: bool(worker.read()), "the first document")
+        for clients in (4, 8):
+            cases = {
+                state: partial(
+                    server.pgbench,
+                    dsn,
+                    script,
+                    clients=clients,
+                    seconds=2,
+                    commit=False,
+                    pytube_wake=state,
+                )
+                for state in ("off", "on")
+            }
+            taken = interleave(readings, cases, 3)
+            found = _tell(section, taken, "off", "on", f"{clients} writers and a worker")
+            section.targets.append(Target(f"wake-up on to off, {clients} writers", 0.95, found.middle))
+
+    def before(name: str) -> None:
+        _empty(admin, "p1")
+        admin.execute("DELETE FROM tube_sleeper")
+        if name == "asleep":
+            admin.execute("INSERT INTO tube_sleeper (tube, partition, partitions) VALUES ('p1', 0, 1)")
+
+    with _Listener(dsn):
+        for clients in (4, 8):
+            work = partial(server.pgbench, dsn, script, clients=clients, seconds=1, commit=False)
+            taken = interleave(readings, {"awake": work, "asleep": work}, 3, before)
+            _tell(section, taken, "awake", "asleep", f"{clients} writers that all notify")
+    admin.execute("DELETE FROM tube_sleeper")
+
+
+def _tell(section: Section, taken: dict[str, list[Reading]], off: str, on: str, who: str) -> Spread:
+    found = ratios(rates(taken, on), rates(taken, off))
+    section.say(
+        f"{who}: {spread(rates(taken, off)).text(0)} without, {spread(rates(taken, on)).text(0)} with; "
+        f"ratio {found.text()}."
+    )
+    return found
+
+
+class _Listener:
+    """Listens, as a worker does, until it is left."""
+
+    def __init__(self, dsn: str) -> None:
+        self._connection = connect(dsn)
+        row = self._connection.execute("SELECT tube_channel('p1')").fetchone()
+        assert row
+        self._connection.execute(f"LISTEN {row[0]}")
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+
+    def _listen(self) -> None:
+        while not self._over.is_set():
+            for _ in self._connection.notifies(timeout=0.2):
+                pass
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._connection.close()
+
+
+def _show(section: Section, taken: dict[str, list[Reading]], digits: int = 0) -> dict[str, Spread]:
+    found = {name: ratios(rates(taken, name), rates(taken, "none")) for name in taken}
+    section.table(
+        HEAD,
+        [
+            [
+                WORDS[name],
+                spread(rates(taken, name)).text(0),
+                found[name].text(),
+                spread([r.wal_each for r in readings]).text(0).split(" ")[0],
+                f"{spread([r.cpu_each for r in readings]).middle:,.{digits}f}",
+            ]
+            for name, readings in taken.items()
+        ],
+    )
+    return found

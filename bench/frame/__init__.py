@@ -1,0 +1,1 @@
+"""What all scenarios share: a server, readings, rounds that interleave, statistics, the page."""

@@ -1,0 +1,102 @@
+"""Workers as an operator runs them: processes of the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+ROOT = Path(__file__).resolve().parents[2]
+_CONFIG = """
+[postgres]
+dsn = "{dsn}"
+
+[worker]
+client_id = "${{CLIENT_ID}}"
+
+[tube.{tube}.sink]
+type = "callable"
+target = "bench.sinks.{target}"
+
+[tube.{tube}.enrich]
+mode = "{enrich}"
+"""
+START_LIMIT = 30.0
+
+
+@dataclass
+class Process:
+    """One worker, and what its sink has written down."""
+
+    process: subprocess.Popen[bytes]
+    stamps: Path
+
+    def read(self, since: int = 0) -> list[tuple[int, int]]:
+        """`(id, monotonic nanoseconds)` of all documents from that moment on."""
+        if not self.stamps.exists():
+            return []
+        lines = (
+            line.split()
+            for line in self.stamps.read_bytes().splitlines(keepends=True)
+            if line.endswith(b"\n")
+        )
+        return [(int(key), int(at)) for key, at in lines if int(at) >= since]
+
+
+@contextmanager
+def started(
+    folder: Path, dsn: str, tube: str, *, name: str, target: str = "stamping:stamp", enrich: str = "row"
+) -> Iterator[Process]:
+    """A worker that was started; it may not lead yet. Killed at the end, if it lives."""
+    config = folder / f"{name}.toml"
+    config.write_text(_CONFIG.format(dsn=dsn, tube=tube, target=target, enrich=enrich))
+    stamps = folder / f"{name}.stamps"
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "pytube",
+                "--config",
+                str(config),
+                "--log-format",
+                "json",
+                "worker",
+                "--tube",
+                tube,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "CLIENT_ID": name, "BENCH_STAMPS": str(stamps), "PYTHONPATH": str(ROOT)},
+        )
+    try:
+        yield Process(process, stamps)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def leader_of(connection: psycopg.Connection, tube: str) -> str | None:
+    """The name of the worker that leads partition 0."""
+    row = connection.execute(
+        "SELECT client_id FROM tube_leaders(%s) WHERE partition = 0 AND leader_id IS NOT NULL", [tube]
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def wait_for(condition: Callable[[], bool], what: str, limit: float = START_LIMIT) -> None:
+    """Until the condition holds."""
+    deadline = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {limit:g} s: {what}")
+        time.sleep(0.005)
