@@ -9,8 +9,8 @@ SEEDS = [
         "purge_before_acknowledge",
         "pods are deleted as soon as they are marked",
         "pytube/worker/line.py",
-        "            await self._set_control_aside(self.machine.add(pods))\n",
-        "            await self._set_control_aside(self.machine.add(pods))\n"
+        "            control = self.machine.add(pods)\n",
+        "            control = self.machine.add(pods)\n"
         "            await self._source.purge([pod.seq for pod in pods])\n",
         ("unit/test_line.py::test_nothing_is_purged_before_it_is_acknowledged",),
     ),
