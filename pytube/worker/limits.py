@@ -13,7 +13,6 @@ class Limits:
     """Times are seconds; see `TubeConfig`, `SinkConfig` and `WorkerConfig` for what each means."""
 
     receive_deadline: float
-    session_timeout: float
     drain_limit: float
     meter_interval: float
     request_timeout: float
@@ -30,7 +29,6 @@ class Limits:
         """The limits of the lines of one tube."""
         return cls(
             receive_deadline=worker.receive_deadline,
-            session_timeout=worker.session_timeout,
             drain_limit=worker.drain_limit,
             meter_interval=worker.meter_interval,
             request_timeout=tube.sink.request_timeout,

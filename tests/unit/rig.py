@@ -28,7 +28,6 @@ E = TypeVar("E", bound=Event)
 
 LIMITS = Limits(
     receive_deadline=1000.0,
-    session_timeout=3000.0,
     drain_limit=10.0,
     meter_interval=1000.0,
     request_timeout=10.0,
