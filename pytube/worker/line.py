@@ -94,6 +94,7 @@ class Line:
 
     async def _round(self) -> None:
         self._raise_failure()
+        self.tenure.look()
         busy = await self._land_and_purge()
         busy |= await self._mark_if_due()
         busy |= self._launch()

@@ -37,9 +37,13 @@ class Tenure:
         if not self.ended.done():
             self.ended.set_result(reason)
 
+    @property
+    def _is_over(self) -> bool:
+        return self.ended.done() or self.claim.lost.is_set()
+
     def trusted_until(self) -> float:
         """No write may begin at or after this moment of `time.monotonic()`."""
-        if self.ended.done() or self.claim.lost.is_set():
+        if self._is_over:
             return float("-inf")
         return self.trust.until(self.claim.proven_at())
 
@@ -50,15 +54,17 @@ class Tenure:
 
     async def trusted(self) -> None:
         """Return at once while trusted, else when trust is back."""
-        term = self.term
-        while not self.is_trusted:
-            if not self._lapsed:
-                self._lapsed = True
-                self._emit(TrustLapsed(term.tube, term.partition, term.leader_id))
+        while not self.look():  # noqa: ASYNC110 # proofs come without a sound
             await asyncio.sleep(_LOOK_AGAIN)
-        if self._lapsed:
-            self._lapsed = False
-            self._emit(LeaderRefreshed(term.tube, term.partition, term.leader_id))
+
+    def look(self) -> bool:
+        """Whether a write may begin now; what has changed since the last look is told."""
+        trusted = self.is_trusted
+        if trusted == self._lapsed and not self._is_over:
+            self._lapsed = not trusted
+            change = LeaderRefreshed if trusted else TrustLapsed
+            self._emit(change(self.term.tube, self.term.partition, self.term.leader_id))
+        return trusted
 
     def draw(self) -> Token:
         """The next token: higher than all drawn in this term.

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -160,7 +160,7 @@ class Fleet:
             leaders = self.leaders()
             return len(leaders) == partitions and set(leaders.values()) == numbers
 
-        wait_until(settled, timeout, f"{partitions} partitions led by {sorted(numbers)}\n{self.last_words()}")
+        self.wait_until(settled, timeout, f"{partitions} partitions led by {sorted(numbers)}")
 
     def sink_lines(self, number: int | None = None) -> int:
         """Lines in the sink file: all, or those of one worker."""
@@ -171,11 +171,13 @@ class Fleet:
 
     def wait_until_drained(self, timeout: float = 60) -> None:
         """Until no pod waits."""
-        wait_until(
-            lambda: self.query("SELECT count(*) FROM tube.items") == [(0,)],
-            timeout,
-            f"the tube is empty\n{self.last_words()}",
+        self.wait_until(
+            lambda: self.query("SELECT count(*) FROM tube.items") == [(0,)], timeout, "the tube is empty"
         )
+
+    def wait_until(self, predicate: Callable[[], object], timeout: float, what: str) -> None:
+        """Until `predicate` is true; else fail with what the workers said last."""
+        wait_until(predicate, timeout, lambda: f"{what}\n{self.last_words()}")
 
     def last_words(self) -> str:
         """The ends of all logs: what one needs to see when a test fails."""

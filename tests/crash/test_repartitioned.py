@@ -8,7 +8,6 @@ from pytube.tubes.admin import Tubes
 from tests.crash.conftest import MakeFleet
 from tests.crash.fleet import Fleet
 from tests.crash.load import Load
-from tests.helpers.waiting import wait_until
 
 
 def repartition(fleet: Fleet, partitions: int) -> None:
@@ -16,10 +15,10 @@ def repartition(fleet: Fleet, partitions: int) -> None:
     with psycopg.connect(fleet.dsn, autocommit=True) as connection:
         Tubes(connection).create("items", partitions)
     # by whom does not matter: the leader topic never shrinks, so one may have all that is left
-    wait_until(
+    fleet.wait_until(
         lambda: sorted(fleet.leaders()) == list(range(partitions)),
         40,
-        f"{partitions} partitions are led\n{fleet.last_words()}",
+        f"{partitions} partitions are led",
     )
 
 
@@ -30,7 +29,7 @@ def test_repartition_under_load(fleet: Fleet) -> None:
         repartition(fleet, 2)
         repartition(fleet, 7)
         before = fleet.sink_lines()
-        wait_until(lambda: fleet.sink_lines() > before + 200, 30, "documents arrive")
+        fleet.wait_until(lambda: fleet.sink_lines() > before + 200, 30, "documents arrive")
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
@@ -45,10 +44,10 @@ def test_a_tube_that_is_dropped_and_made_again(make_fleet: MakeFleet) -> None:
     with psycopg.connect(fleet.dsn, autocommit=True) as connection:
         tubes = Tubes(connection)
         tubes.drop("items")
-        wait_until(
+        fleet.wait_until(
             lambda: "there is no tube" in fleet.log(1),
             20,
-            f"the worker says that the tube is gone\n{fleet.last_words()}",
+            "the worker says that the tube is gone",
         )
         tubes.create("items", 4)
         tubes.attach("items", "public.items", 0, 16)

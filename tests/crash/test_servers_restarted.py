@@ -7,15 +7,12 @@ from pytube.embedded.postgres import Postgres
 from tests.crash.conftest import MakeFleet
 from tests.crash.fleet import Fleet
 from tests.crash.load import Load
-from tests.helpers.waiting import wait_until
 
 
 def go_on(fleet: Fleet, what: str) -> None:
     """Documents arrive again."""
     before = fleet.sink_lines()
-    wait_until(
-        lambda: fleet.sink_lines() > before + 200, 60, f"documents arrive after {what}\n{fleet.last_words()}"
-    )
+    fleet.wait_until(lambda: fleet.sink_lines() > before + 200, 60, f"documents arrive after {what}")
 
 
 def test_postgres_killed_and_restarted(make_fleet: MakeFleet, postgres: Postgres) -> None:
@@ -46,10 +43,10 @@ def test_the_broker_killed_and_restarted(make_fleet: MakeFleet, kafka_real: Real
     with Load(fleet.dsn):
         go_on(fleet, "the start")
         kafka_real.kill()
-        wait_until(
+        fleet.wait_until(
             lambda: all(any(fleet.events(number, "trust lapsed")) for number in (1, 2)),
             30,
-            f"nothing is sent without proof\n{fleet.last_words()}",
+            "both tell that nothing is sent without proof",
         )
         kafka_real.start()
         go_on(fleet, "the kill")

@@ -8,8 +8,11 @@ from collections.abc import Callable
 
 POLL = 0.005
 
+What = str | Callable[[], str]
+"""What is waited for; a function is asked when the time is over, and so can tell how things stand then."""
 
-def wait_until(predicate: Callable[[], object], timeout: float = 10, what: str = "the condition") -> None:
+
+def wait_until(predicate: Callable[[], object], timeout: float = 10, what: What = "the condition") -> None:
     """Poll `predicate` until it is true; fail after `timeout` seconds, naming `what`."""
     deadline = time.monotonic() + timeout
     while not predicate():
@@ -19,7 +22,7 @@ def wait_until(predicate: Callable[[], object], timeout: float = 10, what: str =
 
 
 async def wait_until_async(
-    predicate: Callable[[], object], timeout: float = 10, what: str = "the condition"
+    predicate: Callable[[], object], timeout: float = 10, what: What = "the condition"
 ) -> None:
     """`wait_until` that lets the event loop run meanwhile."""
     deadline = time.monotonic() + timeout
@@ -29,5 +32,5 @@ async def wait_until_async(
         await asyncio.sleep(POLL)
 
 
-def _late(timeout: float, what: str) -> str:
-    return f"not within {timeout:g} s: {what}"
+def _late(timeout: float, what: What) -> str:
+    return f"not within {timeout:g} s: {what if isinstance(what, str) else what()}"

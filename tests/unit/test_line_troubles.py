@@ -154,6 +154,19 @@ async def test_a_line_without_trust_neither_marks_nor_sends_until_it_is_back() -
     assert kinds == [TrustLapsed, LeaderRefreshed]
 
 
+async def test_a_line_that_holds_nothing_tells_of_a_lapse_and_of_its_end() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.insert(1)
+        await rig.until_empty()
+        rig.claim.proof = float("-inf")
+        rig.insert(2)
+        await rig.until("the lapse is told", lambda: rig.told(TrustLapsed))
+        rig.claim.proof = float("inf")
+        await rig.until_empty()
+    assert (len(rig.told(TrustLapsed)), len(rig.told(LeaderRefreshed))) == (1, 1)
+
+
 async def test_pods_that_came_while_there_was_no_trust_are_found_when_it_is_back() -> None:
     rig = Rig()
     async with rig.running():
