@@ -88,6 +88,10 @@ class EnrichFailed(PytubeError):
     """The source can't be read (a missing grant, a wrong query). The line waits; nothing is lost."""
 
 
+class EnrichTimeout(EnrichFailed):
+    """The enriching query reached the server's `statement_timeout`; smaller batches may not."""
+
+
 class EnrichDataError(PytubeError):
     """The data of some row makes the enriching query fail; smaller batches tell which."""
 

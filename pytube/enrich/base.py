@@ -28,5 +28,6 @@ class Enricher(Protocol):
         Raises:
             DatabaseUnavailable: the connection was lost.
             EnrichFailed: the source can't be read at all (a missing grant, a wrong query).
+            EnrichTimeout: it took too long, which fewer ids at a time may not.
             EnrichDataError: the data of some row makes the query fail; smaller batches tell which.
         """

@@ -16,10 +16,11 @@ from pytube.db.arrays import Int8Array
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.enrich.base import Read
 from pytube.enrich.roots import ROOTS, Root, Roots
-from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, PytubeError
+from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, PytubeError
 
 _VERSION = "SELECT version, NULL::bigint, NULL::text FROM tube_registry WHERE tube = %(tube)s"
 _DATA_ERRORS = ("21", "22")  # SQLSTATE classes: cardinality violation, data exception
+_CANCELED = "57014"
 _REGISTRY_CHANGES = 5
 """How often in a row the registry may change under one read before we give up."""
 
@@ -129,4 +130,6 @@ def _as_ours(error: psycopg.Error, tube: str) -> PytubeError:
     text = f"rows for tube {tube!r} can't be read: {describe(error)}"
     if (error.sqlstate or "").startswith(_DATA_ERRORS):
         return EnrichDataError(text)
+    if error.sqlstate == _CANCELED:
+        return EnrichTimeout(text)
     return EnrichFailed(text)

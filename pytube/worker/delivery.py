@@ -13,7 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pytube.enrich import Enricher
-from pytube.errors import EnrichDataError, EnrichFailed, FencedBySink, SinkTimeout, SinkUnavailable
+from pytube.errors import (
+    EnrichDataError,
+    EnrichFailed,
+    EnrichTimeout,
+    FencedBySink,
+    SinkTimeout,
+    SinkUnavailable,
+)
 from pytube.faults import Point, fault
 from pytube.model import Batch, Document, Result, Token
 from pytube.pipeline.answers import Answers, sort_answers
@@ -158,6 +165,10 @@ class Delivery:
         except EnrichDataError as error:
             gate.open()
             self._failed(keys, str(error))
+            return []
+        except EnrichTimeout as error:
+            gate.shut(str(error))
+            self._todo.halve(keys, time.monotonic())
             return []
         except EnrichFailed as error:
             gate.shut(str(error))

@@ -14,7 +14,7 @@
 -- Result: the term's epoch: greater than any that this tube ever had, at least the unix time.
 -- Errors: TU003 somebody was faster: read the epoch, prove, and try again; TU004 the lease of
 --   another process runs; TU005 the present term is of the other kind of election; TU002, TU102,
---   TU103 as tube_leader_epoch; 22023 an argument makes no sense; 55P03 a call under the old term
+--   TU103 as tube_leader_epoch; 22023 an argument makes no sense, 22004 one is NULL; 55P03 a call under the old term
 --   took longer than 5 s: try again; 40P01 is to be tried again too.
 -- Locks: the registry row (against other terms of this tube, not against its writers) and the row of
 --   tube_leader FOR UPDATE, until the transaction ends. It waits for open calls under the old term,

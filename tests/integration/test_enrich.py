@@ -10,7 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from pytube.db.pool import make_pool
 from pytube.enrich.rows import RowEnricher
-from pytube.errors import EnrichDataError, EnrichFailed
+from pytube.errors import EnrichDataError, EnrichFailed, EnrichTimeout
 
 Conn = psycopg.Connection[tuple[object, ...]]
 
@@ -81,6 +81,20 @@ async def test_a_query_that_one_row_makes_fail_is_told_from_one_that_is_wrong(ds
         with pytest.raises(error):
             await reader.read(1, -3)
         await reader.pool.close()
+
+
+async def test_a_query_that_takes_too_long_may_do_with_fewer_ids(dsn: str, conn: Conn) -> None:
+    conn.execute(f"ALTER ROLE CURRENT_USER IN DATABASE {conn.info.dbname} SET statement_timeout = '400ms'")
+    slow = Reader(
+        dsn,
+        "SELECT id, to_json(n) FROM public.items, pg_sleep(CASE WHEN id > 0 THEN 0.3 END) "
+        "WHERE id = ANY(%(ids)s)",
+    )
+    await slow.pool.open()
+    with pytest.raises(EnrichTimeout, match="statement timeout"):
+        await slow.read(1, 2)
+    assert await slow.read(1) == {1: b"10"}
+    await slow.pool.close()
 
 
 async def test_a_query_without_a_document_for_a_row_is_an_error_of_that_row(dsn: str) -> None:

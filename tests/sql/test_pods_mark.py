@@ -142,6 +142,19 @@ def test_pods_of_another_term_are_left_alone(conn: Conn, term: Term) -> None:
     assert pods(conn) == {there: other.leader_id}
 
 
+def test_pods_that_an_earlier_term_marked_here_are_left_alone(conn: Conn, term: Term) -> None:
+    """Of the same partition: neither a purge nor a reset reaches them before a mark took them over."""
+    seqs = [touch(conn, 1), touch(conn, 1)]
+    marked_seqs(conn, term)
+    successor = acquire(conn, Claim(partitions=2, partition=1))
+    assert purge(conn, successor, seqs) == 0
+    assert reset(conn, successor, seqs) == 0
+    assert reset(conn, successor) == 0
+    assert pods(conn) == dict.fromkeys(seqs, term.leader_id)
+    assert marked_seqs(conn, successor) == seqs
+    assert purge(conn, successor, seqs) == 2
+
+
 def test_a_reset_gives_back_some_or_all(conn: Conn, term: Term) -> None:
     mine = [touch(conn, 1), touch(conn, 1, op="B"), touch(conn, 1), touch(conn, 1, op="B")]
     marked_seqs(conn, term)

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from pytube.enrich import Read
-from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, Fenced
+from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, Fenced
 from pytube.model import Heartbeat, Pod
 from pytube.sources import queries
 from pytube.sources.session import Session
@@ -185,6 +185,8 @@ class FakeEnricher:
         """Whether the connection is lost."""
         self.bad: set[Key] = set()
         """Keys whose data make the query fail."""
+        self.most = 1000
+        """How many rows can be read before the statement runs out of time."""
         self.orphans: set[Key] = set()
         self.reads: list[tuple[int, tuple[int, ...]]] = []
         self.go = asyncio.Event()
@@ -199,6 +201,8 @@ class FakeEnricher:
             raise DatabaseUnavailable("the fake source is down")
         if self.failing is not None:
             raise EnrichFailed(self.failing)
+        if len(ids) > self.most:
+            raise EnrichTimeout("the fake source took too long")
         bad = [key for key in ids if (shard, key) in self.bad]
         if bad:
             raise EnrichDataError(f"the row {bad[0]} is broken")

@@ -159,6 +159,15 @@ async def test_a_source_that_cannot_be_read_is_waited_for() -> None:
     assert len(trip.rig.told(SourceUp)) == 1
 
 
+async def test_a_read_that_takes_too_long_is_tried_with_fewer_rows() -> None:
+    trip = Trip(*range(8))
+    trip.rig.enricher.most = 2
+    await trip.run()
+    assert trip.held == list(range(8))
+    assert trip.parked == {}
+    assert sorted(len(ids) for _, ids in trip.rig.enricher.reads) == [2, 2, 2, 2, 4, 4, 8]
+
+
 async def test_a_row_whose_data_break_the_query_is_parked_alone() -> None:
     trip = Trip(*range(8))
     trip.rig.enricher.bad = {(0, 6)}
