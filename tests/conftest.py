@@ -14,7 +14,9 @@ from tests.helpers.database import TestServer
 if TYPE_CHECKING:
     from pytube.embedded.binaries import Version
     from pytube.embedded.kafka_real import RealKafka
+    from pytube.embedded.ports import Port
     from pytube.embedded.postgres import Postgres
+    from tests.helpers.proxy import Proxy
 
 Connect = Callable[..., "psycopg.Connection[Any]"]
 
@@ -144,9 +146,27 @@ def kafka_mock() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def kafka_real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
+def kafka_door() -> Iterator[Port]:
+    """Where a proxy before the real broker may listen."""
+    from pytube.embedded.ports import Port
+
+    with Port() as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def kafka_real(tmp_path_factory: pytest.TempPathFactory, kafka_door: Port) -> Iterator[RealKafka]:
     """A real broker."""
     from pytube.embedded.kafka_real import RealKafka
 
-    with RealKafka(tmp_path_factory.mktemp("kafka")) as kafka:
+    with RealKafka(tmp_path_factory.mktemp("kafka"), [kafka_door.number]) as kafka:
         yield kafka
+
+
+@pytest.fixture
+def kafka_proxy(kafka_real: RealKafka, kafka_door: Port) -> Iterator[Proxy]:
+    """The way to the real broker of those who shall lose it; whoever else uses `kafka_real` keeps it."""
+    from tests.helpers.proxy import Proxy
+
+    with Proxy(kafka_real.behind(kafka_door.number), kafka_door) as proxy:
+        yield proxy

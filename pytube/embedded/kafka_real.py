@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -49,13 +50,16 @@ class RealKafka:
     It ends with this process.
     """
 
-    def __init__(self, directory: Path | str) -> None:
+    def __init__(self, directory: Path | str, doors: Sequence[int] = ()) -> None:
         """Nothing runs before `start`.
 
         Args:
             directory: where settings, topics and log go; made if missing.
+            doors: ports of loopback at which proxies listen; who comes through one is told to come
+                back through it. Each has a port of the broker's own behind it: `behind`.
         """
         self.directory = Path(directory).resolve()
+        self._doors = {door: Port() for door in doors}
         self.log = self.directory / "kafka.log"
         self._settings = self.directory / "server.properties"
         self._port = Port()
@@ -67,6 +71,10 @@ class RealKafka:
     def bootstrap(self) -> str:
         """The bootstrap servers, the same over restarts."""
         return f"{HOST}:{self._port.number}"
+
+    def behind(self, door: int) -> int:
+        """The broker's port that the proxy at `door` passes to, the same over restarts."""
+        return self._doors[door].number
 
     @property
     def running(self) -> bool:
@@ -124,6 +132,8 @@ class RealKafka:
         self.kill()
         self._port.release()
         self._controller.release()
+        for port in self._doors.values():
+            port.release()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -171,14 +181,19 @@ class RealKafka:
 
     def _properties(self) -> dict[str, str | int]:
         broker, controller = f"{HOST}:{self._port.number}", f"{HOST}:{self._controller.number}"
+        ours = {"PLAINTEXT": broker, "CONTROLLER": controller}
+        doors = {f"DOOR{door}": port for door, port in self._doors.items()}
+        listeners = ours | {name: f"{HOST}:{port.number}" for name, port in doors.items()}
+        advertised = ours | {f"DOOR{door}": f"{HOST}:{door}" for door in self._doors}
         return {
             "process.roles": "broker,controller",
             "node.id": NODE,
             "controller.quorum.bootstrap.servers": controller,
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": ",".join(f"{name}://{address}" for name, address in listeners.items()),
+            "advertised.listeners": ",".join(f"{name}://{address}" for name, address in advertised.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
+            "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(self.directory / "topics"),
             "num.partitions": 4,
             "offsets.topic.num.partitions": 1,

@@ -17,6 +17,7 @@ from pytube.embedded import java
 from pytube.embedded.errors import EmbeddedError
 from pytube.embedded.kafka_mock import PARTITIONS, MockKafka
 from pytube.embedded.kafka_real import RealKafka
+from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.waiting import wait_until
 
 # A member of a group in a process of its own; says how many partitions it has, when that changes. The
@@ -80,6 +81,18 @@ def test_mock_starts_anew_after_stop(topic: str) -> None:
         _ = kafka.bootstrap
     with kafka:
         produce(kafka.bootstrap, topic, b"x")
+
+
+def test_clients_of_a_door_never_go_round_it(kafka_real: RealKafka, kafka_proxy: Proxy, topic: str) -> None:
+    producer = Producer(options(kafka_proxy.address))
+    producer.produce(topic, b"x")
+    assert producer.flush(30) == 0
+    kafka_proxy.switch(Mode.CUT)
+    producer.produce(topic, b"y")
+    assert producer.flush(0.5) == 1
+    produce(kafka_real.bootstrap, topic, b"z")
+    kafka_proxy.switch(Mode.PASS)
+    assert producer.flush(30) == 0
 
 
 def test_real_broker_keeps_topics_over_kill_and_restart(kafka_real: RealKafka, topic: str) -> None:
