@@ -203,6 +203,9 @@ class Lead:
             working = asyncio.create_task(line.run())
             watching = asyncio.create_task(self._watch(tenure, line))
             try:
+                await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
+                if watching.done():
+                    watching.result()  # a line that nobody watches would outlive its claim
                 await working
                 await line.drain(self._drain_limit())
             except BaseException:

@@ -9,14 +9,16 @@ from typing import cast
 
 import pytest
 
+from pytube.faults import InjectedFault
 from pytube.model import Batch, Token
 from pytube.sources import terms
 from pytube.sources.session import Session
 from pytube.sources.terms import Candidate, Term
 from pytube.worker.lead import Lead
+from pytube.worker.line import Line
 from pytube.worker.runner import TubeRunner
 from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
-from tests.unit.rig import LIMITS
+from tests.unit.rig import LIMITS, Rig
 
 
 class Steps(FakeClaim):
@@ -73,6 +75,17 @@ class FakeRunner:
     async def control(self) -> Session:
         return self.session
 
+    stopping: bool = True
+    line: Line | None = None
+
+    async def open_session(self, _purpose: str, *, durable: bool) -> Session:
+        assert not durable, "marks and purges need not be"
+        return self.session
+
+    def make_line(self, *_: object) -> Line:
+        assert self.line is not None
+        return self.line
+
     def emit(self, _: object) -> None:
         """Nobody listens."""
 
@@ -115,3 +128,18 @@ async def test_a_term_whose_write_may_come_late_is_not_released(steps: Steps, le
     tenure.in_the_air.add(Batch("t", 0, Token(2, 1), []))
     await lead._end(tenure, "over")
     assert steps.taken[3:] == []
+
+
+async def test_a_line_that_nobody_watches_any_more_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def strike(*_: object) -> None:
+        raise InjectedFault("the watcher fails")
+
+    monkeypatch.setattr("pytube.worker.lead.fault", strike)
+    rig = Rig()
+    await rig.sink.open()
+    lead = Lead(cast("TubeRunner", FakeRunner(session=rig.session, line=rig.line)), rig.claim)
+    working = asyncio.create_task(lead._work(rig.tenure))
+    await asyncio.sleep(0)
+    rig.claim.revoked.set()
+    with pytest.raises(InjectedFault):
+        await asyncio.wait_for(working, 5)
