@@ -1,7 +1,7 @@
 """Election: who may lead a partition, and what keeps proving it.
 
 An election hands out *claims*. A claim is the right to begin a term; the term itself is in the
-database, and is fenced there whatever an election believes. Times are `time.monotonic()`.
+database, and is fenced there whatever an election believes. Times are `pytube.clock`.
 """
 
 from __future__ import annotations

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytube import clock
 from pytube.model.token import Token
 
 
@@ -41,7 +43,8 @@ class Batch:
     """Documents of one partition that are sent together; no key occurs twice.
 
     `send_before` is a moment of `time.monotonic()`: a sink that has not begun its write by then
-    must not begin it, because another worker may lead the partition.
+    must not begin it, because another worker may lead the partition. `has_lapsed()` says whether it has
+    come, and knows of a machine that has slept meanwhile, too.
     """
 
     tube: str
@@ -49,12 +52,22 @@ class Batch:
     token: Token
     documents: Sequence[Document]
     send_before: float = field(default=float("inf"))
+    _trusted_until: float = field(default=float("inf"), init=False)
 
     def __len__(self) -> int:
         return len(self.documents)
 
     def __iter__(self) -> Iterator[Document]:
         return iter(self.documents)
+
+    def trust_until(self, moment: float) -> None:
+        """No write may begin from `moment` on, which is of `pytube.clock`."""
+        self._trusted_until = moment
+        self.send_before = clock.on_monotonic(moment)
+
+    def has_lapsed(self) -> bool:
+        """Whether the write must not begin any more."""
+        return time.monotonic() >= self.send_before or clock.now() >= self._trusted_until
 
     @property
     def size(self) -> int:

@@ -1,7 +1,7 @@
 """Trust: a leader's right to send, until a deadline after its last proof was *sent*. Pure.
 
 Counting from the moment of sending, not of receiving, makes the deadline hold however long the
-answer was under way or the process was stopped. All moments are of `time.monotonic()`.
+answer was under way or the process was stopped. All moments are of `pytube.clock`.
 """
 
 from __future__ import annotations

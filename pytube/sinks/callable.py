@@ -77,7 +77,7 @@ class CallableSink:
         if not batch.documents:
             return []
         await self._take_slot(slots, batch)
-        if slots is not self._slots or time.monotonic() >= batch.send_before:
+        if slots is not self._slots or batch.has_lapsed():
             slots.release()
             why = "the right to send had lapsed" if slots is self._slots else "the sink is closed"
             raise SinkUnavailable(f"{self.name} was not called: {why}")
@@ -115,7 +115,7 @@ class CallableSink:
         def work(begin: Callable[[], bool]) -> Any:
             if not begin():
                 return None
-            if time.monotonic() >= batch.send_before:
+            if batch.has_lapsed():
                 raise SinkUnavailable(f"{self.name} was not called: the right to send had lapsed")
             return self._function(batch)
 

@@ -131,7 +131,7 @@ class JsonlSink:
         def may_write() -> None:
             if not begin():
                 raise SinkUnavailable("called off")
-            if time.monotonic() >= batch.send_before:
+            if batch.has_lapsed():
                 raise _lapsed("before the write")
 
         # The time is the same for the whole batch, and is that of the write, not of the wait.

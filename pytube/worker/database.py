@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 
+from pytube import clock
 from pytube.errors import (
     DatabaseUnavailable,
     Fenced,
@@ -154,7 +155,7 @@ class Database:
     async def _renew(self, renewals: Session) -> None:
         while True:
             for tenure in list(self._tenures()):
-                sent_at = time.monotonic()
+                sent_at = clock.now()
                 try:
                     await terms.renew(renewals, tenure.term)
                 except NotLeader as error:

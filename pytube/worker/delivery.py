@@ -195,8 +195,8 @@ class Delivery:
         gate = self._c.gates.sink
         await gate.passage()
         begun = time.monotonic()
-        batch.send_before = self._c.tenure.trusted_until()
-        if begun >= batch.send_before:
+        batch.trust_until(self._c.tenure.trusted_until())
+        if batch.has_lapsed():
             gate.left()
             self._todo.push(keys)  # what was read is old by the time that trust is back
             return
@@ -204,10 +204,10 @@ class Delivery:
         try:
             answers = sort_answers(batch, await self._ask(batch))
         except SinkUnavailable as error:
-            if time.monotonic() < batch.send_before:
-                gate.shut(str(error))
-            else:
+            if batch.has_lapsed():
                 gate.left()  # it refused because our right to send had lapsed, and is well
+            else:
+                gate.shut(str(error))
             self._todo.push(keys)
         except SinkTimeout as error:
             await self._unknown(batch, keys, str(error), begun)

@@ -11,6 +11,7 @@ import asyncio
 import random
 import time
 
+from pytube import clock
 from pytube.election.base import Claim
 from pytube.errors import (
     BrokerUnavailable,
@@ -177,7 +178,7 @@ class Lead:
         partition = self._claim.partition
         epoch = await terms.read_epoch(control, runner.tube, runner.partitions, partition)
         await self._claim.prove()
-        sent_at = time.monotonic()
+        sent_at = clock.now()
         term = await terms.acquire(
             control, runner.tube, runner.partitions, partition, epoch, runner.candidate
         )

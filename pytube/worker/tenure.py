@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
+from pytube import clock
 from pytube.election.base import Claim
 from pytube.errors import Fenced, NotLeader
 from pytube.events import Event, LeaderRefreshed, TrustLapsed
@@ -42,7 +42,7 @@ class Tenure:
         return self.ended.done() or self.claim.lost.is_set()
 
     def trusted_until(self) -> float:
-        """No write may begin at or after this moment of `time.monotonic()`."""
+        """No write may begin at or after this moment of `pytube.clock`."""
         if self._is_over:
             return float("-inf")
         return self.trust.until(self.claim.proven_at())
@@ -50,7 +50,7 @@ class Tenure:
     @property
     def is_trusted(self) -> bool:
         """Whether a write may begin now."""
-        return time.monotonic() < self.trusted_until()
+        return clock.now() < self.trusted_until()
 
     async def trusted(self) -> None:
         """Return at once while trusted, else when trust is back."""

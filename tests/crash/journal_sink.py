@@ -50,7 +50,7 @@ def send(batch: Batch) -> list[Result]:
     pieces = encode(taken, os.environ[CLIENT])
 
     def begin() -> None:
-        if time.monotonic() >= batch.send_before:
+        if batch.has_lapsed():
             raise SinkUnavailable("not written: the right to send had lapsed")
         _refuse(rejected(batch.tube, folder), refused)
 

@@ -36,7 +36,7 @@ def send(batch: Batch) -> None:
     time.sleep(DAWDLE)
 
     def begin() -> None:
-        if time.monotonic() >= batch.send_before:
+        if batch.has_lapsed():
             raise SinkUnavailable("not written: the right to send had lapsed")
 
     _file().append(begin, lambda: (b"%.6f" % time.time()).join(pieces))

@@ -243,7 +243,7 @@ async def test_the_sink_is_told_until_when_it_may_begin_to_write() -> None:
 
     trip = Trip(1, sink=Watching())
     await trip.run()
-    assert seen == [trip.rig.tenure.trusted_until()]
+    assert seen == [pytest.approx(trip.rig.tenure.trusted_until(), abs=0.05)]
 
 
 async def test_a_line_that_closes_begins_no_further_batch() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable
 
+from pytube import clock
 from pytube.election.neli.claim import NeliClaim
 
 
@@ -58,7 +58,7 @@ class ClaimBoard:
                 claim = self._claims.get(partition)
                 if claim is not None and claim.over.is_set():
                     del self._claims[partition]
-            self._fill(time.monotonic())
+            self._fill(clock.now())
 
     def withdraw(self, partitions: Iterable[int]) -> list[NeliClaim]:
         """The group wants these back: revokes their claims, and returns those to wait for."""
@@ -85,7 +85,7 @@ class ClaimBoard:
         with self._lock:
             self._partitions = partitions
             self._revoke({number for number in self._claims if number >= partitions})
-            self._fill(time.monotonic())
+            self._fill(clock.now())
 
     def refill(self, now: float) -> None:
         """Make claims anew of partitions whose claim the worker gave up a while ago."""

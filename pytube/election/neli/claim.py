@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
+from pytube import clock
 from pytube.election.neli.codec import encode
 from pytube.election.neli.proof import ProofBook
 from pytube.errors import ClaimLost
@@ -120,7 +120,7 @@ class NeliClaim:
     def _finish(self) -> None:
         if self.over.is_set():
             return
-        self.over_at = time.monotonic()
+        self.over_at = clock.now()
         self._heartbeat = None
         self.over.set()
         self._in_loop(self.finished.set)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import structlog
 
+from pytube import clock
 from pytube.config.names import checked_name, leader_name
 from pytube.election.base import Claim
 from pytube.election.neli.board import ClaimBoard
@@ -177,7 +177,7 @@ class NeliElection:
         topic_at = probe_at = 0.0
         while True:
             await asyncio.sleep(_CARE)
-            now = time.monotonic()
+            now = clock.now()
             if (partitions := self._count()) != self._partitions:
                 self._partitions, topic_at = partitions, now
                 board.resize(partitions)
@@ -185,12 +185,12 @@ class NeliElection:
             narrow = self._width < self._partitions and now >= topic_at
             if narrow or (self._watch.is_down and now >= probe_at):
                 await self._look_at_topic()
-                topic_at = time.monotonic() + _TOPIC_PAUSE
-                probe_at = time.monotonic() + _PROBE_PAUSE
+                topic_at = clock.now() + _TOPIC_PAUSE
+                probe_at = clock.now() + _PROBE_PAUSE
 
     async def _look_at_topic(self) -> None:
         """Widen the topic if need be; an answer also shows that the broker is back."""
-        sent_at = time.monotonic()
+        sent_at = clock.now()
         try:
             await self._widen(self.settings.receive_deadline)
         except BrokerUnavailable as error:

@@ -10,12 +10,12 @@ therefore confirmed by commits, which need no polling and are the stronger proof
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import Future
 
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
 
+from pytube import clock
 from pytube.election.neli.board import ClaimBoard
 from pytube.election.neli.claim import NeliClaim
 from pytube.election.neli.clients import Clients
@@ -105,14 +105,14 @@ class Member:
             producer.flush(_FLUSH)
 
     def _poll(self, consumer: Consumer, producer: Producer, prover: Prover) -> None:
-        next_beat = time.monotonic()
+        next_beat = clock.now()
         while not self._stopping.is_set():
-            wait = min(_LONGEST_POLL, max(0.0, next_beat - time.monotonic()))
+            wait = min(_LONGEST_POLL, max(0.0, next_beat - clock.now()))
             message = consumer.poll(wait)
             if message is not None:
                 self._heard(message)
             producer.poll(0)
-            now = time.monotonic()
+            now = clock.now()
             if now >= next_beat:
                 next_beat = max(next_beat + self._settings.heartbeat, now)
                 self._beat(producer, now)
@@ -146,7 +146,7 @@ class Member:
         if claim is None or beat is None:
             return
         heartbeat, number = beat
-        if claim.heard(heartbeat.leader_id, number, time.monotonic()):
+        if claim.heard(heartbeat.leader_id, number, clock.now()):
             self._watch.up(claim.proven_at())
 
     # --- proof by commit --------------------------------------------------------------------
@@ -182,14 +182,14 @@ class Member:
         for partition in partitions:
             partition.offset = OFFSET_END
         consumer.incremental_assign(partitions)
-        self._watch.up(time.monotonic())
+        self._watch.up(clock.now())
         self._board.assign(partition.partition for partition in partitions)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Returns when the claims are handed over: only then may the group give them away."""
         waiting = self._board.withdraw(partition.partition for partition in partitions)
-        end = time.monotonic() + self._settings.drain_limit
-        while waiting and time.monotonic() < end:
+        end = clock.now() + self._settings.drain_limit
+        while waiting and clock.now() < end:
             waiting[0].over.wait(_LONGEST_POLL)
             waiting = [claim for claim in waiting if not claim.over.is_set()]
             if waiting and self._prover is not None:

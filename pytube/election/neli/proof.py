@@ -7,7 +7,7 @@ that was stopped for long reads on for a moment before it hears that it was remo
 only prolong a proof that holds. Once it has lapsed the coordinator must be asked first: a commit,
 whose generation it checks, is the one proof that starts the line again.
 
-All moments are of `time.monotonic()`. Two threads use a book: it has a lock.
+All moments are of `pytube.clock`. Two threads use a book: it has a lock.
 """
 
 from __future__ import annotations

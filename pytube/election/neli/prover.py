@@ -12,13 +12,13 @@ without waiting for the answer in its loop, waiting for it in a callback, where 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Collection
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from pytube import clock
 from pytube.election.neli.codes import NO_ANSWER, PASSING
 from pytube.errors import BrokerUnavailable, ClaimLost
 
@@ -87,7 +87,7 @@ class Prover:
         if not questions:
             return
         self._number += 1
-        self._sent[self._number] = (time.monotonic(), questions)
+        self._sent[self._number] = (clock.now(), questions)
         try:
             consumer.commit(offsets=self._offsets(questions), asynchronous=True)
         except KafkaException as error:
@@ -99,7 +99,7 @@ class Prover:
         if not questions:
             return
         self._number += 1
-        self._sent[self._number] = (time.monotonic(), questions)
+        self._sent[self._number] = (clock.now(), questions)
         try:
             results = consumer.commit(offsets=self._offsets(questions), asynchronous=False)
         except KafkaException as error:
@@ -122,7 +122,7 @@ class Prover:
             question.settle(0.0, KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
 
     def _take(self) -> list[_Question]:
-        now = time.monotonic()
+        now = clock.now()
         with self._lock:
             due = [one for one in self._waiting if one.not_before <= now]
             self._waiting = [one for one in self._waiting if one.not_before > now]
@@ -141,7 +141,7 @@ class Prover:
 
     def _again(self, question: _Question, error: KafkaError | None) -> bool:
         """Whether to ask once more, a moment later."""
-        now = time.monotonic()
+        now = clock.now()
         if error is None or error.code() not in PASSING:
             return False
         if question.end is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 import structlog
 from confluent_kafka import KafkaError
 
+from pytube import clock
 from pytube.election.neli.codes import ALL_DOWN, UNUSABLE
 
 _QUIET = 60.0
@@ -49,7 +49,7 @@ class BrokerWatch:
         with self._lock:
             if self._down_at is not None:
                 return
-            self._down_at = time.monotonic()
+            self._down_at = clock.now()
         self._log.warning("kafka is not available; leadership is not proven until it is back", reason=reason)
 
     def up(self, sent_at: float) -> None:
@@ -57,7 +57,7 @@ class BrokerWatch:
         with self._lock:
             if self._down_at is None or sent_at <= self._down_at:
                 return
-            seconds = time.monotonic() - self._down_at
+            seconds = clock.now() - self._down_at
             self._down_at = None
             self._reason = ""
         self._log.info("kafka is available again", seconds=round(seconds, 1))
@@ -78,7 +78,7 @@ class DampedLog:
 
     def log(self, level: int, _template: str, kind: str, _name: str, text: str, **_: Any) -> None:
         """Called by confluent_kafka as a `logging.Logger` would be."""
-        now = time.monotonic()
+        now = clock.now()
         if now < self._next.get(kind, 0.0):
             self._passed_over[kind] = self._passed_over.get(kind, 0) + 1
             return

@@ -12,7 +12,7 @@ SEEDS = [
         "trust lasts as long as the answer was under way, and a deadline",
         "pytube/worker/database.py",
         "                    tenure.trust.renewed(sent_at)\n",
-        "                    tenure.trust.renewed(time.monotonic())\n",
+        "                    tenure.trust.renewed(clock.now())\n",
         ("unit/test_database.py",),
     ),
     Seed(
@@ -28,7 +28,7 @@ SEEDS = [
         "the first trust counts from the answer of the acquire",
         _LEAD,
         "Trust(runner.limits.receive_deadline, sent_at)",
-        "Trust(runner.limits.receive_deadline, time.monotonic())",
+        "Trust(runner.limits.receive_deadline, clock.now())",
         ("unit/test_lead_term.py",),
     ),
     Seed(
