@@ -58,6 +58,9 @@ class PostgresConfig(Section):
     schema_name: str = Field(default="tube", alias="schema", min_length=1, max_length=63)
     """The schema that our SQL is installed in."""
 
+    answer_timeout: float = Field(default=15.0, gt=0)
+    """Seconds after which a worker gives a session up whose server does not answer a statement."""
+
 
 class KafkaConfig(Section):
     """`[kafka]`: the broker of the leader topics."""

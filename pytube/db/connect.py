@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from pytube.db.errors import describe
 from pytube.db.notices import log_notice
+from pytube.db.patience import answered_within
 from pytube.errors import ConfigError, DatabaseUnavailable
 
 _DEFAULTS: dict[str, Any] = {
@@ -24,6 +25,9 @@ _DEFAULTS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
+
+SETUP_LIMIT = 5.0
+"""Seconds that a new session may take to be set up, or an idle one to show that it is well."""
 
 
 def connect_sync(
@@ -82,7 +86,8 @@ async def connect_async(
     except psycopg.Error as error:
         raise _refused(error, conninfo) from None
     try:
-        await connection.execute(session_settings(schema, also, lock_timeout))
+        with answered_within(connection, SETUP_LIMIT):
+            await connection.execute(session_settings(schema, also, lock_timeout))
     except psycopg.Error as error:
         await connection.close()
         raise _refused(error, conninfo) from None

@@ -5,7 +5,12 @@ from __future__ import annotations
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from pytube.db.connect import connection_string, session_settings
+from pytube.db.connect import SETUP_LIMIT, connection_string, session_settings
+from pytube.db.patience import answered_within
+
+_RECONNECT_LIMIT = 2.0
+"""Seconds for which a failed session is tried for. The pauses between tries double, and hold up all who
+ask meanwhile: after a long outage it is better to begin anew, which the next one who asks does."""
 
 
 def make_pool(dsn: str, schema: str, application_name: str, *, size: int) -> AsyncConnectionPool:
@@ -15,9 +20,10 @@ def make_pool(dsn: str, schema: str, application_name: str, *, size: int) -> Asy
     """
 
     async def configure(connection: psycopg.AsyncConnection) -> None:
-        await connection.execute(session_settings(schema, ("public",), None))
-        # A row that a policy hides would look like one that is gone, and be deleted at the sink.
-        await connection.execute("SET row_security = off")
+        with answered_within(connection, SETUP_LIMIT):
+            await connection.execute(session_settings(schema, ("public",), None))
+            # A row that a policy hides would look like one that is gone, and be deleted at the sink.
+            await connection.execute("SET row_security = off")
 
     return AsyncConnectionPool(
         connection_string(dsn, application_name),
@@ -25,7 +31,13 @@ def make_pool(dsn: str, schema: str, application_name: str, *, size: int) -> Asy
         min_size=0,
         max_size=size,
         configure=configure,
-        check=AsyncConnectionPool.check_connection,
+        check=_check,
+        reconnect_timeout=_RECONNECT_LIMIT,
         open=False,
         name=application_name,
     )
+
+
+async def _check(connection: psycopg.AsyncConnection) -> None:
+    with answered_within(connection, SETUP_LIMIT):
+        await AsyncConnectionPool.check_connection(connection)

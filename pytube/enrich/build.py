@@ -10,8 +10,10 @@ from pytube.enrich.rows import RowEnricher
 from pytube.enrich.touches import TouchEnricher
 
 
-def build_enricher(config: EnrichConfig, tube: str, pool: AsyncConnectionPool) -> Enricher:
-    """The enricher of one tube in this process."""
+def build_enricher(
+    config: EnrichConfig, tube: str, pool: AsyncConnectionPool, answer_timeout: float
+) -> Enricher:
+    """The enricher of one tube in this process; `answer_timeout` as for `RowEnricher`."""
     if config.mode == "none":
         return TouchEnricher()
-    return RowEnricher(pool, tube, config.query)
+    return RowEnricher(pool, tube, config.query, answer_timeout)

@@ -14,6 +14,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from pytube.db.arrays import Int8Array
 from pytube.db.errors import describe, is_connection_lost, translate
+from pytube.db.patience import NoAnswer, answered_within
 from pytube.enrich.base import Read
 from pytube.enrich.roots import ROOTS, Root, Roots
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, PytubeError
@@ -28,16 +29,24 @@ _REGISTRY_CHANGES = 5
 class RowEnricher:
     """One statement per shard and batch, on a pool of connections."""
 
-    def __init__(self, pool: AsyncConnectionPool, tube: str, query: str | None = None) -> None:
+    def __init__(
+        self,
+        pool: AsyncConnectionPool,
+        tube: str,
+        query: str | None = None,
+        answer_timeout: float | None = None,
+    ) -> None:
         """Args:
         pool: connections with our schema in their search path.
         tube: whose registry is read.
         query: SQL with `%(ids)s` and perhaps `%(shard)s`, whose first two columns are the id
             and the document as json or jsonb; None: the row of the root table.
+        answer_timeout: seconds that one read may take; None: any.
         """
         self._pool = pool
         self._tube = tube
         self._query = query
+        self._answer_timeout = answer_timeout
         self._roots: Roots | None = None
 
     async def read(self, shard: int, ids: Sequence[int]) -> Read:
@@ -45,7 +54,8 @@ class RowEnricher:
         try:
             async with self._pool.connection() as connection:
                 for _ in range(_REGISTRY_CHANGES):
-                    found = await self._read_once(connection, shard, ids)
+                    with answered_within(connection, self._answer_timeout):
+                        found = await self._read_once(connection, shard, ids)
                     if found is not None:
                         return found
                     self._roots = None
@@ -122,6 +132,8 @@ def _raw(text: str) -> sql.Composable:
 
 
 def _as_ours(error: psycopg.Error, tube: str) -> PytubeError:
+    if isinstance(error, NoAnswer):  # perhaps only a slow query: the line's own session tells more
+        return EnrichFailed(f"rows for tube {tube!r} can't be read: {error} (postgres.answer_timeout)")
     if is_connection_lost(error):
         return DatabaseUnavailable(f"Postgres is not available: {describe(error)}")
     ours = translate(error)

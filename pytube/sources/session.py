@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow
 
 from pytube.db.connect import connect_async
 from pytube.db.errors import describe, translated
+from pytube.db.patience import answered_within
 from pytube.errors import StatementFailed
 from pytube.sources.queries import Statement
 
@@ -28,12 +29,22 @@ class Session:
     `DatabaseUnavailable` the session is of no more use.
     """
 
-    def __init__(self, connection: psycopg.AsyncConnection) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection, answer_timeout: float | None = None) -> None:
+        """`answer_timeout`: seconds after which a server that does not answer is given up; None: never."""
         self.connection = connection
+        self._answer_timeout = answer_timeout
         self._turn = asyncio.Lock()
 
     @classmethod
-    async def open(cls, dsn: str, schema: str, application_name: str, *, durable: bool = True) -> Self:
+    async def open(
+        cls,
+        dsn: str,
+        schema: str,
+        application_name: str,
+        *,
+        durable: bool = True,
+        answer_timeout: float | None = None,
+    ) -> Self:
         """Connect.
 
         Args:
@@ -42,9 +53,10 @@ class Session:
             application_name: what `pg_stat_activity` shows.
             durable: False lets commits of this session be lost in a crash of the server. Right
                 for marks and purges: they are then done again, and nothing is lost by that.
+            answer_timeout: as for a session.
         """
         connection = await connect_async(dsn, schema, application_name)
-        session = cls(connection)
+        session = cls(connection, answer_timeout)
         if not durable:
             await session.execute("SET synchronous_commit = off")
         return session
@@ -106,7 +118,7 @@ class Session:
     async def _in_turn(self, run: Callable[[], Awaitable[_Answer]]) -> _Answer:
         async with self._turn:
             try:
-                with translated():
+                with translated(), answered_within(self.connection, self._answer_timeout):
                     for _ in range(_TRIES - 1):
                         try:
                             return await run()

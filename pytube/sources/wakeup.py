@@ -15,12 +15,14 @@ import structlog
 from psycopg import sql
 
 from pytube.db.errors import describe, translated
+from pytube.db.patience import answered_within
 from pytube.errors import DatabaseUnavailable, StatementFailed
 from pytube.sources import queries
 from pytube.sources.session import Session
 from pytube.sources.terms import Term
 
 _SELF_TEST_TIMEOUT = 2.0
+_LISTEN_LIMIT = 5.0
 
 
 async def fall_asleep(session: Session, term: Term) -> None:
@@ -58,8 +60,9 @@ class Listener:
         connection = self._session.connection
         try:
             with translated():
-                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-                await connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))
+                with answered_within(connection, _LISTEN_LIMIT):
+                    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                    await connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))
                 async for notification in connection.notifies(timeout=_SELF_TEST_TIMEOUT):
                     self._heard(notification.payload, nonce)
                     if notification.payload == nonce:

@@ -29,7 +29,8 @@ from pytube.sources.settled import Settled
 from pytube.sources.wakeup import Listener
 from pytube.worker.tenure import Tenure
 
-_PURPOSES = ("terms", "renewals", "settle", "listen")
+_RENEWALS = "renewals"
+_PURPOSES = ("terms", _RENEWALS, "settle", "listen")
 """Renewals have a session of their own: an acquire may wait for seconds on the other."""
 
 _RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
@@ -52,6 +53,8 @@ class Database:
         tube: str,
         *,
         renew_interval: float,
+        answer_timeout: float,
+        renewal_timeout: float,
         tenures: Callable[[], Iterable[Tenure]],
         on_wake: Callable[[int | None], None],
         awake: Callable[[], bool],
@@ -64,6 +67,8 @@ class Database:
             schema: where our SQL is.
             tube: its name.
             renew_interval: seconds between renewals of each term.
+            answer_timeout: seconds after which a session whose server does not answer is given up.
+            renewal_timeout: the same for renewals, which are worth nothing when they come late.
             tenures: the terms to be renewed.
             on_wake: told the partition that pods came for; None: for any.
             awake: whether any line is; while none is, nothing needs to be settled.
@@ -73,6 +78,8 @@ class Database:
         self._schema = schema
         self._tube = tube
         self._renew_interval = renew_interval
+        self._answer_timeout = answer_timeout
+        self._renewal_timeout = min(answer_timeout, renewal_timeout)
         self._tenures = tenures
         self._on_wake = on_wake
         self._awake = awake
@@ -101,7 +108,13 @@ class Database:
 
     async def open_session(self, purpose: str, *, durable: bool) -> Session:
         """A session of the caller's own. `DatabaseUnavailable` when it can't be had."""
-        return await Session.open(self._dsn, self._schema, f"pytube {self._tube} {purpose}", durable=durable)
+        return await Session.open(
+            self._dsn,
+            self._schema,
+            f"pytube {self._tube} {purpose}",
+            durable=durable,
+            answer_timeout=self._renewal_timeout if purpose == _RENEWALS else self._answer_timeout,
+        )
 
     # --- what runs without pause ----------------------------------------------------------
 

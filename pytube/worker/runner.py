@@ -54,6 +54,8 @@ class TubeRunner:
             schema,
             tube,
             renew_interval=self.limits.renew_interval,
+            answer_timeout=config.postgres.answer_timeout,
+            renewal_timeout=self.limits.receive_deadline,
             tenures=self._tenures,
             on_wake=self._wake,
             awake=self._is_awake,
@@ -62,7 +64,7 @@ class TubeRunner:
         self._sink = build_sink(settings.sink.type, settings.sink.options)
         # The lines of a process share the pool: more readers than this only queue at the source.
         self._pool = make_pool(dsn, schema, f"pytube {tube} enrich", size=settings.sink.sends * 2)
-        self._enricher = build_enricher(settings.enrich, tube, self._pool)
+        self._enricher = build_enricher(settings.enrich, tube, self._pool, config.postgres.answer_timeout)
         self._election = build_election(
             config,
             tube,

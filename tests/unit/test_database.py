@@ -50,6 +50,8 @@ class Renewal:
         database = Database(
             *("", "tube", "t"),
             renew_interval=3600.0,
+            answer_timeout=10.0,
+            renewal_timeout=10.0,
             tenures=lambda: [self.tenure],
             on_wake=lambda _: None,
             awake=lambda: False,

@@ -1,0 +1,128 @@
+"""A server that does not answer is given up in bounded time, whatever is asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from pytube.db.patience import NoAnswer, answered_within
+from pytube.db.pool import make_pool
+from pytube.enrich.rows import RowEnricher
+from pytube.errors import DatabaseUnavailable, EnrichFailed
+from pytube.sources import queries
+from pytube.sources.session import Session
+from tests.helpers.proxy import Mode, Proxy
+from tests.helpers.waiting import wait_until, wait_until_async
+
+SOON = 0.3
+BOUND = 3.0
+"""Seconds that are far more than `SOON`, and far less than for ever."""
+
+
+@pytest.fixture
+def proxy(dsn: str) -> Iterator[Proxy]:
+    with Proxy(int(str(conninfo_to_dict(dsn)["port"]))) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def through(dsn: str, proxy: Proxy) -> str:
+    """The database, by way of the proxy."""
+    return make_conninfo(dsn, host="127.0.0.1", port=proxy.port)
+
+
+@pytest.mark.parametrize("mode", [Mode.HALF_OPEN, Mode.ANSWERS_LOST])
+async def test_a_statement_without_an_answer(proxy: Proxy, through: str, mode: Mode) -> None:
+    session = await Session.open(through, "tube", "test", answer_timeout=SOON)
+    proxy.switch(mode)
+    began = time.monotonic()
+    with pytest.raises(DatabaseUnavailable, match="no answer within 0.3 s"):
+        await session.execute(queries.ALIVE)
+    assert SOON <= time.monotonic() - began < BOUND
+    assert session.closed
+    with pytest.raises(DatabaseUnavailable):
+        await session.execute(queries.ALIVE)
+    await session.close()
+
+
+async def test_a_slow_answer_in_time_is_an_answer(through: str) -> None:
+    session = await Session.open(through, "tube", "test", answer_timeout=SOON)
+    for _ in range(4):
+        assert await session.value("SELECT pg_sleep(0.1)") == ""
+    await session.close()
+
+
+async def test_a_mark_without_an_answer(proxy: Proxy, through: str) -> None:
+    session = await Session.open(through, "tube", "test", answer_timeout=SOON)
+    proxy.switch(Mode.HALF_OPEN)
+    statements = (
+        queries.MARK_BEGIN,
+        "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
+        "COMMIT",
+        "FETCH c",
+        "CLOSE c",
+    )
+    with pytest.raises(DatabaseUnavailable, match="no answer within 0.3 s"):
+        await asyncio.wait_for(session.held_rows(statements, {}), BOUND)
+    await session.close()
+
+
+async def test_who_is_cancelled_while_nothing_answers_ends_as_cancelled(proxy: Proxy, through: str) -> None:
+    session = await Session.open(through, "tube", "test", answer_timeout=SOON)
+    proxy.switch(Mode.HALF_OPEN)
+    asking = asyncio.create_task(session.execute(queries.ALIVE))
+    await wait_until_async(lambda: proxy.swallowed, what="the statement is sent")
+    asking.cancel()
+    await asyncio.wait([asking], timeout=10)
+    assert asking.cancelled()
+    await session.close()
+
+
+async def test_a_session_that_is_not_set_up(
+    proxy: Proxy, through: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytube.db.connect._DEFAULTS", {"connect_timeout": 2})
+    proxy.switch(Mode.HALF_OPEN)
+    with pytest.raises(DatabaseUnavailable):
+        await asyncio.wait_for(Session.open(through, "tube", "test"), 2 + BOUND)
+
+
+async def test_rows_without_an_answer_are_read_again(proxy: Proxy, through: str, dsn: str) -> None:
+    """No `DatabaseUnavailable`: the query may only be slow, and then a new term would help nobody."""
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public") as connection:
+        connection.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
+        connection.execute("INSERT INTO public.items VALUES (1)")
+        connection.execute("SELECT tube_ensure_exists('t')")
+        connection.execute("SELECT tube_table_ensure_attached('t', 'public.items', 0)")
+    pool = make_pool(through, "tube", "test", size=2)
+    await pool.open()
+    try:
+        enricher = RowEnricher(pool, "t", answer_timeout=SOON)
+        assert (await enricher.read(0, [1])).bodies
+        async with pool.connection() as connection:
+            proxy.switch(Mode.HALF_OPEN)
+            with pytest.raises(NoAnswer), answered_within(connection, SOON):
+                await connection.execute("SELECT 1")
+        proxy.switch(Mode.PASS)
+        assert (await enricher.read(0, [1])).bodies, "the pool has another session"
+        slow = RowEnricher(pool, "t", "SELECT 1, '{}'::json FROM pg_sleep(5)", answer_timeout=SOON)
+        with pytest.raises(EnrichFailed, match="postgres.answer_timeout"):
+            await slow.read(0, [1])
+        wait_until(lambda: not sleepers(dsn), what="the server gives the query up, too")
+    finally:
+        await pool.close()
+
+
+def sleepers(dsn: str) -> int:
+    """Sessions in which a `pg_sleep` runs."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND application_name = 'test'"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
