@@ -96,6 +96,7 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 \ir leader/tube_leader_epoch.sql
 \ir leader/tube_leader_acquire.sql
 \ir leader/tube_leader_renew.sql
+\ir leader/tube_leaders_renew.sql
 \ir leader/tube_leader_release.sql
 \ir leader/tube_leader_wait.sql
 \ir leader/tube_leader_rebase.sql

@@ -261,6 +261,28 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) RETURNS TABLE(leader_id uuid, renewed boolean)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    WITH present AS MATERIALIZED (
+        SELECT l.partition
+        FROM tube_leader AS l
+        WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
+        ORDER BY l.partition
+        FOR NO KEY UPDATE SKIP LOCKED
+    ), renewal AS (
+        UPDATE tube_leader AS l
+        SET renewed_at = clock_timestamp()
+        FROM present AS p
+        WHERE l.tube = tube_leaders_renew.tube AND l.partition = p.partition
+        RETURNING l.leader_id
+    )
+    SELECT l.leader_id, r.leader_id IS NOT NULL
+    FROM tube_leader AS l LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
+    WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
+$$;
+
 CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2303,6 +2325,8 @@ REVOKE ALL ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, par
 REVOKE ALL ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_leaders(in_tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) FROM PUBLIC;
 

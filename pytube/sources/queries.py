@@ -27,6 +27,8 @@ LEADER_RENEW: Final = """
     SELECT tube_leader_renew(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
 """
 
+LEADERS_RENEW: Final = "SELECT leader_id, renewed FROM tube_leaders_renew(%(tube)s, %(leader_ids)s)"
+
 LEADER_RELEASE: Final = """
     SELECT tube_leader_release(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
 """

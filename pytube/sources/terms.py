@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from pytube.errors import UsageError
+from pytube.errors import Fenced, NotLeader, UsageError
 from pytube.sources import queries
 from pytube.sources.session import Session
 
@@ -92,9 +93,24 @@ async def acquire(
     return Term(tube, partitions, partition, int(epoch), term.leader_id)
 
 
-async def renew(session: Session, term: Term) -> int:
-    """Renew the term; the registry's version. `Fenced` or `WrongPartitions` when it is over."""
-    return int(await session.value(queries.LEADER_RENEW, term.arguments))
+async def renew(session: Session, tube: str, leader_ids: Sequence[UUID]) -> dict[UUID, bool]:
+    """Renew terms of one tube: those that are not over, and whether they were renewed.
+
+    One that was not is just being ended, or not; the next call tells.
+    """
+    arguments = {"tube": tube, "leader_ids": list(leader_ids)}
+    return dict(await session.rows(queries.LEADERS_RENEW, arguments))
+
+
+async def why_over(session: Session, term: Term) -> NotLeader | None:
+    """Why a term is over; None when it is not."""
+    try:
+        await session.value(queries.LEADER_RENEW, term.arguments)
+    except NotLeader as error:
+        return error
+    except UsageError as error:  # the tube was dropped
+        return Fenced(str(error))
+    return None
 
 
 async def release(session: Session, term: Term) -> bool:

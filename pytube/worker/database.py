@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from uuid import UUID
 
 from pytube import clock
 from pytube.errors import (
     DatabaseUnavailable,
-    Fenced,
-    NotLeader,
     PytubeError,
     SchemaMismatch,
     StatementFailed,
@@ -167,17 +166,22 @@ class Database:
 
     async def _renew(self, renewals: Session) -> None:
         while True:
-            for tenure in list(self._tenures()):
-                sent_at = clock.now()
-                try:
-                    await terms.renew(renewals, tenure.term)
-                except NotLeader as error:
-                    tenure.end(error)
-                except UsageError as error:  # the tube was dropped
-                    tenure.end(Fenced(str(error)))
-                else:
-                    tenure.trust.renewed(sent_at)
+            await self._renew_all(renewals, {tenure.term.leader_id: tenure for tenure in self._tenures()})
             await asyncio.sleep(self._renew_interval)
+
+    async def _renew_all(self, renewals: Session, tenures: Mapping[UUID, Tenure]) -> None:
+        """All in one statement: over a slow network, one after another would be too late."""
+        if not tenures:
+            return
+        sent_at = clock.now()
+        present = await terms.renew(renewals, self._tube, list(tenures))
+        for leader_id, tenure in tenures.items():
+            if present.get(leader_id):
+                tenure.trust.renewed(sent_at)
+        for leader_id in tenures.keys() - present.keys():
+            reason = await terms.why_over(renewals, tenures[leader_id].term)
+            if reason is not None:
+                tenures[leader_id].end(reason)
 
     async def _settle(self, settled: Settled) -> None:
         while True:

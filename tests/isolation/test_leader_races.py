@@ -172,6 +172,20 @@ def test_a_lease_renewed_while_another_waits_keeps_it_out(conn: Conn, session: N
     assert failed.value.sqlstate == "TU004"
 
 
+def test_a_term_that_is_being_ended_keeps_no_other_renewal_waiting(conn: Conn, session: NewSession) -> None:
+    make_tube(conn, "wide", partitions=2)
+    held = [acquire(conn, Claim(tube="wide", partitions=2, partition=number)) for number in range(2)]
+    renewal = "SELECT leader_id, renewed FROM tube_leaders_renew('wide', %s)"
+    ids = ([term.leader_id for term in held],)
+    one = session()
+    one.begin()
+    one.run(RELEASE, held[0].args)
+    answer = [(held[0].leader_id, False), (held[1].leader_id, True)]
+    assert sorted(conn.execute(renewal, ids).fetchall()) == sorted(answer)
+    one.commit()
+    assert conn.execute(renewal, ids).fetchall() == answer[1:]
+
+
 def test_a_tick_waits_for_the_one_that_forgot_its_process_and_comes_back(
     conn: Conn, session: NewSession
 ) -> None:

@@ -184,6 +184,24 @@ def test_the_epoch_of_nothing_is_refused(conn: Conn, place: tuple[str, int, int]
         assert failed.value.sqlstate == state
 
 
+def test_many_terms_are_renewed_at_once_and_those_that_are_over_are_not_named(conn: Conn) -> None:
+    make_tube(conn, "wide", partitions=4)
+    held = [acquire(conn, Claim(tube="wide", partitions=4, partition=number)) for number in range(4)]
+    foreign = acquire(conn)
+    release(conn, held[1])
+    acquire(conn, Claim(tube="wide", partitions=4, partition=2))  # takes the third one's place
+    conn.execute("UPDATE tube_leader SET renewed_at = clock_timestamp() - interval '1 hour'")
+    ids = [term.leader_id for term in [*held, foreign]]
+    found = conn.execute("SELECT * FROM tube_leaders_renew('wide', %s)", (ids,)).fetchall()
+    assert sorted(found) == sorted([(held[0].leader_id, True), (held[3].leader_id, True)])
+    fresh = (
+        "SELECT tube, partition FROM tube_leader WHERE renewed_at > clock_timestamp() - interval '1 minute'"
+    )
+    assert sorted(conn.execute(fresh).fetchall()) == [("wide", 0), ("wide", 3)]
+    assert conn.execute("SELECT * FROM tube_leaders_renew('wide', '{}')").fetchall() == []
+    assert conn.execute("SELECT * FROM tube_leaders_renew('none', %s)", (ids,)).fetchall() == []
+
+
 def test_leaders_of_one_tube_or_of_all(conn: Conn) -> None:
     make_tube(conn, "Other 'tube' -", partitions=3)
     for partition in (2, 0):

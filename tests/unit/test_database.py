@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
+from uuid import UUID
 
 import pytest
 
-from pytube.errors import DatabaseUnavailable, Fenced
+from pytube.errors import DatabaseUnavailable, Fenced, NotLeader
 from pytube.pipeline.trust import Trust
 from pytube.sources import terms
 from pytube.sources.session import Session
@@ -36,20 +37,25 @@ class Renewal:
         self.sent: list[float] = []
         self.answer = asyncio.Event()
         self.error: Exception | None = None
+        self.over = False
+        self.locked = False
         self.tenure = Tenure(Term("t", 1, 0, epoch=1), FakeClaim(), Trust(0.0, LONG_AGO), lambda _: None)
 
-    async def renew(self, _session: Session, _term: Term) -> int:
+    async def renew(self, _session: Session, _tube: str, leader_ids: Sequence[UUID]) -> dict[UUID, bool]:
         self.sent.append(time.monotonic())
         await self.answer.wait()
         if self.error is not None:
             raise self.error
-        return 1
+        return {} if self.over else dict.fromkeys(leader_ids, not self.locked)
+
+    async def why_over(self, _session: Session, _term: Term) -> NotLeader:
+        return Fenced("over")
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+    async def running(self, interval: float = 3600.0) -> AsyncIterator[asyncio.Task[None]]:
         database = Database(
             *("", "tube", "t"),
-            renew_interval=3600.0,
+            renew_interval=interval,
             answer_timeout=10.0,
             renewal_timeout=10.0,
             tenures=lambda: [self.tenure],
@@ -74,6 +80,7 @@ class Renewal:
 async def renewal(monkeypatch: pytest.MonkeyPatch) -> Renewal:
     renewal = Renewal()
     monkeypatch.setattr(terms, "renew", renewal.renew)
+    monkeypatch.setattr(terms, "why_over", renewal.why_over)
     return renewal
 
 
@@ -95,8 +102,17 @@ async def test_a_renewal_without_an_answer_proves_nothing(renewal: Renewal) -> N
 
 
 async def test_a_renewal_that_is_refused_ends_the_term(renewal: Renewal) -> None:
-    renewal.error = Fenced("over")
+    renewal.over = True
     renewal.answer.set()
     async with renewal.running():
         await asyncio.wait_for(asyncio.shield(renewal.tenure.ended), 5)
     assert renewal.renewed_at == LONG_AGO
+
+
+async def test_a_term_that_somebody_is_just_ending_is_neither_renewed_nor_over(renewal: Renewal) -> None:
+    renewal.locked = True
+    renewal.answer.set()
+    async with renewal.running(interval=0.01):
+        await wait_until_async(lambda: len(renewal.sent) > 2, what="it is tried again")
+    assert renewal.renewed_at == LONG_AGO
+    assert not renewal.tenure.ended.done()
