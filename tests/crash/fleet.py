@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import psycopg
 
+from tests.crash.comparing_sink import COMPARING_SINK_PATH
 from tests.helpers.database import ROOT
 from tests.helpers.waiting import wait_until
 
@@ -46,6 +47,11 @@ SLOW = """
 type = "callable"
 target = "tests.crash.slow_sink:send"
 """
+COMPARING = """
+type = "callable"
+target = "tests.crash.comparing_sink:send"
+compares = true
+"""
 
 
 @dataclass
@@ -60,11 +66,13 @@ class Fleet:
     request_timeout: float = 3.0
     slow: bool = False
     """Whether the sink dawdles within each write."""
+    comparing: bool = False
+    """Whether the sink refuses tokens lower than the one it holds."""
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.config.write_text(
-            (CONFIG + (SLOW if self.slow else JSONL)).format(
+            (CONFIG + (COMPARING if self.comparing else SLOW if self.slow else JSONL)).format(
                 dsn=self.dsn,
                 sink=self.sink,
                 installation=f"test-{uuid4().hex[:8]}",
@@ -119,6 +127,7 @@ class Fleet:
                         **os.environ,
                         "CLIENT_ID": f"worker-{number}",
                         "SLOW_SINK_PATH": str(self.sink),
+                        COMPARING_SINK_PATH: str(self.sink),
                         "PYTHONPATH": str(ROOT),
                     },
                 )
