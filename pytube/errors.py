@@ -116,10 +116,10 @@ class SinkContract(SinkError):
 
 
 class FencedBySink(NotLeader):
-    """The sink holds a write with the token `newer`, of a later term: ours is over."""
+    """The sink holds a write with the token `newer`, of another term: ours is over."""
 
     def __init__(self, newer: Token) -> None:
-        super().__init__(f"the sink holds a write of epoch {newer.epoch}, which is later than this term")
+        super().__init__(f"the sink holds a write of epoch {newer.epoch}, which another term has made since")
         self.newer = newer
 
 

@@ -170,7 +170,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 to 2147483646.';
     END IF;
     UPDATE tube_registry AS r
-    SET last_epoch = greatest(r.last_epoch, tube_leader_rebase.epoch)
+    SET last_epoch = greatest(r.last_epoch, least(tube_leader_rebase.epoch + 1000, 2147483646))
     WHERE r.tube = tube_leader_rebase.tube
     RETURNING r.last_epoch INTO issued;
     IF NOT FOUND THEN

@@ -27,9 +27,9 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The sink holds a write with the token `newer`, which is higher than ours.
+    """The sink holds a write with the token `newer`, which is ours or higher.
 
-    With our own epoch the write is done; with a higher one our term is over.
+    With our own token the write is done; with a higher one our term is over.
     """
 
     newer: int

@@ -21,7 +21,7 @@ class Answers:
     delayed: dict[Key, float] = field(default_factory=dict)
     rejected: dict[Key, str] = field(default_factory=dict)
     newer: Token | None = None
-    """The highest token of a later term that the sink holds: our own term is over."""
+    """The highest token of another term that the sink holds: our own term is over."""
 
 
 def sort_answers(batch: Batch, results: Sequence[Result]) -> Answers:
@@ -53,12 +53,16 @@ def sort_answers(batch: Batch, results: Sequence[Result]) -> Answers:
 
 
 def _stale(answers: Answers, key: Key, newer: Token, ours: Token) -> None:
-    """A newer write of our own term makes this one needless; one of a later term ends ours."""
+    """Our own token is that of our own write, done before; a newer one is not ours, and ends our term.
+
+    Within a term a key is never written twice at once, and tokens only grow. So a newer token of our
+    own epoch comes from a database that had issued that epoch before: it was restored, or failed over.
+    """
     if newer < ours:
         raise SinkContract(
             f"the sink refused {key} for a newer write, but its token {newer} is lower than ours"
         )
-    if newer.epoch == ours.epoch:
+    if newer == ours:
         answers.done.append(key)
     elif answers.newer is None or newer > answers.newer:
         answers.newer = newer

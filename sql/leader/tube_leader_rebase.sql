@@ -2,10 +2,12 @@
 --
 -- For a database that was restored from a backup, or is a standby that had lagged: the sink holds
 -- writes of terms that this database knows nothing of, and refuses ours as older. The worker says so,
--- and names the epoch.
+-- and names the epoch that it met. Other partitions may have written under somewhat later ones, and an
+-- epoch must not be issued twice; so 1000 are left out.
 --
--- Arguments: tube; epoch, the highest that the sink holds.
--- Result: the greatest epoch issued, from now on; terms that begin later have greater ones.
+-- Arguments: tube; epoch, the highest that the sink is known to hold.
+-- Result: what counts as the greatest epoch issued, from now on: 1000 above it, or more; terms that
+--   begin later have greater ones.
 -- Errors: TU102 unknown tube; 22023 an epoch below 0, or so great that tokens would not hold it.
 -- Locks: the registry row, until the transaction ends. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_leader_rebase(tube text, epoch bigint) RETURNS bigint
@@ -20,7 +22,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 to 2147483646.';
     END IF;
     UPDATE tube_registry AS r
-    SET last_epoch = greatest(r.last_epoch, tube_leader_rebase.epoch)
+    SET last_epoch = greatest(r.last_epoch, least(tube_leader_rebase.epoch + 1000, 2147483646))
     WHERE r.tube = tube_leader_rebase.tube
     RETURNING r.last_epoch INTO issued;
     IF NOT FOUND THEN

@@ -92,8 +92,16 @@ SEEDS = [
         "stale_of_a_later_term_is_done",
         "an old leader purges what the sink refused",
         "pytube/pipeline/answers.py",
+        "    if newer == ours:\n",
+        "    if newer >= ours:\n",
+        ("unit/test_answers.py",),
+    ),
+    Seed(
+        "stale_of_an_epoch_issued_again_is_done",
+        "a database that was restored issues an epoch again, and another term's write passes for this one's",
+        "pytube/pipeline/answers.py",
+        "    if newer == ours:\n",
         "    if newer.epoch == ours.epoch:\n",
-        "    if newer.epoch >= ours.epoch:\n",
         ("unit/test_answers.py",),
     ),
     Seed(
