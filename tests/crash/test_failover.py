@@ -1,0 +1,120 @@
+"""A failover to a streaming standby, under load, with workers whose DSN names both servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.crash.acknowledged import Acknowledged, differences
+from tests.crash.fleet import Fleet
+from tests.crash.load import Load, make_table
+from tests.crash.pair import Pair
+from tests.crash.test_restored_backup import TOUCH_ALL
+from tests.crash.test_servers_restarted import go_on
+from tests.helpers import cli
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Pair() as pair:
+        make_table(pair.dsn, "items", 4)
+        yield pair
+
+
+@pytest.fixture
+def fleet(pair: Pair, tmp_path: Path) -> Iterator[Fleet]:
+    with Fleet(pair.dsn, tmp_path, comparing=True) as fleet:
+        yield fleet
+
+
+def fail_over(pair: Pair) -> None:
+    """As an operator's tools do it."""
+    pair.primary.kill()
+    pair.standby.promote()
+
+
+def epochs(fleet: Fleet) -> dict[int, int]:
+    """The epoch of each partition."""
+    return dict(fleet.query("SELECT partition, epoch FROM tube_leaders('items') WHERE epoch IS NOT NULL"))
+
+
+def test_a_synchronous_standby_takes_over_and_nothing_is_lost(pair: Pair, fleet: Fleet) -> None:
+    pair.standby.make_synchronous()
+    fleet.start(1, 2)
+    fleet.wait_for_leaders({1, 2})
+    before = epochs(fleet)
+    with Acknowledged(fleet.dsn) as writers, Load(fleet.dsn):
+        go_on(fleet, "the start")
+        fail_over(pair)
+        go_on(fleet, "the failover")
+    fleet.wait_until_drained()
+    doctor = cli.start("doctor", "--json", config=fleet.config, CLIENT_ID="operator", COMPARING_SINK_PATH="x")
+    said, _ = doctor.communicate(timeout=30)
+    assert '"it is a standby' not in said
+    assert "answers" in said
+    after = epochs(fleet)
+    assert all(after[partition] > before[partition] for partition in range(4)), (before, after)
+    assert fleet.terminate() == [0, 0]
+    assert differences(writers.journal, fleet.sink) == []
+    verdict = fleet.judge()
+    assert verdict["good"], verdict
+    for number in (1, 2):
+        assert len(list(fleet.events(number, "database down"))) == 1, "told once"
+
+
+def test_what_an_asynchronous_standby_lacks_is_made_right_by_touching(pair: Pair, fleet: Fleet) -> None:
+    fleet.start(1, 2)
+    fleet.wait_for_leaders({1, 2})
+    with Load(fleet.dsn):
+        go_on(fleet, "the start")
+        pair.standby.cut_off()
+        go_on(fleet, "the cut")
+    fleet.query("UPDATE public.items SET note = 'lost' RETURNING id")
+    fleet.wait_until_drained()
+    fail_over(pair)
+    fleet.wait_for_leaders({1, 2})
+    fleet.wait_until_drained()
+    assert fleet.query("SELECT count(*) FROM public.items WHERE note = 'lost'") == [(0,)]
+    assert not fleet.judge()["good"], "the sink is ahead of the new primary"
+    fleet.query(TOUCH_ALL)
+    # and the rows that were made, or made again, since the standby was cut off
+    fleet.query("SELECT public.items_touch(ARRAY(SELECT generate_series(1, 3000)))")
+    fleet.wait_until_drained()
+    assert fleet.terminate() == [0, 0]
+    verdict = fleet.judge()
+    assert verdict["good"], verdict
+
+
+def test_an_old_primary_with_a_synchronous_standby_proves_nothing_after_the_failover(
+    pair: Pair, tmp_path: Path
+) -> None:
+    """It was not killed, and a worker still talks to it: a split network."""
+    pair.standby.make_synchronous()
+    zombies = tmp_path / "zombies"
+    zombies.mkdir()
+    with Fleet(pair.dsn_of_primary, zombies, comparing=True) as zombie:
+        zombie.start(1)
+        zombie.wait_for_leaders({1})
+        pair.standby.promote()
+        with psycopg.connect(pair.dsn_of_primary, autocommit=True) as connection:
+            connection.execute("SET synchronous_commit = off")
+            zombie.wait_until(
+                lambda: any(zombie.events(1, "trust lapsed")) or any(zombie.events(1, "leader revoked")),
+                30,
+                "its trust lapses: no renewal is answered",
+            )
+            lines = zombie.sink_lines()
+            connection.execute("UPDATE public.items SET n = n + 1")
+        with Fleet(pair.dsn_of_standby, tmp_path, comparing=True) as successor:
+            successor.start(2)
+            successor.wait_for_leaders({2})
+            with Load(successor.dsn):
+                go_on(successor, "the take-over")
+            successor.wait_until_drained()
+            assert successor.terminate() == [0]
+            verdict = successor.judge()
+            assert verdict["good"], verdict
+        assert zombie.sink_lines() == lines, "it sends nothing"
