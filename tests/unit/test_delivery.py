@@ -100,13 +100,12 @@ async def test_a_sink_that_answers_short_is_at_fault_with_each_document() -> Non
     assert "SinkContract" in trip.parked[1]
 
 
-async def test_a_newer_write_of_the_same_term_is_done() -> None:
+async def test_a_newer_write_of_our_own_epoch_is_of_a_term_that_had_it_before_and_ends_ours() -> None:
     trip = Trip(1, sink=MemorySink(compares=True))
-    newer = Document(0, 1, b"{}", Token(100, 1000), 99)
-    trip.rig.sink.store.held[0, 1] = newer
-    await trip.run()
-    assert trip.landed == [1]
-    assert trip.rig.sink.store.held[0, 1] is newer
+    trip.rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(100, 1000), 99)
+    with pytest.raises(FencedBySink):
+        await trip.run()
+    assert trip.landed == []
 
 
 async def test_a_write_of_a_later_term_ends_ours_and_nothing_lands() -> None:
