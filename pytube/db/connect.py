@@ -86,8 +86,8 @@ async def connect_async(
     except psycopg.Error as error:
         raise _refused(error, conninfo) from None
     try:
-        with answered_within(connection, SETUP_LIMIT):
-            await connection.execute(session_settings(schema, also, lock_timeout))
+        settings = connection.execute(session_settings(schema, also, lock_timeout))
+        await answered_within(connection, SETUP_LIMIT, settings)
     except psycopg.Error as error:
         await connection.close()
         raise _refused(error, conninfo) from None

@@ -10,32 +10,40 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import psycopg
+
+_Answer = TypeVar("_Answer")
+
+_LAST_MOMENT = 1.0
+"""Seconds that a statement may go on when nobody waits for it any more."""
 
 
 class NoAnswer(psycopg.OperationalError):
     """The server did not answer in time, and the session was cut off."""
 
 
-@contextmanager
-def answered_within(connection: psycopg.AsyncConnection, seconds: float | None) -> Iterator[None]:
-    """Within it the server has so long to answer; then the session is cut off, and of no more use.
+async def answered_within(
+    connection: psycopg.AsyncConnection, seconds: float | None, asking: Coroutine[Any, Any, _Answer]
+) -> _Answer:
+    """Ask the server, and give it so long to answer; then the session is cut off, and of no more use.
 
-    Whether a statement that was cut off has committed is not known, as with any lost connection.
+    Whoever is cancelled meanwhile gives the server a moment, so that the session stays whole, and
+    then cuts it off. (psycopg would ask the server by a second connection to cancel the statement; at
+    a server that stays silent that takes ten seconds.) Whether a statement that was cut off has
+    committed is not known, as with any lost connection.
 
     Args:
-        connection: who is waited for.
-        seconds: for all that is sent within; None: for ever.
+        connection: who is asked.
+        seconds: for all that is asked; None: any.
+        asking: uses the connection.
 
     Raises:
         NoAnswer: the time was over.
     """
-    if seconds is None:
-        yield
-        return
     cut = False
 
     def give_up() -> None:
@@ -43,18 +51,25 @@ def answered_within(connection: psycopg.AsyncConnection, seconds: float | None) 
         cut = True
         _shut(connection)
 
-    timer = asyncio.get_running_loop().call_later(seconds, give_up)
+    loop = asyncio.get_running_loop()
+    timer = None if seconds is None else loop.call_later(seconds, give_up)
+    task = loop.create_task(asking)
     try:
-        yield
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not (await asyncio.wait([task], timeout=_LAST_MOMENT))[0]:
+            _shut(connection)
+            await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # nobody is there any more whom it could be told
+        raise
     except psycopg.Error as error:
-        if not cut:
-            raise
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise asyncio.CancelledError from error  # else whoever ends us would wait for ever
-        raise NoAnswer(f"no answer within {seconds:g} s") from error
+        if cut:
+            raise NoAnswer(f"no answer within {seconds:g} s") from error
+        raise
     finally:
-        timer.cancel()
+        if timer is not None:
+            timer.cancel()
 
 
 def _shut(connection: psycopg.AsyncConnection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psycopg
+from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
 from pytube.db.connect import SETUP_LIMIT, connection_string, session_settings
@@ -20,10 +21,12 @@ def make_pool(dsn: str, schema: str, application_name: str, *, size: int) -> Asy
     """
 
     async def configure(connection: psycopg.AsyncConnection) -> None:
-        with answered_within(connection, SETUP_LIMIT):
-            await connection.execute(session_settings(schema, ("public",), None))
+        for statement in (
+            session_settings(schema, ("public",), None),
             # A row that a policy hides would look like one that is gone, and be deleted at the sink.
-            await connection.execute("SET row_security = off")
+            sql.SQL("SET row_security = off"),
+        ):
+            await answered_within(connection, SETUP_LIMIT, connection.execute(statement))
 
     return AsyncConnectionPool(
         connection_string(dsn, application_name),
@@ -39,5 +42,4 @@ def make_pool(dsn: str, schema: str, application_name: str, *, size: int) -> Asy
 
 
 async def _check(connection: psycopg.AsyncConnection) -> None:
-    with answered_within(connection, SETUP_LIMIT):
-        await AsyncConnectionPool.check_connection(connection)
+    await answered_within(connection, SETUP_LIMIT, AsyncConnectionPool.check_connection(connection))

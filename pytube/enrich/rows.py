@@ -54,8 +54,8 @@ class RowEnricher:
         try:
             async with self._pool.connection() as connection:
                 for _ in range(_REGISTRY_CHANGES):
-                    with answered_within(connection, self._answer_timeout):
-                        found = await self._read_once(connection, shard, ids)
+                    reading = self._read_once(connection, shard, ids)
+                    found = await answered_within(connection, self._answer_timeout, reading)
                     if found is not None:
                         return found
                     self._roots = None

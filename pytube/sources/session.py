@@ -118,13 +118,8 @@ class Session:
     async def _in_turn(self, run: Callable[[], Awaitable[_Answer]]) -> _Answer:
         async with self._turn:
             try:
-                with translated(), answered_within(self.connection, self._answer_timeout):
-                    for _ in range(_TRIES - 1):
-                        try:
-                            return await run()
-                        except _AGAIN:
-                            continue
-                    return await run()
+                with translated():
+                    return await answered_within(self.connection, self._answer_timeout, _tried(run))
             except psycopg.Error as error:
                 raise StatementFailed(f"Postgres refused a statement: {describe(error)}") from error
 
@@ -142,3 +137,12 @@ class Session:
     async def close(self) -> None:
         """End the session; never raises for one that is gone."""
         await self.connection.close()
+
+
+async def _tried(run: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    for _ in range(_TRIES - 1):
+        try:
+            return await run()
+        except _AGAIN:
+            continue
+    return await run()

@@ -60,9 +60,7 @@ class Listener:
         connection = self._session.connection
         try:
             with translated():
-                with answered_within(connection, _LISTEN_LIMIT):
-                    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-                    await connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))
+                await answered_within(connection, _LISTEN_LIMIT, _listen(connection, channel, nonce))
                 async for notification in connection.notifies(timeout=_SELF_TEST_TIMEOUT):
                     self._heard(notification.payload, nonce)
                     if notification.payload == nonce:
@@ -93,3 +91,8 @@ class Listener:
             self._on_wake(None)  # what was notified before we listened was missed
         elif payload.isdigit():
             self._on_wake(int(payload))
+
+
+async def _listen(connection: psycopg.AsyncConnection, channel: str, nonce: str) -> None:
+    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+    await connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))

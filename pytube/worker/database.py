@@ -84,6 +84,7 @@ class Database:
         self._awake = awake
         self._emit = emit
         self._up = asyncio.Event()
+        self._down_since: float | None = None
         self._control: Session | None = None
         self._listener: Listener | None = None
         self.settled: Settled | None = None
@@ -93,6 +94,11 @@ class Database:
     def hears(self) -> bool:
         """Whether notifications arrive."""
         return self._listener is not None and self._listener.works
+
+    @property
+    def down_for(self) -> float:
+        """For how many seconds the sessions have been known to be lost; 0 while they are not."""
+        return 0.0 if self._down_since is None else time.monotonic() - self._down_since
 
     @property
     def control_now(self) -> Session | None:
@@ -121,23 +127,22 @@ class Database:
         """Keep the sessions up until cancelled."""
         tries = 0
         began = time.monotonic()
-        down_since: float | None = None
         while True:
             try:
                 async with AsyncExitStack() as stack:
                     sessions = [await self._open_shared(stack, purpose) for purpose in _PURPOSES]
                     await sessions[0].execute(queries.ALIVE)
-                    if down_since is not None:
-                        self._emit(DatabaseUp(self._tube, time.monotonic() - down_since))
-                    down_since = None
+                    if self._down_since is not None:
+                        self._emit(DatabaseUp(self._tube, self.down_for))
+                    self._down_since = None
                     began = time.monotonic()
                     await self._serve(*sessions)
             except _RECOVERABLE as error:
-                if down_since is None:
+                if self._down_since is None:
                     self._emit(DatabaseDown(self._tube, str(error)))
                     # sessions that are lost as soon as they are opened are one outage, not many
                     tries = 0 if time.monotonic() - began > _STEADY else tries
-                    down_since = time.monotonic()
+                    self._down_since = time.monotonic()
                 tries += 1
                 await asyncio.sleep(min(_LONGEST_PAUSE, delay(tries)))
 

@@ -23,6 +23,7 @@ def build_election(
     *,
     partitions: Callable[[], int],
     session: Callable[[], Session | None],
+    down_for: Callable[[], float],
 ) -> Election:
     """The election of one tube in this process.
 
@@ -32,6 +33,8 @@ def build_election(
         instance_id: of this process.
         partitions: the tube's partition count, as it is known at present.
         session: the session for terms; None while the database is down.
+        down_for: for how many seconds it has been. Who can't reach it for the session timeout is no use
+            to anybody: a lease runs out by itself, and under neli the process leaves the group.
     """
     if config.election_kind == "lease":
         register = _Register(tube, instance_id, config, session)
@@ -42,7 +45,7 @@ def build_election(
             lease=config.worker.session_timeout,
             drain_limit=_drain_limit(config, tube),
         )
-    return _neli(config, tube, partitions)
+    return _neli(config, tube, partitions, able=lambda: down_for() < config.worker.session_timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class _Register:
         )
 
 
-def _neli(config: Config, tube: str, partitions: Callable[[], int]) -> Election:
+def _neli(config: Config, tube: str, partitions: Callable[[], int], able: Callable[[], bool]) -> Election:
     try:
         from pytube.election.neli import NeliElection
     except ImportError as error:
@@ -100,6 +103,7 @@ def _neli(config: Config, tube: str, partitions: Callable[[], int]) -> Election:
         client_id=worker.client_id,
         bootstrap_servers=kafka.bootstrap_servers,
         partitions=partitions,
+        able=able,
         options=kafka.options,
         receive_deadline=worker.receive_deadline,
         session_timeout=worker.session_timeout,

@@ -71,6 +71,7 @@ class TubeRunner:
             instance_id,
             partitions=lambda: self.partitions,
             session=lambda: self.database.control_now,
+            down_for=lambda: self.database.down_for,
         )
         self.candidate = Candidate(
             instance_id=instance_id,

@@ -22,7 +22,8 @@ from tests.helpers.waiting import wait_until
 
 CONFIG = """
 [postgres]
-dsn = "{dsn}"
+dsn = "${{DSN}}"
+answer_timeout = 3.0
 
 [worker]
 installation = "{installation}"
@@ -52,6 +53,10 @@ type = "callable"
 target = "tests.crash.comparing_sink:send"
 compares = true
 """
+COLLECTED = """
+type = "callable"
+target = "tests.crash.remote_sink:send"
+"""
 
 
 @dataclass
@@ -61,6 +66,7 @@ class Fleet:
     dsn: str
     folder: Path
     kafka: str | None = None
+    """Bootstrap servers; without them the election is by lease."""
     session_timeout: float = 6.0
     receive_deadline: float = 2.0
     request_timeout: float = 3.0
@@ -68,21 +74,31 @@ class Fleet:
     """Whether the sink dawdles within each write."""
     comparing: bool = False
     """Whether the sink refuses tokens lower than the one it holds."""
+    collector: str | None = None
+    """`host:port` of the server that the sink sends to; None: the sink writes the file itself."""
+    detours: dict[int, dict[str, str]] = field(default_factory=dict)
+    """Other addresses for some workers: `DSN`, `KAFKA` or `COLLECTOR`, by number."""
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.config.write_text(
-            (CONFIG + (COMPARING if self.comparing else SLOW if self.slow else JSONL)).format(
-                dsn=self.dsn,
+            (CONFIG + self._sink_options()).format(
                 sink=self.sink,
                 installation=f"test-{uuid4().hex[:8]}",
                 election="neli" if self.kafka else "lease",
-                kafka=f'[kafka]\nbootstrap_servers = "{self.kafka}"' if self.kafka else "",
+                kafka='[kafka]\nbootstrap_servers = "${KAFKA}"' if self.kafka else "",
                 session_timeout=self.session_timeout,
                 receive_deadline=self.receive_deadline,
                 request_timeout=self.request_timeout,
             )
         )
+
+    def _sink_options(self) -> str:
+        if self.collector:
+            return COLLECTED
+        if self.comparing:
+            return COMPARING
+        return SLOW if self.slow else JSONL
 
     def __enter__(self) -> Self:
         return self
@@ -126,6 +142,10 @@ class Fleet:
                     env={
                         **os.environ,
                         "CLIENT_ID": f"worker-{number}",
+                        "DSN": self.dsn,
+                        "KAFKA": self.kafka or "",
+                        "COLLECTOR": self.collector or "",
+                        **self.detours.get(number, {}),
                         "SLOW_SINK_PATH": str(self.sink),
                         COMPARING_SINK_PATH: str(self.sink),
                         "PYTHONPATH": str(ROOT),

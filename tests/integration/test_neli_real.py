@@ -175,6 +175,22 @@ async def test_a_broker_that_was_away_is_missed_and_found_again(kafka_real: Real
         assert any("available again" in line["event"] for line in logs)
 
 
+async def test_a_process_that_cannot_lead_leaves_and_comes_back(kafka_real: RealKafka) -> None:
+    able, tube = True, fresh_tube()
+    elections = (neli(kafka_real.bootstrap, tube, able=lambda: able), neli(kafka_real.bootstrap, tube))
+    async with holding(*elections) as holders:
+        await until_shared(list(holders), 4, each=2)
+        with structlog.testing.capture_logs() as logs:
+            able = False
+            await until_shared(list(holders[1:]), 4)
+            assert not holders[0].partitions
+            able = True
+            await until_shared(list(holders), 4, each=2)
+        assert [line["event"].split(":")[0] for line in logs if line["log_level"] == "warning"] == [
+            "the group is left"
+        ]
+
+
 async def test_the_topic_is_made_and_widened_as_the_tube_grows(kafka_real: RealKafka) -> None:
     tube, partitions = fresh_tube(), 2
     async with holding(neli(kafka_real.bootstrap, tube, partitions=lambda: partitions)) as (holder,):

@@ -72,13 +72,24 @@ async def test_a_mark_without_an_answer(proxy: Proxy, through: str) -> None:
     await session.close()
 
 
-async def test_who_is_cancelled_while_nothing_answers_ends_as_cancelled(proxy: Proxy, through: str) -> None:
-    session = await Session.open(through, "tube", "test", answer_timeout=SOON)
+async def test_who_is_cancelled_while_something_answers_leaves_the_session_whole(through: str) -> None:
+    session = await Session.open(through, "tube", "test", answer_timeout=10)
+    asking = asyncio.create_task(session.execute("SELECT pg_sleep(0.2)"))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert asking.cancelled()
+    await session.execute(queries.ALIVE)
+    await session.close()
+
+
+async def test_who_is_cancelled_while_nothing_answers_ends_soon(proxy: Proxy, through: str) -> None:
+    session = await Session.open(through, "tube", "test", answer_timeout=60)
     proxy.switch(Mode.HALF_OPEN)
     asking = asyncio.create_task(session.execute(queries.ALIVE))
     await wait_until_async(lambda: proxy.swallowed, what="the statement is sent")
     asking.cancel()
-    await asyncio.wait([asking], timeout=10)
+    await asyncio.wait([asking], timeout=BOUND)
     assert asking.cancelled()
     await session.close()
 
@@ -106,8 +117,8 @@ async def test_rows_without_an_answer_are_read_again(proxy: Proxy, through: str,
         assert (await enricher.read(0, [1])).bodies
         async with pool.connection() as connection:
             proxy.switch(Mode.HALF_OPEN)
-            with pytest.raises(NoAnswer), answered_within(connection, SOON):
-                await connection.execute("SELECT 1")
+            with pytest.raises(NoAnswer):
+                await answered_within(connection, SOON, connection.execute("SELECT 1"))
         proxy.switch(Mode.PASS)
         assert (await enricher.read(0, [1])).bodies, "the pool has another session"
         slow = RowEnricher(pool, "t", "SELECT 1, '{}'::json FROM pg_sleep(5)", answer_timeout=SOON)

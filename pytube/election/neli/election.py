@@ -43,6 +43,7 @@ class NeliElection:
         client_id: str,
         bootstrap_servers: str,
         partitions: int | Callable[[], int],
+        able: Callable[[], bool] = lambda: True,
         options: Mapping[str, Any] | None = None,
         receive_deadline: float = 5.0,
         session_timeout: float = 15.0,
@@ -61,6 +62,8 @@ class NeliElection:
             bootstrap_servers: as librdkafka takes them.
             partitions: of the tube; a function is called in the event loop several times a second,
                 and must return at once.
+            able: whether this process could lead at all; called as often. While it can't, it is no
+                member, so that others get its partitions.
             options: more settings for librdkafka; they may be secrets.
             receive_deadline: for how long a proof holds.
             session_timeout: after so long without a sign of life others get our partitions.
@@ -86,6 +89,7 @@ class NeliElection:
             options=dict(options or {}),
         )
         self._count: Callable[[], int] = partitions if callable(partitions) else lambda: partitions
+        self._able = able
         self._start_timeout = start_timeout
         self._log = structlog.get_logger("pytube.election").bind(tube=tube)
         self._watch = BrokerWatch(self._log, self.settings.hide)
@@ -175,9 +179,13 @@ class NeliElection:
     async def _take_care(self, board: ClaimBoard) -> None:
         """Follow the tube's partitions, renew claims that were given up, look for a lost broker."""
         topic_at = probe_at = 0.0
+        was_able = True
         while True:
             await asyncio.sleep(_CARE)
             now = clock.now()
+            if (able := self._able()) != was_able:
+                was_able = able
+                self._leave_or_join(able)
             if (partitions := self._count()) != self._partitions:
                 self._partitions, topic_at = partitions, now
                 board.resize(partitions)
@@ -187,6 +195,14 @@ class NeliElection:
                 await self._look_at_topic()
                 topic_at = clock.now() + _TOPIC_PAUSE
                 probe_at = clock.now() + _PROBE_PAUSE
+
+    def _leave_or_join(self, able: bool) -> None:
+        if self._member is not None:
+            self._member.stay_away(not able)
+        if able:
+            self._log.info("partitions are claimed again")
+        else:
+            self._log.warning("the group is left: this process can't lead at present, others may")
 
     async def _look_at_topic(self) -> None:
         """Widen the topic if need be; an answer also shows that the broker is back."""

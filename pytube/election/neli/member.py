@@ -47,6 +47,7 @@ class Member:
         self._watch = watch
         self._log = log
         self._stopping = threading.Event()
+        self._away = threading.Event()
         self._prover: Prover | None = None
         self._asked: Future[float] | None = None
         self._thread = threading.Thread(target=self._run, name="pytube-neli", daemon=True)
@@ -60,6 +61,13 @@ class Member:
         self._stopping.set()
         self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def stay_away(self, away: bool) -> None:
+        """Be no member, or be one again; takes effect soon."""
+        if away:
+            self._away.set()
+        else:
+            self._away.clear()
 
     def ask(self, partition: int) -> Future[float]:
         """Ask the coordinator about a partition; see `Prover.ask`."""
@@ -76,6 +84,9 @@ class Member:
         """Be a member until stopped; after an unforeseen failure be a new one."""
         told = ""
         while not self._stopping.is_set():
+            if self._away.is_set():
+                self._stopping.wait(_LONGEST_POLL)
+                continue
             try:
                 self._be_member()
             except Exception as error:  # noqa: BLE001 -- a thread that ended would leave no leader
@@ -106,7 +117,7 @@ class Member:
 
     def _poll(self, consumer: Consumer, producer: Producer, prover: Prover) -> None:
         next_beat = clock.now()
-        while not self._stopping.is_set():
+        while not (self._stopping.is_set() or self._away.is_set()):
             wait = min(_LONGEST_POLL, max(0.0, next_beat - clock.now()))
             message = consumer.poll(wait)
             if message is not None:
