@@ -52,6 +52,9 @@ def configure(level: str = "info", log_format: Format = "auto", stream: TextIO |
     root.setLevel(level.upper())
     # Alembic tells of its context at every start; only what goes wrong is of interest.
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    if level != "debug":
+        # It tells of every try to connect; events tell of an outage once.
+        logging.getLogger("psycopg").setLevel(logging.ERROR)
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -49,7 +49,7 @@ async def answered_within(
     def give_up() -> None:
         nonlocal cut
         cut = True
-        _shut(connection)
+        shut(connection)
 
     loop = asyncio.get_running_loop()
     timer = None if seconds is None else loop.call_later(seconds, give_up)
@@ -57,8 +57,10 @@ async def answered_within(
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        if not (await asyncio.wait([task], timeout=_LAST_MOMENT))[0]:
-            _shut(connection)
+        with suppress(asyncio.CancelledError):  # who is asked to end twice gives it no more time
+            await asyncio.wait([task], timeout=_LAST_MOMENT)
+        if not task.done():
+            shut(connection)
             await asyncio.wait([task])
         if not task.cancelled():
             task.exception()  # nobody is there any more whom it could be told
@@ -72,8 +74,10 @@ async def answered_within(
             timer.cancel()
 
 
-def _shut(connection: psycopg.AsyncConnection) -> None:
-    """Whoever waits for the session sees its end at once."""
-    # Not closed: the descriptor's number could be given to another session while somebody still waits.
+def shut(connection: psycopg.AsyncConnection) -> None:
+    """Whoever waits for the session sees its end at once; it is still to be closed.
+
+    Who waits for a session that is closed is not woken, and the number of its descriptor is soon another's.
+    """
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as copy:
         copy.shutdown(socket.SHUT_RDWR)

@@ -12,7 +12,7 @@ from psycopg.rows import TupleRow
 
 from pytube.db.connect import connect_async
 from pytube.db.errors import describe, translated
-from pytube.db.patience import answered_within
+from pytube.db.patience import answered_within, shut
 from pytube.errors import StatementFailed
 from pytube.sources.queries import Statement
 
@@ -135,8 +135,11 @@ class Session:
         return self.connection.closed
 
     async def close(self) -> None:
-        """End the session; never raises for one that is gone."""
-        await self.connection.close()
+        """End the session, and whatever somebody still asks it; never raises for one that is gone."""
+        if self._turn.locked():
+            shut(self.connection)
+        async with self._turn:
+            await self.connection.close()
 
 
 async def _tried(run: Callable[[], Awaitable[_Answer]]) -> _Answer:

@@ -94,6 +94,33 @@ async def test_who_is_cancelled_while_nothing_answers_ends_soon(proxy: Proxy, th
     await session.close()
 
 
+async def test_who_is_cancelled_twice_does_not_leave_the_session_to_somebody_else(
+    proxy: Proxy, through: str
+) -> None:
+    session = await Session.open(through, "tube", "test", answer_timeout=60)
+    proxy.switch(Mode.HALF_OPEN)
+    asking = asyncio.create_task(session.execute(queries.ALIVE))
+    await wait_until_async(lambda: proxy.swallowed, what="the statement is sent")
+    for _ in range(2):
+        asking.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait([asking], timeout=0.5)
+    assert asking.cancelled()
+    assert session.closed
+    await session.close()
+
+
+async def test_who_asks_a_session_that_is_closed_meanwhile(proxy: Proxy, through: str) -> None:
+    session = await Session.open(through, "tube", "test", answer_timeout=60)
+    proxy.switch(Mode.HALF_OPEN)
+    asking = [asyncio.create_task(session.execute(queries.ALIVE)) for _ in range(2)]
+    await wait_until_async(lambda: proxy.swallowed, what="the statement is sent")
+    await asyncio.wait_for(session.close(), BOUND)
+    for task in asking:
+        with pytest.raises(DatabaseUnavailable):
+            await asyncio.wait_for(task, BOUND)
+
+
 async def test_a_session_that_is_not_set_up(
     proxy: Proxy, through: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
