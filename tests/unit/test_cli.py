@@ -182,8 +182,10 @@ def test_logs_are_json_where_there_is_no_terminal(capsys: pytest.CaptureFixture[
         structlog.get_logger("pytube.x").info("it happened", tube="es-live")
         structlog.get_logger("pytube.x").debug("not told")
         logging.getLogger("other").warning("from %s", "elsewhere")
+        logging.getLogger("psycopg.pool").warning("one more try to connect has failed")
     finally:
         root.handlers[:], root.level = before
+        logging.getLogger("psycopg").setLevel(logging.NOTSET)
         structlog.reset_defaults()
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(x["event"], x["level"], x["logger"]) for x in lines] == [
