@@ -76,13 +76,17 @@ class Fleet:
     """Whether the sink refuses tokens lower than the one it holds."""
     collector: str | None = None
     """`host:port` of the server that the sink sends to; None: the sink writes the file itself."""
-    detours: dict[int, dict[str, str]] = field(default_factory=dict)
-    """Other addresses for some workers: `DSN`, `KAFKA` or `COLLECTOR`, by number."""
+    sink_options: str | None = None
+    """Another sink: the lines of its section."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """More variables for all workers."""
+    environments: dict[int, dict[str, str]] = field(default_factory=dict)
+    """More variables for single workers, as other addresses in `DSN`, `KAFKA` or `COLLECTOR`."""
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.config.write_text(
-            (CONFIG + self._sink_options()).format(
+            (CONFIG + self._sink).format(
                 sink=self.sink,
                 installation=f"test-{uuid4().hex[:8]}",
                 election="neli" if self.kafka else "lease",
@@ -93,7 +97,10 @@ class Fleet:
             )
         )
 
-    def _sink_options(self) -> str:
+    @property
+    def _sink(self) -> str:
+        if self.sink_options:
+            return self.sink_options
         if self.collector:
             return COLLECTED
         if self.comparing:
@@ -145,10 +152,11 @@ class Fleet:
                         "DSN": self.dsn,
                         "KAFKA": self.kafka or "",
                         "COLLECTOR": self.collector or "",
-                        **self.detours.get(number, {}),
                         "SLOW_SINK_PATH": str(self.sink),
                         COMPARING_SINK_PATH: str(self.sink),
                         "PYTHONPATH": str(ROOT),
+                        **self.environment,
+                        **self.environments.get(number, {}),
                     },
                 )
 

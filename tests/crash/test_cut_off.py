@@ -137,7 +137,7 @@ def outpost(
             options["collector"] = f"{HOST}:{collector.port}"
             way = stack.enter_context(Proxy(collector.port))
             detour = {"COLLECTOR": way.address}
-        fleet = make_fleet(**options, detours={1: detour})
+        fleet = make_fleet(**options, environments={1: detour})
         yield Outpost(fleet, way)
 
 
