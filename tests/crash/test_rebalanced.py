@@ -1,0 +1,157 @@
+"""Workers that come and go without pause, and two that go by one name."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from tests.crash.conftest import MakeFleet
+from tests.crash.fleet import Fleet
+from tests.crash.load import Load
+from tests.helpers.waiting import wait_until
+
+WORKERS = (1, 2, 3)
+PAUSE = 1.0
+SLACK = 6.0
+"""Seconds: for a group to settle and the wait of the new term, on a machine that has much to do."""
+
+PATIENCE = 80
+"""Seconds for many processes to start on few cores."""
+
+
+class Crowd:
+    """Workers of a fleet, of which one joins or leaves at each step."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._draw = random.Random(1)
+        self._ending: set[int] = set()
+        self.steps: dict[str, int] = {"start": 0, "end": 0, "kill": 0}
+
+    @property
+    def living(self) -> list[int]:
+        """Who has been started, and neither killed nor asked to end."""
+        return [number for number in WORKERS if number not in self._ending and self._runs(number)]
+
+    def _runs(self, number: int) -> bool:
+        return self._fleet.processes[number].poll() is None
+
+    def _start(self, number: int) -> None:
+        self._ending.discard(number)
+        self._fleet.start(number)
+
+    def step(self) -> None:
+        """One more or one less; never none."""
+        living = self.living
+        absent = [number for number in WORKERS if not self._runs(number)]
+        if absent and (len(living) == 1 or self._draw.random() < 0.5):
+            self._start(self._draw.choice(absent))
+            self.steps["start"] += 1
+        elif len(living) == 1:
+            return  # those who were asked to end take their time
+        elif self._draw.random() < 0.5:
+            self._fleet.kill(self._draw.choice(living))
+            self.steps["kill"] += 1
+        else:
+            chosen = self._draw.choice(living)
+            self._ending.add(chosen)
+            self._fleet.processes[chosen].terminate()
+            self.steps["end"] += 1
+
+    def gather(self) -> None:
+        """All join, and are given partitions: nobody is stuck."""
+        for number in WORKERS:
+            if number in self._ending:
+                self._fleet.processes[number].wait(timeout=30)
+            if not self._runs(number):
+                self._start(number)
+        self._fleet.wait_for_leaders(set(WORKERS), timeout=PATIENCE)
+
+    def last_change(self) -> float:
+        """One dies; seconds until the others lead all."""
+        *rest, victim = WORKERS
+        self._fleet.kill(victim)
+        killed = time.monotonic()
+        self._fleet.wait_for_leaders(set(rest), timeout=self._fleet.session_timeout + SLACK)
+        return time.monotonic() - killed
+
+
+def rebalance(fleet: Fleet, times: int) -> None:
+    """So many changes, one a second, under load; then everybody is there, and the sink is equal."""
+    crowd = Crowd(fleet)
+    fleet.start(*WORKERS)
+    fleet.wait_for_leaders(set(WORKERS))
+    with Load(fleet.dsn):
+        for _ in range(times):
+            began = time.monotonic()
+            crowd.step()
+            wait_until(lambda: time.monotonic() > began + PAUSE, PAUSE + 5, "a second is over")  # noqa: B023
+        crowd.gather()
+        before = {number: fleet.sink_lines(number) for number in WORKERS}
+        fleet.wait_until(
+            lambda: all(fleet.sink_lines(number) > before[number] for number in WORKERS),
+            PATIENCE,
+            "everybody delivers",
+        )
+        seconds = crowd.last_change()
+    fleet.wait_until_drained()
+    assert set(fleet.terminate()) == {0}
+    verdict = fleet.judge()
+    assert verdict["good"], verdict
+    print(f"{crowd.steps}, all led {seconds:.1f} s after the last change, {verdict['lines']} lines")  # noqa: T201
+
+
+@pytest.mark.parametrize("election", [pytest.param("lease", marks=pytest.mark.soak), "neli"])
+def test_workers_come_and_go(make_fleet: MakeFleet, request: pytest.FixtureRequest, election: str) -> None:
+    kafka = request.getfixturevalue("kafka_real").bootstrap if election == "neli" else None
+    rebalance(make_fleet(kafka=kafka), 10)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_fifty_rebalances_in_a_minute(fleet: Fleet) -> None:
+    rebalance(fleet, 55)
+
+
+def _instances(fleet: Fleet) -> dict[int, str]:
+    rows = fleet.query("SELECT partition, instance_id::text FROM tube_leaders('items')")
+    return dict(rows)
+
+
+@pytest.mark.parametrize("election", ["lease", "neli"])
+def test_two_workers_of_one_name(
+    make_fleet: MakeFleet, request: pytest.FixtureRequest, election: str
+) -> None:
+    """One configuration and one client_id: the name is a label, and tells nobody apart."""
+    kafka = request.getfixturevalue("kafka_real").bootstrap if election == "neli" else None
+    fleet = make_fleet(kafka=kafka, environment={"CLIENT_ID": "worker-1"})
+    fleet.start(1, 2)
+    fleet.wait_until(
+        lambda: len(_instances(fleet)) == 4 and len(set(_instances(fleet).values())) == 2,
+        PATIENCE,
+        "two instances share four partitions",
+    )
+    assert set(fleet.leaders().values()) == {1}, "they go by one name"
+    with Load(fleet.dsn):
+        fleet.wait_until(lambda: all(any(_delivered(fleet, number)) for number in (1, 2)), 30, "both deliver")
+        shared = _instances(fleet)
+        fleet.kill(1)
+        fleet.wait_until(
+            lambda: len(_instances(fleet)) == 4 and len(set(_instances(fleet).values())) == 1,
+            40,
+            "one has them all",
+        )
+        (left,) = set(_instances(fleet).values())
+        assert left in shared.values(), "it is the other one, and not a third"
+    fleet.wait_until_drained()
+    assert fleet.terminate() == [0]
+    told = [{e["leader_id"] for e in fleet.events(number, "leader acquired")} for number in (1, 2)]
+    assert not told[0] & told[1], "no term is of both"
+    verdict = fleet.judge()
+    assert verdict["good"], verdict
+
+
+def _delivered(fleet: Fleet, number: int) -> list[int]:
+    return [e["documents"] for e in fleet.events(number, "meter read") if e["documents"]]
