@@ -58,8 +58,8 @@ SEEDS = [
         "send_without_trust",
         "a batch is sent though the right to send lapsed while it was read",
         "pytube/worker/delivery.py",
-        "        if batch.has_lapsed():\n",
-        "        if batch is None:\n",
+        "trusted_until())\n        if batch.has_lapsed():\n",
+        "trusted_until())\n        if batch is None:\n",
         ("unit/test_delivery.py::test_nothing_is_sent_when_trust_lapses_between_the_read_and_the_send",),
     ),
     Seed(
