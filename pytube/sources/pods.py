@@ -60,8 +60,11 @@ class TubeSource:
         self._arguments = term.arguments
         self.floors = Floors()
 
-    async def mark(self, limit: int, settled: int, *, with_backfill: bool = True) -> list[Pod]:
-        """Take up to `limit` pods, incremental first; `settled` was known before this call."""
+    async def mark(
+        self, limit: int, settled: int, *, with_backfill: bool = True, passable: int = 0, spell: int = 0
+    ) -> list[Pod]:
+        """Take up to `limit` pods, incremental first; what is settled and passable was known before this."""
+        self.floors.in_spell(spell)
         rows = await self._session.held_rows(
             _MARK,
             self._arguments
@@ -73,7 +76,7 @@ class TubeSource:
             },
         )
         pods = list(map(Pod._make, rows))
-        self.floors.marked(pods, limit, settled, with_backfill=with_backfill)
+        self.floors.marked(pods, limit, settled, with_backfill=with_backfill, passable=passable)
         return pods
 
     async def purge(self, seqs: Sequence[int]) -> int:

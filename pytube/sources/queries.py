@@ -92,7 +92,6 @@ SETTLE_SEQ: Final = "SELECT tube_settle_seq()"
 SETTLE_XID: Final = "SELECT pg_current_xact_id()::text"
 SETTLE_DONE: Final = "SELECT tube_settle_done(%(xid)s::xid8)"
 SETTLE_HOLDERS: Final = "SELECT tube_settle_holders(%(tube)s)"
-SETTLE_LEFT: Final = "SELECT tube_settle_left(%(tube)s, %(holders)s)"
 
 # --- sleeping (pytube.sources.wakeup) -----------------------------------------------------------
 

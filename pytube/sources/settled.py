@@ -7,11 +7,15 @@ S is settled: whoever drew a number up to S had its transaction id before it dre
 A transaction in another database may hold (3) up for hours. So, after a while, it is asked who
 has the tube's table open for writing since S was read; when all of those are gone, S is settled
 for this tube, because nobody draws for a tube without having it open.
+
+One that has written to this very tube may stay open for hours too. Then S is passable: the same
+applies to it but for the pods of those few. A spell of it lasts until one of them is over.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from dataclasses import dataclass
 
@@ -19,6 +23,11 @@ from pytube.sources import queries
 from pytube.sources.session import Session
 
 _ASK_HOLDERS_AFTER = 0.5
+_LONG = 0.5
+"""Seconds after which a writer that is still there counts as one that stays open for long."""
+
+_spells = itertools.count(1)
+"""No two spells have the same number, whichever session they were seen over."""
 
 
 @dataclass(slots=True)
@@ -26,7 +35,8 @@ class _Probe:
     seq: int
     xid: str
     begun_at: float
-    holders: list[str] | None = None
+    holders: set[str] | None = None
+    asked_at: float = 0.0
 
 
 class Settled:
@@ -37,8 +47,15 @@ class Settled:
         self._tube = tube
         self._probe: _Probe | None = None
         self._turn = asyncio.Lock()
+        self._long: dict[str, int] = {}
+        """Who stays open for long, and a seq that all their pods are above."""
         self.seq = 0
         """The newest seq known to be settled. A mark begun after reading this sees all up to it."""
+        self.passable = 0
+        """At least `seq`: a mark begun after reading this sees all up to it, but for what those who stay open
+        for long have drawn."""
+        self.spell = next(_spells)
+        """Changes when one of those is over, after it. To be read together with `passable`."""
 
     async def is_quiet(self) -> bool:
         """Whether everything that was drawn before this call is settled.
@@ -56,20 +73,17 @@ class Settled:
     async def advance(self) -> None:
         """Settle what can be; cheap when nothing was drawn since."""
         async with self._turn:
-            if self._probe is None:
-                drawn = await self._drawn()
-                if drawn == self.seq:
-                    return
-                await self._begin(drawn)
-            await self._conclude()
+            if self._probe is not None:
+                await self._conclude()
+            elif (drawn := await self._drawn()) != self.seq:
+                await self._advance(drawn)
 
     async def _drawn(self) -> int:
         return int(await self._session.value(queries.SETTLE_SEQ))
 
     async def _advance(self, drawn: int) -> None:
-        if self._probe is not None:
-            await self._conclude()
-        if self._probe is None and self.seq < drawn:
+        await self._conclude()
+        if self._probe is None and self.passable < drawn:
             await self._begin(drawn)
             await self._conclude()
 
@@ -79,18 +93,39 @@ class Settled:
 
     async def _conclude(self) -> None:
         probe = self._probe
-        if probe is None or not await self._is_over(probe):
-            return
-        self.seq = max(self.seq, probe.seq)
-        self._probe = None
+        if probe is not None and await self._session.value(queries.SETTLE_DONE, {"xid": probe.xid}):
+            self._probe = None
+            self._end_spell(set())
+            self._settle(probe.seq)
+        elif self._long or (probe is not None and time.monotonic() - probe.begun_at >= _ASK_HOLDERS_AFTER):
+            # Asked after S was read: whoever drew up to S is over, or is among these.
+            holders = set(await self._session.value(queries.SETTLE_HOLDERS, {"tube": self._tube}))
+            self._end_spell(holders)
+            if probe is not None and self._are_over(probe, holders):
+                self._probe = None
+                self._settle(probe.seq)
 
-    async def _is_over(self, probe: _Probe) -> bool:
-        if await self._session.value(queries.SETTLE_DONE, {"xid": probe.xid}):
-            return True
-        if time.monotonic() - probe.begun_at < _ASK_HOLDERS_AFTER:
-            return False
+    def _are_over(self, probe: _Probe, holders: set[str]) -> bool:
+        """Whether all are over that could draw up to the probe's seq, or are known to stay for long."""
         if probe.holders is None:
-            # Asked long after S was read: whoever drew up to S is over, or is among these.
-            probe.holders = list(await self._session.value(queries.SETTLE_HOLDERS, {"tube": self._tube}))
-        arguments = {"tube": self._tube, "holders": probe.holders}
-        return bool(await self._session.value(queries.SETTLE_LEFT, arguments))
+            probe.holders = holders - self._long.keys()
+            probe.asked_at = time.monotonic()
+        probe.holders &= holders
+        if probe.holders and time.monotonic() - probe.asked_at >= _LONG:
+            # None of them was there when what is passable now was found, or it would have been waited for.
+            self._long |= dict.fromkeys(probe.holders, self.passable)
+            probe.holders = set()
+        return not probe.holders
+
+    def _settle(self, seq: int) -> None:
+        self.passable = max(self.passable, seq)
+        self.seq = max(self.seq, min(self._long.values(), default=self.passable))
+
+    def _end_spell(self, holders: set[str]) -> None:
+        """Scans start anew from the firm floors as soon as one who stayed for long is over."""
+        over = self._long.keys() - holders
+        if over:
+            for one in over:
+                del self._long[one]
+            self.spell = next(_spells)
+            self._settle(0)

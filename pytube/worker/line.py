@@ -117,6 +117,8 @@ class Line:
             limit,
             settled.seq if settled is not None else 0,
             with_backfill=backfilled < self._limits.keys_in_flight // 2,
+            passable=settled.passable if settled is not None else 0,
+            spell=settled.spell if settled is not None else 0,
         )
         if pods:
             await fault(Point.AFTER_MARK)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+
 import psycopg
+import pytest
 
 from pytube.tubes.admin import Tubes
 from tests.crash.conftest import MakeFleet
@@ -53,6 +56,58 @@ def test_a_tube_that_is_dropped_and_made_again(make_fleet: MakeFleet) -> None:
         tubes.attach("items", "public.items", 0, 16)
         connection.execute("UPDATE public.items SET n = n + 1")
     fleet.wait_for_leaders({1})
+    fleet.wait_until_drained()
+    assert fleet.terminate() == [0]
+    verdict = fleet.judge()
+    assert verdict["good"], verdict
+
+
+@pytest.mark.parametrize(
+    "kafka", [None, pytest.param("kafka_real", marks=pytest.mark.soak)], ids=["lease", "neli"]
+)
+def test_workers_killed_while_it_is_repartitioned(
+    make_fleet: MakeFleet, request: pytest.FixtureRequest, kafka: str | None
+) -> None:
+    fleet = make_fleet(kafka=kafka and request.getfixturevalue(kafka).bootstrap)
+    fleet.start(1, 2)
+    fleet.wait_for_leaders({1, 2})
+    with Load(fleet.dsn):
+        for partitions, victim in ((2, 1), (7, 2)):
+            fleet.kill(victim)
+            repartition(fleet, partitions)
+            fleet.start(victim)
+            fleet.kill(3 - victim)
+            fleet.start(3 - victim)
+        before = fleet.sink_lines()
+        fleet.wait_until(lambda: fleet.sink_lines() > before + 200, 40, "documents arrive")
+    fleet.wait_until_drained()
+    assert fleet.terminate() == [0, 0]
+    verdict = fleet.judge()
+    assert verdict["good"], verdict
+
+
+def test_a_tube_made_again_with_other_partitions_while_pods_wait(make_fleet: MakeFleet) -> None:
+    """The pods go with the tube, so all rows are touched. Its leader sleeps over all of that."""
+    fleet = make_fleet()
+    fleet.start(1)
+    fleet.wait_for_leaders({1})
+    fleet.wait_until_drained()
+    with psycopg.connect(fleet.dsn, autocommit=True) as connection, Load(fleet.dsn):
+        fleet.signal(1, signal.SIGSTOP)
+        fleet.wait_until(
+            lambda: connection.execute("SELECT count(*) > 100 FROM tube.items").fetchone() == (True,),
+            20,
+            "pods wait",
+        )
+        tubes = Tubes(connection)
+        tubes.drop("items")
+        tubes.create("items", 7)
+        tubes.attach("items", "public.items", 0, 16)
+        fleet.signal(1, signal.SIGCONT)
+        fleet.wait_for_leaders({1}, partitions=7)
+    with psycopg.connect(fleet.dsn, autocommit=True) as connection:
+        # rows that were deleted while the tube was not there are known by nobody
+        connection.execute("SELECT public.items_touch(ARRAY(SELECT generate_series(1, 3000)))")
     fleet.wait_until_drained()
     assert fleet.terminate() == [0]
     verdict = fleet.judge()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from pytube.sources.queries import Statement
 from pytube.sources.session import Session
 from pytube.sources.settled import Settled
 from tests.helpers.terms import Conn, make_tube, touch
+from tests.helpers.waiting import wait_until_async
 from tests.isolation.conftest import NewSession
 
 INSERT = "INSERT INTO tube.queue (op, shard, ids) VALUES ('U', 0, '{1}') RETURNING seq"
@@ -65,3 +67,64 @@ async def test_a_writer_that_draws_right_after_the_xid_is_not_settled(
     settled = Settled(asking, "queue")
     await settled.advance()
     assert settled.seq == before
+
+
+async def test_what_a_long_writer_holds_up_can_be_passed_until_it_is_over(
+    asking: Session, conn: Conn, session: NewSession
+) -> None:
+    before = touch(conn)
+    settled = Settled(asking, "queue")
+    await settled.advance()
+    writer = session()
+    writer.begin()
+    drawn = writer.value(INSERT)
+    later = touch(conn)
+    await until_passable(settled, later)
+    assert settled.seq == before < drawn
+    spell = settled.spell
+    writer.run("PREPARE TRANSACTION 'late'")
+    latest = touch(conn)
+    await until_passable(settled, latest)
+    assert settled.spell == spell, "a prepared transaction is the same one"
+    assert settled.seq < drawn
+    assert not await settled.is_quiet()
+    conn.execute("COMMIT PREPARED 'late'")
+    await settled.advance()
+    assert settled.spell != spell
+    assert settled.seq == latest
+
+
+async def test_each_long_writer_holds_up_its_own_pods_only(
+    asking: Session, conn: Conn, session: NewSession
+) -> None:
+    settled = Settled(asking, "queue")
+    first, second = session(), session()
+    first.begin()
+    first.value(INSERT)
+    between = touch(conn)
+    await until_passable(settled, between)
+    second.begin()
+    drawn = second.value(INSERT)
+    later = touch(conn)
+    await until_passable(settled, later)
+    first.commit()
+    await settled.advance()
+    assert between <= settled.seq < drawn
+    assert settled.passable == later
+    second.run("ROLLBACK")
+    await settled.advance()
+    assert settled.seq == later
+
+
+async def until_passable(settled: Settled, seq: int) -> None:
+    """Advance until `seq` can be passed."""
+
+    async def advance() -> None:
+        while settled.passable < seq:
+            await settled.advance()
+
+    task = asyncio.create_task(advance())
+    try:
+        await wait_until_async(task.done, 20, f"{seq} can be passed")
+    finally:
+        task.cancel()

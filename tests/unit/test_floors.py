@@ -65,6 +65,26 @@ def test_pods_that_are_given_back_are_beyond_the_floors_again() -> None:
     assert (floors[INC], floors[BACKFILL]) == (3, 3)
 
 
+def test_floors_follow_what_is_passable_until_the_spell_is_over() -> None:
+    floors = Floors()
+    floors.in_spell(1)
+    floors.marked(pods(3), limit=10, settled=2, passable=7, with_backfill=True)
+    assert (floors[INC], floors[BACKFILL]) == (7, 7)
+    floors.marked(pods(8), limit=10, settled=2, passable=9, with_backfill=True)
+    floors.in_spell(1)
+    assert floors[INC] == 9
+    floors.in_spell(2)
+    assert (floors[INC], floors[BACKFILL]) == (2, 2), "what the long transactions wrote is above this"
+
+
+def test_a_scan_from_above_raises_no_firm_floor() -> None:
+    floors = Floors()
+    floors.marked([], limit=10, settled=2, passable=7, with_backfill=True)
+    floors.marked([], limit=10, settled=6, passable=9, with_backfill=True)
+    floors.in_spell(2)
+    assert floors[INC] == 2
+
+
 # --- floors against a queue -----------------------------------------------------------------------
 
 
@@ -96,6 +116,10 @@ class QueueMachine(RuleBasedStateMachine):
         """Committed, and not returned by a mark (since the last reset)."""
         self.probe: tuple[int, int | None] | None = None
         self.settled = 0
+        self.passable = 0
+        self.spell = 0
+        self.long: dict[Writer, int] = {}
+        """Writers that are not waited for, and what was passable when they became so."""
         self.floors = self.driven()
 
     # --- writers ---
@@ -119,10 +143,15 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.writers)
     @rule(which=st.integers(0, 9), rolls_back=st.sampled_from((False, False, False, True)))
     def end(self, which: int, rolls_back: bool) -> None:
-        for pod in self.writers.pop(which % len(self.writers)).pods:
+        writer = self.writers.pop(which % len(self.writers))
+        for pod in writer.pods:
             if not rolls_back:
                 self.queue[pod.seq] = pod
                 self.owed.add(pod.seq)
+        if writer in self.long:
+            del self.long[writer]
+            self.spell += 1
+            self.reach(0)
 
     # --- the settled seq ---
 
@@ -136,14 +165,29 @@ class QueueMachine(RuleBasedStateMachine):
         if xid is None:
             self.xid += 1
             self.probe = (seq, self.xid)
-        elif all(writer.xid > xid for writer in self.writers):
-            self.settled, self.probe = max(self.settled, seq), None
+        elif all(writer.xid > xid or writer in self.long for writer in self.writers):
+            self.probe = None
+            self.reach(seq)
+
+    @precondition(lambda self: self.probe is not None)
+    @rule()
+    def wait_no_longer(self) -> None:
+        """Those who could draw up to S are not waited for any more."""
+        assert self.probe is not None
+        self.long |= dict.fromkeys((w for w in self.writers if w not in self.long), self.passable)
+        self.reach(self.probe[0])
+        self.probe = None
+
+    def reach(self, seq: int) -> None:
+        self.passable = max(self.passable, seq)
+        self.settled = max(self.settled, min(self.long.values(), default=self.passable))
 
     # --- the reader ---
 
     @rule(limit=st.integers(1, 5), with_backfill=st.booleans())
     def mark(self, limit: int, with_backfill: bool) -> None:
         found: list[Pod] = []
+        self.floors.in_spell(self.spell)
         for pod_class in (INC, BACKFILL) if with_backfill else (INC,):
             found += [
                 pod
@@ -154,7 +198,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert pod.seq in self.owed, f"pod {pod.seq} was returned twice"
             self.owed.discard(pod.seq)
             self.marked[pod.seq] = pod
-        self.floors.marked(found, limit, self.settled, with_backfill=with_backfill)
+        self.floors.marked(found, limit, self.settled, with_backfill=with_backfill, passable=self.passable)
 
     @precondition(lambda self: self.marked)
     @rule(data=st.data())
@@ -179,10 +223,18 @@ class QueueMachine(RuleBasedStateMachine):
         self.floors = self.driven()
 
     @invariant()
+    def no_firm_floor_is_above_a_pod_of_a_long_writer(self) -> None:
+        for writer in self.long:
+            for pod in writer.pods:
+                assert pod.seq > self.floors._firm[pod.pod_class]
+
+    @invariant()
     def no_floor_is_above_a_pod_that_is_owed_or_may_come(self) -> None:
-        coming = {pod.seq: pod for writer in self.writers for pod in writer.pods}
+        coming = {pod.seq: pod for writer in self.writers if writer not in self.long for pod in writer.pods}
         for seq, pod in {**coming, **{seq: self.queue[seq] for seq in self.owed}}.items():
-            floor = self.floors[pod.pod_class]
+            # the next mark is told of another spell before it begins
+            told = self.floors._spell == self.spell
+            floor = self.floors[pod.pod_class] if told else self.floors._firm[pod.pod_class]
             assert seq > floor, f"pod {seq} ({pod.op}) would never be seen: its floor is {floor}"
 
     def teardown(self) -> None:
@@ -199,8 +251,10 @@ class QueueMachine(RuleBasedStateMachine):
 class MisledFloors(Floors):
     """Wrong on purpose: the last seq returned, whatever is settled."""
 
-    def _raise(self, pod_class: PodClass, pods: list[Pod], limit: int, settled: int) -> None:  # type: ignore[override] # a mutant needs no wider type
-        del limit, settled
+    def _raise(  # type: ignore[override] # a mutant needs no wider type
+        self, pod_class: PodClass, pods: list[Pod], limit: int, settled: int, passable: int
+    ) -> None:
+        del limit, settled, passable
         if pods:
             self._floors[pod_class] = max(self._floors[pod_class], pods[-1].seq)
 
