@@ -179,7 +179,11 @@ class Squad:
     def wait_until_all_are_struck(self) -> None:
         """Until each fault has happened."""
         for tube in self.tubes:
-            wait_until(lambda: self._is_struck(tube), PATIENCE, f"the fault of {tube}\n{self._words(tube)}")  # noqa: B023 # called at once
+            wait_until(
+                lambda: self._is_struck(tube),  # noqa: B023 # called at once
+                PATIENCE,
+                lambda: f"the fault of {tube}\n{self._words(tube)}",  # noqa: B023
+            )
 
     def _is_struck(self, tube: str) -> bool:
         process = self._processes[tube]
@@ -208,7 +212,7 @@ class Squad:
             wait_until(
                 lambda: len(self._log(tube)) > before[tube] or self._processes[tube].poll() == 0,  # noqa: B023
                 PATIENCE,
-                f"{tube} goes on\n{self._words(tube)}",
+                lambda: f"{tube} goes on\n{self._words(tube)}",  # noqa: B023
             )
 
     def drain(self) -> None:
@@ -217,7 +221,7 @@ class Squad:
             wait_until(
                 lambda: self._query(f"SELECT count(*) FROM tube.{tube}") == [(0,)],  # noqa: B023
                 PATIENCE,
-                f"{tube} is empty\n{self._words(tube)}\n{self._words(RESCUER)}",
+                lambda: f"{tube} is empty\n{self._words(tube)}\n{self._words(RESCUER)}",  # noqa: B023
             )
         living = [name for name, process in self._processes.items() if process.returncode is None]
         for name in living:
@@ -263,7 +267,7 @@ class Squad:
         wait_until(
             lambda: self._lines(tube) >= count,
             PATIENCE,
-            f"{count} documents of {tube}\n{self._words(tube)}\n{self._words(RESCUER)}",
+            lambda: f"{count} documents of {tube}\n{self._words(tube)}\n{self._words(RESCUER)}",
         )
 
     def _lines(self, tube: str) -> int:
