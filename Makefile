@@ -4,7 +4,9 @@
 #   make demo KAFKA=real       against a real broker
 #   make demo ELECTION=lease   without Kafka
 #   make test [ARGS=…]         all tests; ARGS go to pytest, e.g. ARGS="-m unit" or ARGS="-k mark -x"
-#   make soak [SECONDS=120]    workers killed every ten seconds under load, on a real broker
+#   make soak [MINUTES=60]     random faults for so long, then every fault point; writes docs/reliability.md
+#   make chaos [MINUTES=10]    the random faults alone; SEED=7 draws the same ones again
+#   make points                every fault point alone, and other tests that take minutes
 #   make bench                 all benchmarks, in some ten minutes; writes docs/performance.md
 #   make check                 format, lint, types, layers
 #   make format                put the code into shape
@@ -14,8 +16,9 @@ SHELL := /bin/bash
 BIN := .venv/bin
 # Tests wait for time-outs and servers more than they compute, so more of them than there are cores.
 JOBS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+CHAOS = $(BIN)/python -m tests.crash.chaos $(if $(SEED),--seed $(SEED))
 
-.PHONY: help demo test soak bench check format lock venv clean
+.PHONY: help demo test soak chaos points bench check format lock venv clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -33,7 +36,14 @@ test: venv
 	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
 soak: venv
-	@SOAK_SECONDS=$(or $(SECONDS),120) $(BIN)/python -m pytest -m soak -s $(ARGS)
+	@$(CHAOS) --minutes $(or $(MINUTES),60) --report docs/reliability.md
+	@$(BIN)/python -m pytest -m soak $(ARGS)
+
+chaos: venv
+	@$(CHAOS) --minutes $(or $(MINUTES),10)
+
+points: venv
+	@$(BIN)/python -m pytest -m soak $(ARGS)
 
 bench: venv
 	@$(BIN)/python -m bench $(ARGS)

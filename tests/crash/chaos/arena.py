@@ -1,0 +1,125 @@
+"""The servers of a run, and the network between them and each worker."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psycopg
+
+from pytube.embedded.kafka_real import RealKafka
+from pytube.embedded.ports import Port
+from pytube.embedded.postgres import Postgres
+from tests.crash.chaos import source
+from tests.helpers.database import INSTALL_SQL, psql_file
+from tests.helpers.proxy import Proxy
+
+DATABASE = "chaos"
+PREPARED = 10
+"""Transactions that may be prepared at a time, where any may."""
+
+
+class Arena:
+    """Postgres, a real broker, and for each worker a proxy before each server that it speaks to."""
+
+    def __init__(self, folder: Path, members: dict[str, str]) -> None:
+        """Start it all.
+
+        Args:
+            folder: for everything that is written; the server's user can enter it.
+            members: the election of each worker, by its name.
+        """
+        self.folder = folder
+        self.journals = folder / "journals"
+        self.journals.mkdir()
+        self._stack = ExitStack()
+        self.postgres = self._make_postgres(None, prepared=True)
+        self._prepared = True
+        self._stack.callback(self._close_postgres)
+        self._doors = {name: Port() for name, election in members.items() if election == "neli"}
+        self.kafka = RealKafka(folder / "kafka", [door.number for door in self._doors.values()])
+        self._stack.enter_context(self.kafka)
+        self.version = self._make_database()
+        """Of Postgres."""
+        self.proxies = {(name, "postgres"): self._proxy(self.postgres.port) for name in members}
+        for name, door in self._doors.items():
+            self.proxies[name, "kafka"] = self._proxy(self.kafka.behind(door.number), door)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _make_postgres(self, port: int | None, *, prepared: bool) -> Postgres:
+        settings = {"max_prepared_transactions": str(PREPARED if prepared else 0), "max_connections": "200"}
+        folder = self.folder / "postgres"
+        folder.mkdir(exist_ok=True)
+        return Postgres(folder, 18, port=port, settings=settings).start()
+
+    def _close_postgres(self) -> None:
+        """Whichever runs by then."""
+        self.postgres.close()
+
+    def _make_database(self) -> str:
+        """Make it; the server's version."""
+        with psycopg.connect(self.postgres.dsn(), autocommit=True) as admin:
+            admin.execute(f"CREATE DATABASE {DATABASE}")
+            version = admin.execute("SHOW server_version").fetchone()
+        psql_file(self.postgres, self.dsn, INSTALL_SQL)
+        source.make(self.dsn)
+        return str(version[0]) if version else "unknown"
+
+    def _proxy(self, upstream: int, door: Port | None = None) -> Proxy:
+        return self._stack.enter_context(Proxy(upstream, door))
+
+    @property
+    def dsn(self) -> str:
+        """The database, without a proxy."""
+        return self.postgres.dsn(DATABASE)
+
+    @property
+    def prepared(self) -> bool:
+        """Whether transactions can be prepared now; where they can't, writers wake workers."""
+        return self._prepared
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Where worker `name` finds its servers: behind its proxies."""
+        port = self.proxies[name, "postgres"].port
+        kafka = self.proxies.get((name, "kafka"))
+        return {
+            "WORKER_DSN": self.dsn.replace(f":{self.postgres.port}/", f":{port}/"),
+            "WORKER_KAFKA": kafka.address if kafka is not None else "",
+        }
+
+    def connect(self) -> psycopg.Connection:
+        """An autocommit session, without a proxy."""
+        return psycopg.connect(
+            self.dsn, autocommit=True, options="-c search_path=tube,public", application_name="chaos"
+        )
+
+    def switch_prepared(self) -> None:
+        """Restart Postgres with prepared transactions, or without; nobody may have one now."""
+        self._prepared = not self._prepared
+        port = self.postgres.port
+        self.postgres.stop("fast")
+        self.postgres.close()
+        self.postgres = self._make_postgres(port, prepared=self._prepared)
+
+    def rotate(self, number: int) -> Path:
+        """Put the journals aside; workers make new ones. Returns where the old ones are."""
+        aside = self.folder / f"window-{number}"
+        aside.mkdir()
+        for path in self.journals.iterdir():
+            path.rename(aside / path.name)
+        return aside
+
+    @staticmethod
+    def drop(aside: Path) -> None:
+        """Remove journals that were put aside."""
+        shutil.rmtree(aside)

@@ -1,0 +1,373 @@
+"""The checker of the long run finds each kind of trouble, and none where there is none.
+
+Every test takes the same good window, spoils one thing, and names the one invariant that it breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytube.model import Token
+from pytube.sinks.jsonl_replay import Line
+from tests.crash.chaos.invariants import Invariant
+from tests.crash.chaos.ledger import Ledger
+from tests.crash.chaos.records import Call, Change, Key, Pod, Purge, Term, Window
+
+SHARD, ID = 0, 7
+KEY: Key = (SHARD, ID)
+OTHER: Key = (SHARD, 8)
+FIRST, SECOND = 100, 200
+"""Epochs: the first term was not released and ran out at 25; the second began at 24, and works."""
+
+Spoil = Callable[[Window], None]
+
+
+def line(n: int | None, epoch: int, counter: int, at: float, key: Key = KEY) -> Line:
+    doc = None if n is None else {"id": key[1], "n": n}
+    op = "delete" if n is None else "upsert"
+    return Line("live", *key, op, Token(epoch, counter), 1, at, "tester", doc)
+
+
+def call(n: int | None, epoch: int, counter: int, began: float, **more: Any) -> Call:
+    """A call with one document, answered after a tenth of a second."""
+    options = {"ended": began + 0.1, **more}
+    return Call(f"{epoch}-{counter}", Token(epoch, counter), began, {KEY: n}, **options)
+
+
+def good() -> Window:
+    """The row gets n = 1, which the first term delivers, and n = 2, which the second does."""
+    return Window(
+        "live",
+        receive_deadline=2.0,
+        request_timeout=3.0,
+        lines=[line(1, FIRST, 1, 11.05), line(2, SECOND, 1, 31.05)],
+        calls=[call(1, FIRST, 1, 11.0), call(2, SECOND, 1, 31.0)],
+        pods=[Pod(1, 501, SHARD, [ID], 10.0), Pod(2, 502, SHARD, [ID], 30.0)],
+        purges=[Purge(1, "a", 12.0), Purge(2, "b", 32.0)],
+        changes=[Change(501, KEY, 1), Change(502, KEY, 2)],
+        terms=[
+            Term("a", FIRST, 4, 0, 5.0, 1.0, 20.0, 24.0, "superseded"),
+            Term("b", SECOND, 4, 0, 5.0, 24.0, 33.0),
+        ],
+        told={"a": 2.0, "b": 25.0},
+        rows={KEY: {"id": ID, "n": 2}},
+    )
+
+
+def broken(window: Window, *earlier: Window) -> set[Invariant]:
+    """The invariants that a window breaks, after others that are well."""
+    ledger = Ledger()
+    for before in earlier:
+        assert ledger.take(before) == []
+    return {violation.invariant for violation in ledger.take(window)}
+
+
+def test_nothing_is_wrong() -> None:
+    assert Ledger().take(good()) == []
+
+
+# --- each of these spoils one thing -------------------------------------------------------------
+
+
+def a_write_is_lost(window: Window) -> None:
+    window.lines = window.lines[:1]
+
+
+def a_row_is_left_at_the_sink(window: Window) -> None:
+    window.rows = {}
+
+
+def a_row_is_not_at_the_sink(window: Window) -> None:
+    window.rows = {**window.rows, OTHER: {"id": 8, "n": 1}}
+
+
+def the_highest_token_has_an_old_state(window: Window) -> None:
+    window.lines = [*window.lines, line(1, SECOND, 2, 31.5)]
+
+
+def a_change_makes_no_touch(window: Window) -> None:
+    window.changes = [*window.changes, Change(503, OTHER, 1)]
+
+
+def a_touch_of_another_transaction_does_not_count(window: Window) -> None:
+    window.changes = [window.changes[0], Change(503, KEY, 2)]
+
+
+def a_pod_is_left(window: Window) -> None:
+    window.left = 1
+
+
+def a_pod_vanishes(window: Window) -> None:
+    window.purges = window.purges[:1]
+
+
+def a_pod_is_purged_before_the_answer(window: Window) -> None:
+    window.purges = [window.purges[0], replace(window.purges[1], at=31.05)]
+
+
+def a_pod_is_purged_without_a_send(window: Window) -> None:
+    window.pods = [*window.pods, Pod(3, 503, *OTHER[:1], [8], 30.0)]
+    window.purges = [*window.purges, Purge(3, "b", 32.0)]
+
+
+def a_pod_that_nobody_saw_is_purged(window: Window) -> None:
+    window.purges = [*window.purges, Purge(9, "b", 32.0)]
+
+
+def a_send_that_began_before_the_touch_counts_for_it(window: Window) -> None:
+    window.pods = [window.pods[0], replace(window.pods[1], ts=31.01)]
+
+
+def a_send_of_an_older_state_counts_for_a_touch(window: Window) -> None:
+    window.calls = [window.calls[0], call(1, SECOND, 1, 31.0)]
+
+
+def a_send_that_failed_counts_for_a_touch(window: Window) -> None:
+    window.calls = [window.calls[0], call(2, SECOND, 1, 31.0, failed=True)]
+
+
+def a_send_that_was_not_answered_counts_for_a_touch(window: Window) -> None:
+    window.calls = [window.calls[0], call(2, SECOND, 1, 31.0, ended=None)]
+
+
+def a_key_that_was_put_off_counts_as_sent(window: Window) -> None:
+    window.calls = [window.calls[0], call(2, SECOND, 1, 31.0, delayed=frozenset({KEY}))]
+
+
+def a_purge_by_a_term_that_is_over(window: Window) -> None:
+    window.purges = [replace(window.purges[0], at=24.5), window.purges[1]]
+
+
+def a_purge_by_a_term_that_has_not_begun(window: Window) -> None:
+    window.purges = [replace(window.purges[0], leader_id="b"), window.purges[1]]
+
+
+def a_purge_without_a_term(window: Window) -> None:
+    window.purges = [window.purges[0], replace(window.purges[1], leader_id=None)]
+
+
+def a_purge_of_another_partition(window: Window) -> None:
+    window.terms = [*window.terms, Term("c", 250, 4, 1, 5.0, 26.0, 33.0)]
+    window.purges = [window.purges[0], replace(window.purges[1], leader_id="c")]
+
+
+def two_sends_of_a_key_within_a_term(window: Window) -> None:
+    window.calls = [*window.calls, call(2, SECOND, 2, 31.05)]
+
+
+def a_late_send_is_not_waited_for_within_a_term(window: Window) -> None:
+    window.calls = [
+        window.calls[0],
+        call(2, SECOND, 1, 25.5, ended=31.8, failed=True),
+        call(2, SECOND, 2, 31.0),
+    ]
+
+
+def a_send_without_an_end_within_a_term(window: Window) -> None:
+    window.calls = [window.calls[0], call(2, SECOND, 1, 30.9, ended=None), call(2, SECOND, 2, 31.0)]
+
+
+def two_sends_of_a_key_under_two_terms(window: Window) -> None:
+    window.terms = [replace(window.terms[0], renewed_at=29.5, hold=0.5, ended_at=30.5), window.terms[1]]
+    window.calls = [*window.calls, call(1, FIRST, 2, 30.3, ended=31.5, failed=True)]
+
+
+def an_old_term_writes_after_a_new_one(window: Window) -> None:
+    window.lines = [*window.lines, line(9, FIRST, 2, 31.5, OTHER)]
+    window.rows = {**window.rows, OTHER: {"id": 8, "n": 9}}
+
+
+def a_lower_token_arrives_after_a_higher_one(window: Window) -> None:
+    window.lines = [window.lines[0], line(2, SECOND, 2, 31.05), line(2, SECOND, 1, 31.06)]
+
+
+def a_token_arrives_twice(window: Window) -> None:
+    window.lines = [*window.lines, line(2, SECOND, 1, 31.06)]
+
+
+def a_term_that_nobody_knows_writes(window: Window) -> None:
+    window.lines = [*window.lines, line(2, 300, 1, 31.5)]
+
+
+def a_term_that_nobody_knows_speaks(window: Window) -> None:
+    window.told = {**window.told, "nobody": 26.0}
+
+
+def a_term_writes_to_another_partition(window: Window) -> None:
+    window.lines = [*window.lines, line(1, SECOND, 2, 31.5, (1, 9))]
+    window.rows = {**window.rows, (1, 9): {"id": 9, "n": 1}}
+
+
+def a_send_long_after_the_last_renewal(window: Window) -> None:
+    window.terms = [window.terms[0], replace(window.terms[1], renewed_at=28.9)]
+
+
+def a_send_after_the_release(window: Window) -> None:
+    window.terms = [
+        window.terms[0],
+        replace(window.terms[1], renewed_at=30.5, ended_at=30.9, outcome="released"),
+    ]
+    window.purges = [window.purges[0], replace(window.purges[1], leader_id="c")]
+    window.terms = [*window.terms, Term("c", 300, 4, 0, 5.0, 30.9, 33.0)]
+
+
+def a_send_before_the_term_began(window: Window) -> None:
+    window.terms = [window.terms[0], replace(window.terms[1], acquired_at=31.5)]
+
+
+def a_term_that_does_not_wait_for_an_earlier_one(window: Window) -> None:
+    window.terms = [replace(window.terms[0], renewed_at=26.5), window.terms[1]]
+
+
+def a_term_of_other_partitions_that_shares_a_shard_is_not_waited_for(window: Window) -> None:
+    window.terms = [*window.terms, Term("c", 150, 6, 2, 5.0, 15.0, 26.5, 28.0, "repartitioned")]
+
+
+def a_key_is_parked_for_no_reason(window: Window) -> None:
+    window.parked = frozenset({KEY})
+
+
+def a_refused_key_is_not_parked(window: Window) -> None:
+    window.calls = [window.calls[0], call(2, SECOND, 1, 31.0, refused=frozenset({KEY}))]
+
+
+def a_key_stays_parked_though_it_was_taken_later(window: Window) -> None:
+    window.calls = [call(1, FIRST, 1, 11.0, refused=frozenset({KEY})), window.calls[1]]
+    window.parked = frozenset({KEY})
+
+
+SPOILT: list[tuple[Spoil, Invariant]] = [
+    (a_write_is_lost, Invariant.EQUAL),
+    (a_row_is_left_at_the_sink, Invariant.EQUAL),
+    (a_row_is_not_at_the_sink, Invariant.EQUAL),
+    (the_highest_token_has_an_old_state, Invariant.EQUAL),
+    (a_change_makes_no_touch, Invariant.CAPTURED),
+    (a_touch_of_another_transaction_does_not_count, Invariant.CAPTURED),
+    (a_pod_is_left, Invariant.EMPTY),
+    (a_pod_vanishes, Invariant.EMPTY),
+    (a_pod_is_purged_before_the_answer, Invariant.ACKNOWLEDGED),
+    (a_pod_is_purged_without_a_send, Invariant.ACKNOWLEDGED),
+    (a_pod_that_nobody_saw_is_purged, Invariant.ACKNOWLEDGED),
+    (a_send_that_began_before_the_touch_counts_for_it, Invariant.ACKNOWLEDGED),
+    (a_send_of_an_older_state_counts_for_a_touch, Invariant.ACKNOWLEDGED),
+    (a_send_that_failed_counts_for_a_touch, Invariant.ACKNOWLEDGED),
+    (a_send_that_was_not_answered_counts_for_a_touch, Invariant.ACKNOWLEDGED),
+    (a_key_that_was_put_off_counts_as_sent, Invariant.ACKNOWLEDGED),
+    (a_purge_by_a_term_that_is_over, Invariant.PURGED_IN_TERM),
+    (a_purge_by_a_term_that_has_not_begun, Invariant.PURGED_IN_TERM),
+    (a_purge_without_a_term, Invariant.PURGED_IN_TERM),
+    (a_purge_of_another_partition, Invariant.PURGED_IN_TERM),
+    (two_sends_of_a_key_within_a_term, Invariant.ALONE),
+    (a_late_send_is_not_waited_for_within_a_term, Invariant.ALONE),
+    (a_send_without_an_end_within_a_term, Invariant.ALONE),
+    (two_sends_of_a_key_under_two_terms, Invariant.ALONE),
+    (an_old_term_writes_after_a_new_one, Invariant.IN_ORDER),
+    (a_lower_token_arrives_after_a_higher_one, Invariant.IN_ORDER),
+    (a_token_arrives_twice, Invariant.IN_ORDER),
+    (a_term_that_nobody_knows_writes, Invariant.RECORDED),
+    (a_term_that_nobody_knows_speaks, Invariant.RECORDED),
+    (a_term_writes_to_another_partition, Invariant.RECORDED),
+    (a_send_long_after_the_last_renewal, Invariant.TRUSTED),
+    (a_send_after_the_release, Invariant.TRUSTED),
+    (a_send_before_the_term_began, Invariant.TRUSTED),
+    (a_term_that_does_not_wait_for_an_earlier_one, Invariant.WAITED),
+    (a_term_of_other_partitions_that_shares_a_shard_is_not_waited_for, Invariant.WAITED),
+    (a_key_is_parked_for_no_reason, Invariant.PARKED),
+    (a_refused_key_is_not_parked, Invariant.PARKED),
+    (a_key_stays_parked_though_it_was_taken_later, Invariant.PARKED),
+]
+
+
+@pytest.mark.parametrize(("spoil", "invariant"), SPOILT, ids=[spoil.__name__ for spoil, _ in SPOILT])
+def test_it_is_found(spoil: Spoil, invariant: Invariant) -> None:
+    window = good()
+    spoil(window)
+    assert broken(window) == {invariant}
+
+
+# --- what is no trouble -------------------------------------------------------------------------
+
+
+def test_a_stopped_worker_may_end_its_send_after_its_successor_began() -> None:
+    """It counts for as long as a request may last."""
+    window = good()
+    window.calls = [*window.calls, call(1, FIRST, 2, 21.9, ended=31.5, failed=True)]
+    assert broken(window) == set()
+
+
+def test_a_send_whose_process_died_may_be_followed_by_one_of_the_next_term() -> None:
+    window = good()
+    window.calls = [*window.calls, call(1, FIRST, 2, 21.9, ended=None)]
+    assert broken(window) == set()
+
+
+def test_a_key_that_was_refused_last_may_differ_if_it_is_parked() -> None:
+    window = good()
+    window.calls = [window.calls[0], call(2, SECOND, 1, 31.0, refused=frozenset({KEY}))]
+    window.lines = window.lines[:1]
+    window.parked = frozenset({KEY})
+    assert broken(window) == set()
+
+
+def test_a_predicate_lets_changes_pass_without_a_touch() -> None:
+    window = good()
+    a_change_makes_no_touch(window)
+    window.follows_all = False
+    assert broken(window) == set()
+
+
+def test_a_delete_stands_for_any_state() -> None:
+    """The row may have gone since."""
+    window = good()
+    window.calls = [window.calls[0], call(None, SECOND, 1, 31.0)]
+    window.lines = [window.lines[0], line(None, SECOND, 1, 31.05)]
+    window.rows = {}
+    assert broken(window) == set()
+
+
+def test_a_term_of_other_partitions_without_a_shard_in_common_is_not_waited_for() -> None:
+    window = good()
+    window.terms = [*window.terms, Term("c", 150, 6, 1, 5.0, 15.0, 30.0, 30.5, "superseded")]
+    assert broken(window) == set()
+
+
+# --- over windows -------------------------------------------------------------------------------
+
+
+def quiet_after_good() -> Window:
+    """A window in which nothing happened, after the good one."""
+    before = good()
+    return replace(before, lines=[], calls=[], pods=[], purges=[], changes=[])
+
+
+def test_what_earlier_windows_brought_is_still_there() -> None:
+    assert broken(quiet_after_good(), good()) == set()
+
+
+def test_a_row_that_is_lost_later_is_found() -> None:
+    window = quiet_after_good()
+    window.lines = [line(1, SECOND, 2, 40.0)]
+    assert broken(window, good()) == {Invariant.EQUAL}
+
+
+def test_an_old_term_is_found_in_a_later_window() -> None:
+    window = quiet_after_good()
+    window.lines = [line(2, FIRST, 2, 40.0)]
+    assert Invariant.IN_ORDER in broken(window, good())
+
+
+def test_a_refusal_of_an_earlier_window_counts() -> None:
+    refused = good()
+    refused.calls = [refused.calls[0], call(2, SECOND, 1, 31.0, refused=frozenset({KEY}))]
+    refused.parked = frozenset({KEY})
+    assert broken(quiet_after_good(), refused) == {Invariant.PARKED}
+
+
+def test_every_invariant_of_the_journals_can_fail() -> None:
+    """The others are looked at by the run itself."""
+    of_the_run = {Invariant.LED, Invariant.LIVING, Invariant.LEAN}
+    assert {invariant for _, invariant in SPOILT} == set(Invariant) - of_the_run
