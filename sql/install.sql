@@ -56,7 +56,6 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 \ir capture/tube_shard_of.sql
 \ir capture/tube_wakes.sql
 \ir capture/tube_private_notify.sql
-\ir capture/tube_private_xid.sql
 \ir capture/tube_private_null_id.sql
 \ir capture/tube_private_attachable.sql
 \ir capture/tube_private_key.sql

@@ -1,5 +1,8 @@
 CREATE SCHEMA tube;
 
+CREATE DOMAIN tube.tube_shard AS integer
+	CONSTRAINT tube_shard_check CHECK ((VALUE >= 0));
+
 CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -412,7 +415,6 @@ CREATE FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition int
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_indexscan TO 'on'
-    SET enable_tidscan TO 'on'
     SET jit TO 'off'
     AS $$
 DECLARE
@@ -556,7 +558,7 @@ DECLARE
     class CONSTANT text := 'CASE WHEN op = ''B'' THEN 1 ELSE 0 END';
 BEGIN
     PERFORM tube_private_check_partition(tube, partitions, partition);
-    RETURN format('SELECT seq, op, shard, ids::text, payload FROM %I.%I WHERE (shard %% %s) = %s%s ORDER BY (%s), seq',
+    RETURN format('SELECT seq, op, shard::integer, ids::text, payload FROM %I.%I WHERE (shard %% %s) = %s%s ORDER BY (%s), seq',
         tube_private_schema(), tube, partitions, partition,
         CASE WHEN exclude_backfill THEN format(' AND (%s) = 0', class) ELSE '' END, class);
 END
@@ -652,6 +654,8 @@ DECLARE
         'channel', quote_literal(tube_channel(att.tube)),
         'shard_of_one', tube_private_shard_expression('r.id', att.shard, att.shards),
         'shard_of_many', tube_private_shard_expression('id', att.shard, att.shards),
+        'shard_put', CASE att.shards WHEN 1 THEN att.shard::text ELSE 'cap_shard' END,
+        'into_shard', CASE att.shards WHEN 1 THEN '' ELSE E'\n        RETURNING shard INTO cap_shard' END,
         'i', CASE WHEN root THEN 'I' ELSE 'U' END,
         'd', CASE WHEN root THEN 'D' ELSE 'U' END,
         'null_many', CASE WHEN root
@@ -680,7 +684,7 @@ BEGIN
     IF FOUND THEN
         PERFORM tube_private_notify(<channel>, s.partition)
         FROM tube_sleeper AS s
-        WHERE s.tube = <tube> AND cap_shard % s.partitions = s.partition;
+        WHERE s.tube = <tube> AND <shard_put> % s.partitions = s.partition;
         RETURN NULL;
     END IF;
 
@@ -717,8 +721,7 @@ $template$;
     one text := $template$        INSERT INTO <queue> (op, shard, ids)
         SELECT CASE WHEN cap_backfill THEN 'B' <op> END, <shard_of_one>, ARRAY[r.id]
         FROM <rows>
-        WHERE NOT EXISTS (SELECT FROM <table> OFFSET 1) AND r.id IS NOT NULL AND <passes>
-        RETURNING shard INTO cap_shard;$template$;
+        WHERE NOT EXISTS (SELECT FROM <table> OFFSET 1) AND r.id IS NOT NULL AND <passes><into_shard>;$template$;
     put text := $template$        WITH put AS (
             INSERT INTO <queue> (op, shard, ids)
             SELECT p.op, p.shard, array_agg(p.id)
@@ -1188,9 +1191,9 @@ DECLARE
 BEGIN
     EXECUTE format($ddl$
         CREATE TABLE %s (
-            seq bigint NOT NULL DEFAULT nextval('tube_seq'),
+            seq bigint NOT NULL DEFAULT CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END,
             op char NOT NULL,
-            shard integer NOT NULL CHECK (shard >= 0),
+            shard tube_shard NOT NULL,
             ids bigint[] NOT NULL,
             payload jsonb,
             ts timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -1210,9 +1213,6 @@ BEGIN
     -- Few pods are control pods; they have to be found among many.
     EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
         tube_private_name(tube, format('_%s_control_idx', left(md5('queue ' || tube), 8))), queue);
-    EXECUTE format('CREATE TRIGGER tube_xid BEFORE INSERT ON %s FOR EACH STATEMENT '
-        'EXECUTE FUNCTION %I.tube_private_xid()', queue, tube_private_schema());
-    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER tube_xid', queue);
     PERFORM tube_private_free_partitions(tube);
 END
 $_$;
@@ -1223,21 +1223,21 @@ CREATE FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partit
     AS $_$
 BEGIN
     RETURN format($mark$
-        WITH marked AS (
-            UPDATE %1$I AS pod SET leader_id = $1
-            WHERE pod.ctid = ANY (ARRAY(
-                SELECT p.ctid FROM %1$I AS p
-                WHERE (p.shard %% %2$s) = %3$s
-                  AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = %4$s
-                  AND p.seq > $2
-                  AND p.leader_id IS DISTINCT FROM $1
-                ORDER BY p.seq
-                LIMIT $3))
-              AND pod.leader_id IS DISTINCT FROM $1
-            RETURNING pod.seq, pod.op, pod.shard, pod.ids, pod.payload, pod.ts)
-        SELECT m.seq, m.op::text, m.shard, m.ids, NULL::text[], m.payload, m.ts
-        FROM marked AS m
-        ORDER BY m.seq$mark$, tube, partitions, partition, class);
+        UPDATE %1$I AS pod SET leader_id = $1
+        WHERE (pod.shard %% %2$s) = %3$s
+          AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = %4$s
+          AND pod.seq > $2
+          AND pod.seq <= coalesce((
+              SELECT p.seq FROM %1$I AS p
+              WHERE (p.shard %% %2$s) = %3$s
+                AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = %4$s
+                AND p.seq > $2
+                AND p.leader_id IS DISTINCT FROM $1
+              ORDER BY p.seq
+              LIMIT 1 OFFSET $3 - 1), 9223372036854775807)
+          AND pod.leader_id IS DISTINCT FROM $1
+        RETURNING pod.seq, pod.op::text, pod.shard::integer, pod.ids, NULL::text[], pod.payload, pod.ts
+        $mark$, tube, partitions, partition, class);
 END
 $_$;
 
@@ -1341,7 +1341,7 @@ BEGIN
         RETURN format($where$
             (pod.shard %% %1$s) = %2$s
             AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = %3$s
-            AND pod.seq = ANY ($2)
+            AND pod.seq = ANY ((SELECT $2)::bigint[])
             AND pod.leader_id = $1$where$, partitions, partition, class);
     END IF;
     RETURN format($where$
@@ -1920,16 +1920,6 @@ $template$, jsonb_build_object(
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_xid() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    drawn CONSTANT xid8 := pg_catalog.pg_current_xact_id();
-BEGIN
-    RETURN NULL;
-END
-$$;
-
 CREATE FUNCTION tube.tube_settle_done(x xid8) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2451,8 +2441,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass) FROM PUB
 REVOKE ALL ON FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_tube_touch_body(tube text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_xid() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_done(x xid8) FROM PUBLIC;
 

@@ -81,6 +81,7 @@ DROP TABLE
     :"schema".tube_version,
     :"schema".tube_registry;
 DROP SEQUENCE :"schema".tube_seq;
+DROP DOMAIN :"schema".tube_shard;
 DROP SCHEMA :"schema";
 \if :inside
 \else

@@ -35,6 +35,8 @@ DECLARE
         'channel', quote_literal(tube_channel(att.tube)),
         'shard_of_one', tube_private_shard_expression('r.id', att.shard, att.shards),
         'shard_of_many', tube_private_shard_expression('id', att.shard, att.shards),
+        'shard_put', CASE att.shards WHEN 1 THEN att.shard::text ELSE 'cap_shard' END,
+        'into_shard', CASE att.shards WHEN 1 THEN '' ELSE E'\n        RETURNING shard INTO cap_shard' END,
         'i', CASE WHEN root THEN 'I' ELSE 'U' END,
         'd', CASE WHEN root THEN 'D' ELSE 'U' END,
         'null_many', CASE WHEN root
@@ -64,7 +66,7 @@ BEGIN
     IF FOUND THEN
         PERFORM tube_private_notify(<channel>, s.partition)
         FROM tube_sleeper AS s
-        WHERE s.tube = <tube> AND cap_shard % s.partitions = s.partition;
+        WHERE s.tube = <tube> AND <shard_put> % s.partitions = s.partition;
         RETURN NULL;
     END IF;
 
@@ -101,8 +103,7 @@ $template$;
     one text := $template$        INSERT INTO <queue> (op, shard, ids)
         SELECT CASE WHEN cap_backfill THEN 'B' <op> END, <shard_of_one>, ARRAY[r.id]
         FROM <rows>
-        WHERE NOT EXISTS (SELECT FROM <table> OFFSET 1) AND r.id IS NOT NULL AND <passes>
-        RETURNING shard INTO cap_shard;$template$;
+        WHERE NOT EXISTS (SELECT FROM <table> OFFSET 1) AND r.id IS NOT NULL AND <passes><into_shard>;$template$;
     put text := $template$        WITH put AS (
             INSERT INTO <queue> (op, shard, ids)
             SELECT p.op, p.shard, array_agg(p.id)

@@ -6,6 +6,9 @@
 -- would hand out numbers that it drew before others began.
 CREATE SEQUENCE :"schema".tube_seq AS bigint CACHE 1;
 
+-- A domain, because a check of the table costs every statement that makes pods a tenth of its time.
+CREATE DOMAIN :"schema".tube_shard AS integer CHECK (VALUE >= 0);
+
 -- One row: who this installation is, and the greatest epoch of any tube that is gone.
 CREATE TABLE :"schema".tube_installation (
     one          boolean PRIMARY KEY DEFAULT true CHECK (one),

@@ -33,7 +33,6 @@ SET search_path = pg_catalog, :"schema", pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_indexscan = on
-SET enable_tidscan = on
 SET jit = off
 AS $$
 DECLARE

@@ -18,7 +18,7 @@ DECLARE
     class CONSTANT text := 'CASE WHEN op = ''B'' THEN 1 ELSE 0 END';
 BEGIN
     PERFORM tube_private_check_partition(tube, partitions, partition);
-    RETURN format('SELECT seq, op, shard, ids::text, payload FROM %I.%I WHERE (shard %% %s) = %s%s ORDER BY (%s), seq',
+    RETURN format('SELECT seq, op, shard::integer, ids::text, payload FROM %I.%I WHERE (shard %% %s) = %s%s ORDER BY (%s), seq',
         tube_private_schema(), tube, partitions, partition,
         CASE WHEN exclude_backfill THEN format(' AND (%s) = 0', class) ELSE '' END, class);
 END

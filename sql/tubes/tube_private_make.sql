@@ -1,7 +1,12 @@
--- tube_private_make: the table of a new tube, its index, trigger and leader rows.
+-- tube_private_make: the table of a new tube, its indexes and leader rows.
 --
--- An update of leader_id stays within its page (fillfactor 45, no index on it: a marked row is longer by its uuid, so half a page is not enough). Long arrays are
--- stored as they are: compressing them costs five to ten times the insert.
+-- An update of leader_id stays within its page (fillfactor 45, no index on it: a marked row is longer
+-- by its uuid, so half a page is not enough). Long arrays are stored as they are: compressing them costs
+-- five to ten times the insert.
+--
+-- The default of seq gives the transaction its id before it draws: CASE evaluates in this order, for
+-- each row, however it comes. So whoever has drawn a seq is seen running until its pods can be seen:
+-- the settled seq rests on it. (A trigger would do as well, at ten times the cost.)
 --
 -- Arguments: tube: registered before, within this transaction.
 -- Result: nothing.
@@ -16,9 +21,9 @@ DECLARE
 BEGIN
     EXECUTE format($ddl$
         CREATE TABLE %s (
-            seq bigint NOT NULL DEFAULT nextval('tube_seq'),
+            seq bigint NOT NULL DEFAULT CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END,
             op char NOT NULL,
-            shard integer NOT NULL CHECK (shard >= 0),
+            shard tube_shard NOT NULL,
             ids bigint[] NOT NULL,
             payload jsonb,
             ts timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -38,9 +43,6 @@ BEGIN
     -- Few pods are control pods; they have to be found among many.
     EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
         tube_private_name(tube, format('_%s_control_idx', left(md5('queue ' || tube), 8))), queue);
-    EXECUTE format('CREATE TRIGGER tube_xid BEFORE INSERT ON %s FOR EACH STATEMENT '
-        'EXECUTE FUNCTION %I.tube_private_xid()', queue, tube_private_schema());
-    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER tube_xid', queue);
     PERFORM tube_private_free_partitions(tube);
 END
 $$;

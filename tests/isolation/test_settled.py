@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 
 import psycopg
@@ -213,18 +214,29 @@ def test_an_altered_sequence_is_refused(conn: Conn, change: str) -> None:
 
 
 def test_a_writer_has_its_xid_before_it_draws(conn: Conn) -> None:
-    # However the pods come: the trigger is there for COPY and INSERT … SELECT too.
+    # However the pods come, by COPY and INSERT … SELECT too. What draws is looked at where it stands.
     conn.execute("CREATE TABLE seen (xid xid8)")
     conn.execute(
         "CREATE FUNCTION draw() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN"
         " INSERT INTO seen SELECT pg_current_xact_id_if_assigned(); RETURN nextval('tube.tube_seq'); END $$"
     )
-    conn.execute("ALTER TABLE tube.queue ALTER seq SET DEFAULT draw()")
-    conn.execute("INSERT INTO tube.queue (op, shard, ids) SELECT 'U', 0, '{1}'")
-    with conn.cursor().copy("COPY tube.queue (op, shard, ids) FROM STDIN") as copy:
-        copy.write_row(("U", 0, [1]))
+    default = str(
+        scalar(
+            conn,
+            "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = 'tube.queue'::regclass"
+            " AND adnum = 1",
+        )
+    )
+    drawing = re.sub(r"nextval\(.*?\)", "draw()", default)
+    assert drawing.count("draw()") == 1
+    conn.execute(f"ALTER TABLE tube.queue ALTER seq SET DEFAULT {drawing}")
+    for role in ("origin", "replica"):
+        conn.execute(f"SET session_replication_role = {role}")
+        conn.execute("INSERT INTO tube.queue (op, shard, ids) SELECT 'U', 0, '{1}'")
+        with conn.cursor().copy("COPY tube.queue (op, shard, ids) FROM STDIN") as copy:
+            copy.write_row(("U", 0, [1]))
     assert scalar(conn, "SELECT count(*) FILTER (WHERE xid IS NULL) FROM seen") == 0
-    assert scalar(conn, "SELECT count(*) FROM seen") == 2
+    assert scalar(conn, "SELECT count(*) FROM seen") == 4
 
 
 def test_an_unknown_tube_is_refused(conn: Conn) -> None:

@@ -108,7 +108,7 @@ def test_the_table_of_a_tube(db: Conn) -> None:
     assert columns == [
         ("seq", "bigint", True, "p"),
         ("op", "character", True, "x"),
-        ("shard", "integer", True, "p"),
+        ("shard", "tube_shard", True, "p"),
         ("ids", "bigint[]", True, "e"),
         ("payload", "jsonb", False, "x"),
         ("ts", "timestamp with time zone", True, "p"),
@@ -116,19 +116,6 @@ def test_the_table_of_a_tube(db: Conn) -> None:
     ]
     with pytest.raises(psycopg.errors.CheckViolation):
         db.execute("INSERT INTO tube.\"es-live\" (op, shard, ids) VALUES ('U', -1, '{1}')")
-
-
-def test_a_transaction_has_its_xid_before_it_draws_a_seq(db: Conn) -> None:
-    make_tube(db)
-    for role in ("origin", "replica"):
-        with db.transaction():
-            db.execute(f"SET LOCAL session_replication_role = {role}")
-            # The trigger has run, and found nothing to insert: there is an xid, and no seq was drawn.
-            db.execute("INSERT INTO tube.\"es-live\" (op, shard, ids) SELECT 'U', 0, '{1}' WHERE false")
-            assert scalar(db, "SELECT pg_current_xact_id_if_assigned()") is not None
-    with db.transaction(), db.cursor().copy('COPY tube."es-live" (op, shard, ids) FROM STDIN'):
-        pass
-    assert scalar(db, "SELECT is_called FROM tube_seq") is False
 
 
 def test_ensured_again_nothing_happens(db: Conn) -> None:
