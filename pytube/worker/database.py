@@ -36,6 +36,8 @@ _RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError
 """What new sessions may mend: a server that comes back, an upgrade under way, a tube made anew."""
 
 _SETTLE_INTERVAL = 0.1
+_SETTLE_AT_LEAST = 5.0
+"""Seconds; lines that sleep between pods move their floors on, too."""
 _GUARD_INTERVAL = 0.5
 _LONGEST_PAUSE = 2.0
 _STEADY = 10.0
@@ -70,7 +72,7 @@ class Database:
             renewal_timeout: the same for renewals, which are worth nothing when they come late.
             tenures: the terms to be renewed.
             on_wake: told the partition that pods came for; None: for any.
-            awake: whether any line is; while none is, nothing needs to be settled.
+            awake: whether any line is; while none is, it is enough to settle now and then.
             emit: told when the sessions are lost and when they are back.
         """
         self._dsn = dsn
@@ -189,9 +191,12 @@ class Database:
                 tenures[leader_id].end(reason)
 
     async def _settle(self, settled: Settled) -> None:
+        due = 0.0
         while True:
-            if self._awake():
+            now = time.monotonic()
+            if now >= due or self._awake():
                 await settled.advance()
+                due = now + _SETTLE_AT_LEAST
             await asyncio.sleep(_SETTLE_INTERVAL)
 
 

@@ -113,10 +113,11 @@ class Line:
         limit = max(1, min(self._limits.mark_limit, int(self._room / self._ids_per_pod)))
         settled = self._settled()
         backfilled = self.machine.waiting(PodClass.BACKFILL)
+        with_backfill = backfilled < self._limits.keys_in_flight // 2
         pods = await self._source.mark(
             limit,
             settled.seq if settled is not None else 0,
-            with_backfill=backfilled < self._limits.keys_in_flight // 2,
+            with_backfill=with_backfill,
             passable=settled.passable if settled is not None else 0,
             spell=settled.spell if settled is not None else 0,
         )
@@ -130,7 +131,7 @@ class Line:
             for pod in control:
                 self.machine.finish_control(pod)
             self._launch()
-        await self._rest.looked(found=bool(pods), more=len(pods) == limit)
+        await self._rest.looked(len(pods), more=len(pods) == limit, left_out=not with_backfill)
         return bool(pods)
 
     @property

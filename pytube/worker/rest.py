@@ -1,14 +1,16 @@
 """When a line looks for pods again: at once, after a short poll, or when a writer wakes it.
 
     busy     the last look found pods: look again at once (more waits), or after the first pause
-    polling  looks found nothing: look again after pauses that double
+    polling  looks found nothing: look again after a pause, later after pauses that double
     asleep   the sleeper row is committed, so that writers that come later send a NOTIFY
     deep     asleep, everything drawn before the row was seen is settled, and one more look found
              nothing: only a writer wakes the line (or a look every few seconds, for a writer whose
              snapshot was older than the sleeper row)
 
-The row stays while pods come one by one, and is taken away once they come in a stream; so a quiet
-line has no work for each pod, and a busy one no notifications.
+The row stays while pods come one by one, and is taken away once they come in a stream (see
+`stream.py`). A line that is woken for a pod looks once and is deep again: the row was there all the
+time, so that whoever comes later notifies. So pods one by one are delivered at once, without polls,
+and a stream's writers send no notifications.
 """
 
 from __future__ import annotations
@@ -23,14 +25,13 @@ from pytube.sources import wakeup
 from pytube.sources.session import Session
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
+from pytube.worker.stream import Stream
 
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
 _DEEP_PAUSE = 5.0
 _HELD_UP_PAUSE = 0.05
 """Seconds between rounds of a line that may not look: it has no room, or no trust."""
-_STREAM = 0.1
-"""Two looks within so many seconds that both found pods: a stream."""
 
 
 class Rest:
@@ -52,8 +53,9 @@ class Rest:
         self._quiet = False
         self._pause = _FIRST_PAUSE
         self._next_look = 0.0
-        self._found_at = float("-inf")
+        self._stream = Stream()
         self._empty_looks = 0
+        self._saw_all = False
 
     def wake(self) -> None:
         """Pods may have come: look at once."""
@@ -73,17 +75,22 @@ class Rest:
         """A look begins: whoever wakes the line from now on may have pods that it does not see."""
         self._woken = False
 
-    async def looked(self, *, found: bool, more: bool) -> None:
-        """A look is over: whether it found pods, and whether there were as many as it could take."""
+    async def looked(self, pods: int, *, more: bool, left_out: bool = False) -> None:
+        """A look is over.
+
+        Args:
+            pods: how many it found.
+            more: whether these were as many as it could take.
+            left_out: whether it passed some over, for which there was no room.
+        """
         now = time.monotonic()
-        self._empty_looks = 0 if found else self._empty_looks + 1
-        self._pause = _FIRST_PAUSE if found else min(_LONGEST_PAUSE, self._pause * 2)
+        self._empty_looks = 0 if pods else self._empty_looks + 1
+        self._saw_all = not (more or left_out)
+        self._pause = min(_LONGEST_PAUSE, self._pause * 2) if self._empty_looks > 1 else _FIRST_PAUSE
         self._next_look = now if more else now + self._pause
-        if found:
-            stream = now - self._found_at < _STREAM
-            self._found_at = now
-            if stream and self._asleep:
-                await self._get_up()
+        self._stream.came(pods, now)
+        if self._asleep and self._stream.runs(now):
+            await self._get_up()
 
     async def wait(self, settled: Settled | None, *, idle: bool, may_look: bool = True) -> None:
         """Wait for news or until the next look.
@@ -96,7 +103,7 @@ class Rest:
         pause = self._next_look - time.monotonic()
         if not may_look:
             pause = _HELD_UP_PAUSE
-        elif idle and self._empty_looks > 1:
+        elif idle and self._may_sleep():
             if await self._fell_asleep(settled):
                 return
             if self._quiet and not self._woken:
@@ -105,6 +112,11 @@ class Rest:
             async with asyncio.timeout(max(0.0, pause)):
                 await self.news.wait()
         self.news.clear()
+
+    def _may_sleep(self) -> bool:
+        if self._quiet and self._saw_all:
+            return True
+        return self._empty_looks > 1 and self._stream.is_over(time.monotonic())
 
     async def _fell_asleep(self, settled: Settled | None) -> bool:
         """Go as deep as can be; whether that takes one more look first."""

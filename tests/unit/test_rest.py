@@ -10,6 +10,7 @@ import pytest
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
 from pytube.worker import rest as module
+from pytube.worker import stream
 from pytube.worker.rest import Rest
 from tests.unit.fakes import FakeSession, FakeTube
 
@@ -34,9 +35,9 @@ class Sleeper:
         self.settled = Settled(session, "t")
         self.rest = Rest(session, term, lambda: self.hears)
 
-    async def look(self, *, found: bool = False, more: bool = False) -> None:
+    async def look(self, pods: int = 0, *, more: bool = False, left_out: bool = False) -> None:
         self.rest.looking()
-        await self.rest.looked(found=found, more=more)
+        await self.rest.looked(pods, more=more, left_out=left_out)
 
     async def look_if_due(self) -> None:
         if self.rest.is_due():
@@ -56,6 +57,13 @@ class Sleeper:
     async def sleep_deep(self) -> None:
         await self.look_and_wait_until("deep asleep", lambda: self.rest.is_deep and not self.rest.is_due())
 
+    async def woken(self) -> None:
+        """From a deep sleep."""
+        await self.sleep_deep()
+        waiting = await self.sleeping()
+        self.rest.wake()
+        await asyncio.wait_for(waiting, 5)
+
     async def sleeping(self) -> asyncio.Task[None]:
         """A wait that is under way."""
         waiting = asyncio.create_task(self.rest.wait(self.settled, idle=True))
@@ -71,7 +79,7 @@ def test_a_new_line_looks_at_once() -> None:
 
 async def test_a_full_look_is_followed_by_another_at_once() -> None:
     sleeper = Sleeper()
-    await sleeper.look(found=True, more=True)
+    await sleeper.look(1000, more=True)
     assert sleeper.rest.is_due()
 
 
@@ -101,7 +109,7 @@ async def test_a_wake_up_during_a_look_is_not_lost() -> None:
     await sleeper.sleep_deep()
     sleeper.rest.looking()
     sleeper.rest.wake()
-    await sleeper.rest.looked(found=False, more=False)
+    await sleeper.rest.looked(0, more=False)
     await sleeper.wait()
     assert sleeper.rest.is_due(), "the line sleeps on, though pods came"
 
@@ -113,18 +121,45 @@ async def test_news_between_two_waits_is_not_lost() -> None:
     await sleeper.wait()
 
 
-async def test_pods_one_by_one_leave_the_row_and_a_stream_takes_it_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_pods_one_by_one_leave_the_row_and_a_stream_takes_it_away() -> None:
     sleeper = Sleeper()
     await sleeper.sleep_deep()
-    monkeypatch.setattr(module, "_STREAM", 0.0)
-    await sleeper.look(found=True)
-    await sleeper.look(found=True)
+    await sleeper.look(1)
+    await sleeper.look(1)
     assert sleeper.tube.sleeping, "the row is gone after pods one by one"
-    monkeypatch.setattr(module, "_STREAM", 3600.0)
-    await sleeper.look(found=True)
+    await sleeper.look(1000)
     assert not sleeper.tube.sleeping, "the row is still there"
+
+
+async def test_a_line_that_is_woken_for_a_pod_looks_once_and_sleeps_on() -> None:
+    """The row was there all the time, so whoever came after the look began has notified."""
+    sleeper = Sleeper()
+    await sleeper.woken()
+    await sleeper.look(1)
+    waiting = await sleeper.sleeping()
+    sleeper.rest.wake()
+    await asyncio.wait_for(waiting, 5)
+    assert sleeper.rest.is_due()
+
+
+@pytest.mark.parametrize("look", [{"more": True}, {"left_out": True}])
+async def test_a_line_that_did_not_take_all_pods_looks_again(look: dict[str, bool]) -> None:
+    sleeper = Sleeper()
+    await sleeper.woken()
+    await sleeper.look(1, **look)
+    await sleeper.wait()
+    assert sleeper.rest.is_due(), "it sleeps, though pods wait"
+
+
+async def test_while_a_stream_runs_the_line_does_not_fall_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleeper = Sleeper()
+    await sleeper.look(1000)
+    for _ in range(3):
+        await sleeper.look()
+        await sleeper.wait()
+    assert not sleeper.tube.sleeping, "it fell asleep in a short gap"
+    monkeypatch.setattr(stream, "RATE", 1e9)
+    await sleeper.look_and_wait_until("the row is there", lambda: sleeper.tube.sleeping)
 
 
 async def test_where_notifications_do_not_arrive_the_line_polls() -> None:
