@@ -14,7 +14,9 @@ from bench.frame.statistics import ratios, spread
 from bench.frame.tubes import Term, fill
 
 PODS = 30_000
-PASSED = 200_000
+PASSED = 1_000_000
+ENDS = 4
+"""Pieces at the start and at the end of what passes while xmin is pinned."""
 ROUNDS = 5
 
 _HAND_MARK = """
@@ -122,13 +124,13 @@ def _pinned(dsn: str, admin: psycopg.Connection, worker: psycopg.Connection, sec
         pin.execute("SELECT pg_current_xact_id()")
         term = Term(worker, "pinned")
         speeds = []
-        for _ in range(PASSED // PODS + 2):
+        for _ in range(ENDS + PASSED // PODS):
             speeds.append(_timed(term))
             admin.execute(
                 "INSERT INTO tube.pinned (op, shard, ids) SELECT 'U', 0, ARRAY[g] FROM "
                 f"generate_series(1, {PODS}) g"
             )
-    begin, end = spread(speeds[:2]), spread(speeds[-2:])
+    begin, end = spread(speeds[:ENDS]), spread(speeds[-ENDS:])
     section.say(
         f"While a transaction holds xmin: {begin.text(0)} pods/s at first, {end.text(0)} after "
         f"{PASSED:,} pods have passed."

@@ -27,7 +27,10 @@ def describe(dsn: str) -> str:
             ["Postgres", str(postgres[0])],
             ["Python", platform.python_version()],
             ["psycopg", f"{psycopg.__version__} ({psycopg.pq.__impl__}, libpq {psycopg.pq.version()})"],
-            ["Kafka client", f"confluent-kafka {_version('confluent-kafka')} (elections here are by lease)"],
+            [
+                "Kafka client",
+                f"confluent-kafka {_version('confluent-kafka')} (elections by lease, where none is named)",
+            ],
             ["load before", f"{os.getloadavg()[0]:.1f}"],
         ],
     )

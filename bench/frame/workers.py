@@ -28,6 +28,10 @@ target = "bench.sinks.{target}"
 [tube.{tube}.enrich]
 mode = "{enrich}"
 """
+_KAFKA = """
+[kafka]
+bootstrap_servers = "{kafka}"
+"""
 START_LIMIT = 30.0
 
 
@@ -52,11 +56,22 @@ class Process:
 
 @contextmanager
 def started(
-    folder: Path, dsn: str, tube: str, *, name: str, target: str = "stamping:stamp", enrich: str = "row"
+    folder: Path,
+    dsn: str,
+    tube: str,
+    *,
+    name: str,
+    target: str = "stamping:stamp",
+    enrich: str = "row",
+    kafka: str = "",
 ) -> Iterator[Process]:
-    """A worker that was started; it may not lead yet. Killed at the end, if it lives."""
+    """A worker that was started; it may not lead yet. Killed at the end, if it lives.
+
+    Its election is by lease, or neli where `kafka` names bootstrap servers.
+    """
     config = folder / f"{name}.toml"
-    config.write_text(_CONFIG.format(dsn=dsn, tube=tube, target=target, enrich=enrich))
+    text = _CONFIG.format(dsn=dsn, tube=tube, target=target, enrich=enrich)
+    config.write_text(text + (_KAFKA.format(kafka=kafka) if kafka else ""))
     stamps = folder / f"{name}.stamps"
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
@@ -85,12 +100,12 @@ def started(
         process.wait()
 
 
-def leader_of(connection: psycopg.Connection, tube: str) -> str | None:
-    """The name of the worker that leads partition 0."""
-    row = connection.execute(
-        "SELECT client_id FROM tube_leaders(%s) WHERE partition = 0 AND leader_id IS NOT NULL", [tube]
-    ).fetchone()
-    return None if row is None else str(row[0])
+def leaders(connection: psycopg.Connection, tube: str) -> dict[int, str]:
+    """The names of the workers that lead, by partition."""
+    rows = connection.execute(
+        "SELECT partition, client_id FROM tube_leaders(%s) WHERE leader_id IS NOT NULL", [tube]
+    ).fetchall()
+    return {int(partition): str(name) for partition, name in rows}
 
 
 def wait_for(condition: Callable[[], bool], what: str, limit: float = START_LIMIT) -> None:

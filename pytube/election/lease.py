@@ -1,8 +1,9 @@
 """Leader election on Postgres alone: a lease per partition, renewed where the term stands.
 
-Each process ticks about once a second: it says that it is there, and learns which partitions are
-free and how many processes share the tube. It claims free ones up to its fair share, and gives back
-one at a time when it has more. Who gets a partition that several want is decided by the acquire of
+Each process ticks about twice a second, so that a partition which is given up in order has a new
+leader within one: it says that it is there, and learns which partitions are free and how many
+processes share the tube. It claims free ones up to its fair share, and gives back one at a time
+when it has more. Who gets a partition that several want is decided by the acquire of
 the term, a compare-and-set that also looks at the lease.
 """
 
@@ -87,7 +88,7 @@ class LeaseElection:
         tick: Callable[[], Awaitable[LeaseTick]],
         leave: Callable[[], Awaitable[None]],
         lease: float = 15.0,
-        interval: float = 1.0,
+        interval: float = 0.5,
         drain_limit: float = 30.0,
         choice: random.Random | None = None,
     ) -> None:
