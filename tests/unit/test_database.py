@@ -15,7 +15,9 @@ from pytube.errors import DatabaseUnavailable, Fenced, NotLeader
 from pytube.pipeline.trust import Trust
 from pytube.sources import terms
 from pytube.sources.session import Session
+from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
+from pytube.worker import database as database_module
 from pytube.worker.database import Database
 from pytube.worker.tenure import Tenure
 from tests.helpers.waiting import wait_until_async
@@ -116,3 +118,29 @@ async def test_a_term_that_somebody_is_just_ending_is_neither_renewed_nor_over(r
         await wait_until_async(lambda: len(renewal.sent) > 2, what="it is tried again")
     assert renewal.renewed_at == LONG_AGO
     assert not renewal.tenure.ended.done()
+
+
+async def test_while_all_lines_sleep_the_settled_seq_still_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be woken pod by pod for hours; their floors follow what is settled."""
+    monkeypatch.setattr(database_module, "_SETTLE_INTERVAL", 0.001)
+    monkeypatch.setattr(database_module, "_SETTLE_AT_LEAST", 0.002)
+    tube = FakeTube()
+    settled = Settled(OpenSession(tube), "t")
+    database = Database(
+        *("", "tube", "t"),
+        renew_interval=3600.0,
+        answer_timeout=3600.0,
+        renewal_timeout=3600.0,
+        tenures=list,
+        on_wake=lambda _: None,
+        awake=lambda: False,
+        emit=lambda _: None,
+    )
+    task = asyncio.create_task(database._settle(settled))
+    try:
+        for number in (1, 2, 3):
+            tube.insert(number)
+            await wait_until_async(lambda: settled.seq == tube.seq, what="the pod is settled")
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
