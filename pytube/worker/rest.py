@@ -53,6 +53,7 @@ class Rest:
         self._quiet = False
         self._pause = _FIRST_PAUSE
         self._next_look = 0.0
+        self._looked_at = 0.0
         self._stream = Stream()
         self._empty_looks = 0
         self._saw_all = False
@@ -86,6 +87,7 @@ class Rest:
         now = time.monotonic()
         self._empty_looks = 0 if pods else self._empty_looks + 1
         self._saw_all = not (more or left_out)
+        self._looked_at = now
         self._pause = min(_LONGEST_PAUSE, self._pause * 2) if self._empty_looks > 1 else _FIRST_PAUSE
         self._next_look = now if more else now + self._pause
         self._stream.came(pods, now)
@@ -107,7 +109,8 @@ class Rest:
             if await self._fell_asleep(settled):
                 return
             if self._quiet and not self._woken:
-                pause = _DEEP_PAUSE
+                self._next_look = self._looked_at + _DEEP_PAUSE
+                pause = self._next_look - time.monotonic()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, pause)):
                 await self.news.wait()
