@@ -19,6 +19,8 @@ from tests.crash.load import Load
 from tests.crash.remote_sink import collecting
 from tests.helpers.proxy import Mode, Proxy
 
+pytestmark = pytest.mark.timeout(300)
+
 LOST = [Mode.CUT, Mode.HALF_OPEN, Mode.ANSWERS_LOST]
 DELAY = 0.05
 """Seconds, each way, of a slow network."""
@@ -34,9 +36,7 @@ quick = {
     ("sink", "lease", Mode.HALF_OPEN),
 }
 MATRIX = [
-    pytest.param(
-        *case, id="-".join(case), marks=[] if case in quick else [pytest.mark.soak, pytest.mark.timeout(300)]
-    )
+    pytest.param(*case, id="-".join(case), marks=[] if case in quick else [pytest.mark.soak])
     for server, elections in (
         ("postgres", ("lease", "neli")),
         ("kafka", ("neli",)),
