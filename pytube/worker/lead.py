@@ -46,7 +46,7 @@ _STEADY = 10.0
 
 _AHEAD_PAUSE = 10.0
 _CANCEL_LIMIT = 5.0
-"""Seconds for a cancelled line to end; a statement at a server that hangs may take for ever."""
+"""Seconds for a cancelled line to end; a statement under way takes one of them at most."""
 
 _WAIT_STEP = 0.2
 

@@ -39,7 +39,7 @@ def send(batch: Batch) -> None:
     except OSError as error:
         raise SinkUnavailable(f"the collector can't be reached: {error}") from error
     with connection:
-        if time.monotonic() >= batch.send_before:
+        if batch.has_lapsed():
             raise SinkUnavailable("not sent: the right to send had lapsed")
         try:
             connection.sendall(_SIZE.pack(len(block)) + block)

@@ -88,7 +88,7 @@ class Outpost:
         """SIGTERM ends worker 1 in bounded time, whatever it can't reach."""
         self.way.switch(mode)
         began = time.monotonic()
-        self.fleet.terminate(1)
+        assert self.fleet.terminate(1) == [0]
         assert time.monotonic() - began < STOP_LIMIT, self.fleet.last_words()
         self.way.switch(Mode.PASS)
 
