@@ -10,6 +10,9 @@ import pytest
 
 from tests.helpers.database import ROOT
 
+_LESS_THAN_A_LINE = 100
+"""Bytes."""
+
 _LIBRARY = "faketime/libfaketimeMT.so.1"
 
 
@@ -77,7 +80,7 @@ class Disk:
     def fill(self, *pids: int) -> None:
         """No room for these processes, or but a little."""
         if self._limited:
-            size = self.file.stat().st_size + 1000
+            size = self.file.stat().st_size + _LESS_THAN_A_LINE
             for pid in pids:
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         else:

@@ -103,6 +103,7 @@ def rebalance(fleet: Fleet, times: int) -> None:
     print(f"{crowd.steps}, all led {seconds:.1f} s after the last change, {verdict['lines']} lines")  # noqa: T201
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("election", [pytest.param("lease", marks=pytest.mark.soak), "neli"])
 def test_workers_come_and_go(make_fleet: MakeFleet, request: pytest.FixtureRequest, election: str) -> None:
     kafka = request.getfixturevalue("kafka_real").bootstrap if election == "neli" else None
