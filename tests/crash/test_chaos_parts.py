@@ -19,7 +19,7 @@ from pytube.errors import SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, Reject, Token
 from tests.crash.chaos import reader, sink, source
 from tests.crash.chaos.arena import Arena
-from tests.crash.chaos.crew import NOT_AVAILABLE, Crew
+from tests.crash.chaos.crew import NOT_AVAILABLE, Crew, Member
 from tests.crash.chaos.invariants import Invariant, Stopped, Violation
 from tests.crash.chaos.ledger import Ledger
 from tests.crash.chaos.log import Log, is_grave, moment_of
@@ -246,6 +246,28 @@ def test_a_worker_that_finds_a_server_down_is_started_again(
     end(crew, "neli-2", NOT_AVAILABLE)
     assert living(crew) == []
     assert started == ["neli-2"]
+
+
+def test_a_worker_that_had_come_up_must_outlive_its_servers(crew: Crew) -> None:
+    member = crew.members["neli-2"]
+    member.started = time.monotonic()
+    member.log.path.write_text(
+        '{"event": "leader acquired", "timestamp": "2026-01-01T00:00:00Z", "tube": "live",'
+        ' "leader_id": "a"}\n'
+    )
+    end(crew, "neli-2", NOT_AVAILABLE)
+    assert len(living(crew)) == 1
+    assert crew.told["live"].keys() == {"a"}
+
+
+def test_who_listens_to_sigterm() -> None:
+    for trap, listens in ((":", True), ("-", False)):
+        shell = f"trap {trap} TERM; echo; read _"
+        with subprocess.Popen(["sh", "-c", shell], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            assert Member("neli-2", "neli", Log(Path("none")), process).listens is listens
+            process.kill()
 
 
 def test_an_error_in_a_log_is_found(crew: Crew) -> None:

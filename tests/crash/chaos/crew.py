@@ -30,7 +30,7 @@ END_LIMIT = 40.0
 
 NOT_AVAILABLE = 3
 """The exit code of a worker that finds Postgres or Kafka down when it starts."""
-START_LIMIT = 30.0
+START_LIMIT = 90.0
 """Seconds that a worker may take to start."""
 
 MEMBERS = {"neli-1": "neli", "neli-2": "neli", "neli-3": "neli", "lease-1": "lease", "lease-2": "lease"}
@@ -83,6 +83,13 @@ class Member:
     excused: bool = False
     """Whether it may end, or fail, by itself: a fault has seen to that."""
     started: float = 0.0
+    has_spoken: bool = False
+    """Whether this life has told anything, so that it had come up."""
+
+    @property
+    def listens(self) -> bool:
+        """Whether SIGTERM would end it in order: it has come so far as to ask for that."""
+        return self.process is not None and self.lives and _catches(self.process.pid, signal.SIGTERM)
 
     @property
     def lives(self) -> bool:
@@ -92,6 +99,15 @@ class Member:
     def is_stopped(self) -> bool:
         """Whether SIGSTOP has got it."""
         return self.process is not None and self.lives and _state(self.process.pid) == "T"
+
+
+def _catches(pid: int, which: signal.Signals) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+    (mask,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+    return bool(int(mask, 16) >> (which - 1) & 1)
 
 
 def _state(pid: int) -> str:
@@ -131,6 +147,7 @@ class Crew:
         member = self.members[name]
         self._hear(member)  # what its last life said is judged by what befell that one
         member.excused = fault is not None
+        member.has_spoken = False
         environment = {
             **os.environ,
             **self.arena.environment(name),
@@ -195,6 +212,7 @@ class Crew:
 
     def _hear(self, member: Member) -> None:
         for entry in member.log.news():
+            member.has_spoken |= "event" in entry
             if entry.get("event") == "leader acquired":
                 self.told[entry["tube"]][entry["leader_id"]] = moment_of(entry)
             if is_grave(entry) and not member.excused:
@@ -203,8 +221,12 @@ class Crew:
     def _ended(self, member: Member) -> None:
         """By itself: a fault, unless it found a server down as it started."""
         code = member.process.returncode if member.process is not None else None
-        if code == NOT_AVAILABLE and time.monotonic() - member.started < START_LIMIT:
+        if code == NOT_AVAILABLE and self._never_came_up(member):
             self.start(member.name)  # as an operator's supervisor does
             return
         self._wrong.append(f"{member.name} ended with {code}: {member.log.tail()}")
         member.excused = True
+
+    @staticmethod
+    def _never_came_up(member: Member) -> bool:
+        return not member.has_spoken and time.monotonic() - member.started < START_LIMIT

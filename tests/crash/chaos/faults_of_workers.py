@@ -13,17 +13,13 @@ from tests.crash.chaos.crew import (
     MEMBERS,
     NOT_AVAILABLE,
     SESSION_TIMEOUT,
-    START_LIMIT,
+    Member,
 )
 from tests.crash.chaos.invariants import Invariant, Stopped, Violation
 from tests.crash.chaos.monkey import Course, Fault, Scene
 
 _LOOK = 0.2
 _TIMES = 8
-_CODES = (0,)
-_CODES_WHILE_STARTING = (0, NOT_AVAILABLE, -signal.SIGTERM)
-"""A worker that is asked to end before it listens to signals, or while a server is down, says so."""
-
 _REACH_LIMIT = 25.0
 """Seconds within which a worker should come to its fault point; then it is asked to end."""
 
@@ -67,15 +63,24 @@ def terminate(scene: Scene) -> Course:
     name = _mortal(scene)
     with scene.alone(name):
         member = scene.crew.members[name]
-        lived = time.monotonic() - member.started
+        codes = _codes(member)
         yield from _end(scene, name)
         code = member.process.returncode if member.process is not None else None
-        if code not in (_CODES_WHILE_STARTING if lived < START_LIMIT else _CODES):
+        if code not in codes:
             raise Stopped(
                 Violation(Invariant.LIVING, f"{name} ended with {code} at SIGTERM: {member.log.tail()}")
             )
         yield scene.draw.uniform(0.0, 3.0)
         scene.crew.start(name)
+
+
+def _codes(member: Member) -> set[int]:
+    """How a worker may end that is asked to now: it may not listen yet, or have found a server down."""
+    return {
+        0,
+        *([] if member.listens else [-signal.SIGTERM]),
+        *([] if member.has_spoken else [NOT_AVAILABLE]),
+    }
 
 
 def churn(scene: Scene) -> Course:
