@@ -37,6 +37,8 @@ ONE_ROW = {
     "INSERT": "INSERT INTO public.t_{name} (v, note) VALUES (1, 'a note of some length');",
     "DELETE": "DELETE FROM public.d_{name} WHERE id = (SELECT nextval('public.gone_{name}'));",
 }
+OPEN = "BEGIN;\nINSERT INTO public.t_p1 (v, note) VALUES (1, 'a note of some length');\n\\sleep 1 s\nCOMMIT;"
+OPEN_WRITERS = 8
 HEAD = ["", "rate/s", "ratio to no tube", "WAL B each", "server CPU µs each"]
 
 
@@ -176,8 +178,9 @@ def _wake(server: Server, dsn: str, admin: psycopg.Connection, readings: Reading
     script = ONE_ROW["UPDATE"].format(name="p1")
     section.say(
         "**Wake-up**: the same 1-row UPDATE with 1 partition, `synchronous_commit` off. First with a worker "
-        "that serves the tube: `pytube.wake` on against off at the writers. Then the worst case, which lasts "
-        "no longer than the first look of a woken worker: the sleeper row stays, so that every writer "
+        "that serves the tube: `pytube.wake` on against off at the writers; also beside writers that put "
+        "in a row and stay open for 1 s after it. Then the worst case, which lasts no longer than the first "
+        "look of a woken worker: the sleeper row stays, so that every writer "
         "notifies, and a session listens."
     )
     with (
@@ -203,6 +206,8 @@ def _wake(server: Server, dsn: str, admin: psycopg.Connection, readings: Reading
             taken = interleave(readings, cases, 3)
             found = _tell(section, taken, "off", "on", f"{clients} writers and a worker")
             section.targets.append(Target(f"wake-up on to off, {clients} writers", 0.95, found.middle))
+        found = _beside_open_writers(server, dsn, admin, readings, section, script)
+        section.targets.append(Target("wake-up on to off, beside open writers", 0.95, found.middle))
 
     def before(name: str) -> None:
         _empty(admin, "p1")
@@ -216,6 +221,49 @@ def _wake(server: Server, dsn: str, admin: psycopg.Connection, readings: Reading
             taken = interleave(readings, {"awake": work, "asleep": work}, 3, before)
             _tell(section, taken, "awake", "asleep", f"{clients} writers that all notify")
     admin.execute("DELETE FROM tube_sleeper")
+
+
+def _beside_open_writers(
+    server: Server, dsn: str, admin: psycopg.Connection, readings: Readings, section: Section, script: str
+) -> Spread:
+    """On to off, while others write a row and stay open for a second."""
+    cases = {
+        state: partial(server.pgbench, dsn, script, clients=4, seconds=2, commit=False, pytube_wake=state)
+        for state in ("off", "on")
+    }
+    others: list[threading.Thread] = []
+
+    def join() -> None:
+        while others:
+            others.pop().join()
+
+    def before(state: str) -> None:
+        join()
+        work = partial(
+            server.pgbench, dsn, OPEN, clients=OPEN_WRITERS, seconds=3, commit=False, pytube_wake=state
+        )
+        others.append(threading.Thread(target=work))
+        others[0].start()
+        wait_for(lambda: _open_writers(admin) == OPEN_WRITERS, "all of them are open")
+
+    taken = interleave(readings, cases, 3, before)
+    join()
+    return _tell(
+        section,
+        taken,
+        "off",
+        "on",
+        f"4 writers and a worker, and {OPEN_WRITERS} writers that stay open for 1 s",
+    )
+
+
+def _open_writers(admin: psycopg.Connection) -> int:
+    row = admin.execute(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE state = 'idle in transaction' AND backend_xid IS NOT NULL"
+    ).fetchone()
+    assert row
+    return int(row[0])
 
 
 def _tell(section: Section, taken: dict[str, list[Reading]], off: str, on: str, who: str) -> Spread:

@@ -40,6 +40,10 @@ class Reading:
         return self.server_cpu / self.amount * 1e6
 
 
+_REAPED = 0.02
+"""Seconds after which the postmaster has reaped the sessions that ended with the work."""
+
+
 class Readings:
     """Takes readings of one server."""
 
@@ -53,6 +57,7 @@ class Readings:
         amount = work()
         wall = time.perf_counter() - began
         own = time.process_time() - own
+        time.sleep(_REAPED)
         return Reading(amount, wall, int(self._lsn() - lsn), max(0.0, self._cpu() - cpu), own)
 
     def _lsn(self) -> float:
