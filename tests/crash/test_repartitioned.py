@@ -63,7 +63,9 @@ def test_a_tube_that_is_dropped_and_made_again(make_fleet: MakeFleet) -> None:
 
 
 @pytest.mark.parametrize(
-    "kafka", [None, pytest.param("kafka_real", marks=pytest.mark.soak)], ids=["lease", "neli"]
+    "kafka",
+    [None, pytest.param("kafka_real", marks=[pytest.mark.soak, pytest.mark.timeout(300)])],
+    ids=["lease", "neli"],
 )
 def test_workers_killed_while_it_is_repartitioned(
     make_fleet: MakeFleet, request: pytest.FixtureRequest, kafka: str | None
