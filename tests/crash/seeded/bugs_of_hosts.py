@@ -56,14 +56,6 @@ SEEDS = [
         ("unit/test_gate.py",),
     ),
     Seed(
-        "late_write_of_another_batch",
-        "a write that was given up counts as over when another one is",
-        "pytube/sinks/calls.py",
-        "if known is batch]:\n",
-        "if known is not batch]:\n",
-        ("unit/test_sink_callable.py::test_abandon_waits_for_a_thread_that_hangs",),
-    ),
-    Seed(
         "put_off_is_done",
         "of a batch that was written in part, the rest is never sent again",
         "pytube/pipeline/answers.py",
