@@ -27,7 +27,7 @@ def queue_indexes(conn: psycopg.Connection) -> list[tuple[str, bool]]:
     """The indexes of the tube `t` that serve its partitions, and whether they are valid."""
     return conn.execute(
         "SELECT pg_get_indexdef(indexrelid), indisvalid FROM pg_index"
-        " WHERE indrelid = 'tube.t'::regclass AND pg_get_indexdef(indexrelid) LIKE '%shard % %'"
+        " WHERE indrelid = 'tube.t'::regclass AND pg_get_indexdef(indexrelid) ~ 'shard.* % '"
         " ORDER BY indexrelid"
     ).fetchall()
 
@@ -84,7 +84,7 @@ class TestTubes:
         err = run("tube", "create", "t", "--partitions", "3", dsn=dsn).stderr
         assert "building the index of t for 3 partitions" in err
         assert [valid for _, valid in queue_indexes(conn)] == [True]
-        assert "(shard % 3)" in queue_indexes(conn)[0][0]
+        assert " % 3)" in queue_indexes(conn)[0][0]
 
     def test_repartition_after_a_broken_build(self, dsn: str, conn: psycopg.Connection) -> None:
         run("tube", "create", "t", dsn=dsn)

@@ -11,6 +11,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pytube import logs
 from tests.crash.chaos.course import Run
 from tests.crash.chaos.invariants import Stopped, Violation
 from tests.crash.chaos.page import Outcome, report
@@ -19,6 +20,7 @@ from tests.crash.chaos.page import Outcome, report
 def main() -> int:
     """Run as the command line says."""
     arguments = _arguments()
+    logs.configure("warning")  # ours; workers have files of their own
     folder = Path(arguments.folder or tempfile.mkdtemp(prefix="pytube-chaos-", dir="/tmp"))
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)  # the database server's user is not ours when we are root
