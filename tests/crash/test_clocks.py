@@ -18,16 +18,20 @@ HOUR = 3600
 
 
 def goes_on(fleet: Fleet, clocks: Clocks, jump: int) -> None:
-    """The wall clock of worker 1 jumps; it delivers, and nobody notices."""
+    """The wall clock of worker 1 jumps; both deliver. By lease nobody notices.
+
+    librdkafka waits by the wall clock: under neli a jump may cost worker 1 its terms, and it gets others.
+    """
     terms = _terms(fleet)
     clocks.set_wall_clock(jump)
     before = {number: fleet.sink_lines(number) for number in (1, 2)}
     fleet.wait_until(
         lambda: all(fleet.sink_lines(number) > before[number] + 200 for number in (1, 2)),
-        30,
+        60,
         f"both deliver after a jump to {jump} s",
     )
-    assert _terms(fleet) == terms, "a jump of the wall clock is no reason for another term"
+    if fleet.kafka is None:
+        assert _terms(fleet) == terms, "a jump of the wall clock is no reason for another term"
     assert abs(_written_at(fleet) - time.time() - jump) < HOUR / 4, "the clock did jump"
 
 

@@ -52,7 +52,9 @@ def test_a_synchronous_standby_takes_over_and_nothing_is_lost(pair: Pair, fleet:
         fail_over(pair)
         go_on(fleet, "the failover")
     fleet.wait_until_drained()
-    doctor = cli.start("doctor", "--json", config=fleet.config, CLIENT_ID="operator", COMPARING_SINK_PATH="x")
+    doctor = cli.start(
+        "doctor", "--json", config=fleet.config, CLIENT_ID="operator", COMPARING_SINK_PATH="x", DSN=fleet.dsn
+    )
     said, _ = doctor.communicate(timeout=30)
     levels = {check["subject"]: check["level"] for check in json.loads(said)}
     assert {levels[subject] for subject in ("Postgres", "server", "SQL", "rights", "tube items")} == {"ok"}
