@@ -242,6 +242,7 @@ def test_a_worker_that_finds_a_server_down_is_started_again(
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr(crew, "start", started.append)
+    crew.members["neli-2"].log.path.write_text('{"event": "kafka is not available"}\n')
     crew.members["neli-2"].started = time.monotonic()
     end(crew, "neli-2", NOT_AVAILABLE)
     assert living(crew) == []

@@ -35,7 +35,7 @@ FAULTS = [
     *faults_of_network.FAULTS,
 ]
 FIRST_LIMIT = 120.0
-"""Seconds for all workers to start, all at once."""
+"""Seconds for all workers to start, all at once, and to deliver the first rows."""
 
 _TICK = 0.05
 
@@ -63,8 +63,6 @@ class Run:
         self._stack.callback(self.crew.close)
         self.load = Load(self.arena)
         self._stack.callback(self.load.close)
-        lags = LagWatch(self.arena, self.measures)
-        self._stack.callback(lags.close)
         scene = Scene(self.arena, self.crew, random.Random(seed))
         self.monkey = Monkey(scene, FAULTS, folder / "faults.jsonl")
         self._ledgers = {tube.name: Ledger() for tube in TUBES}
@@ -86,6 +84,9 @@ class Run:
         for name in MEMBERS:
             self.crew.start(name)
         self._quiet.until_led(FIRST_LIMIT)
+        self._quiet.until_drained(FIRST_LIMIT)
+        # Only now: the first rows waited for the first workers to start.
+        self._stack.callback(LagWatch(self.arena, self.measures).close)
         while time.monotonic() < end:
             self._leg(min(leg, end - time.monotonic()))
             self._checkpoint()

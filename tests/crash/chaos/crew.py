@@ -83,8 +83,8 @@ class Member:
     excused: bool = False
     """Whether it may end, or fail, by itself: a fault has seen to that."""
     started: float = 0.0
-    has_spoken: bool = False
-    """Whether this life has told anything, so that it had come up."""
+    has_led: bool = False
+    """Whether it has led anything in this life, so that it had come up."""
 
     @property
     def listens(self) -> bool:
@@ -147,7 +147,7 @@ class Crew:
         member = self.members[name]
         self._hear(member)  # what its last life said is judged by what befell that one
         member.excused = fault is not None
-        member.has_spoken = False
+        member.has_led = False
         environment = {
             **os.environ,
             **self.arena.environment(name),
@@ -212,8 +212,8 @@ class Crew:
 
     def _hear(self, member: Member) -> None:
         for entry in member.log.news():
-            member.has_spoken |= "event" in entry
             if entry.get("event") == "leader acquired":
+                member.has_led = True
                 self.told[entry["tube"]][entry["leader_id"]] = moment_of(entry)
             if is_grave(entry) and not member.excused:
                 self._wrong.append(f"{member.name} said {json.dumps(entry)[:2000]}")
@@ -229,4 +229,4 @@ class Crew:
 
     @staticmethod
     def _never_came_up(member: Member) -> bool:
-        return not member.has_spoken and time.monotonic() - member.started < START_LIMIT
+        return not member.has_led and time.monotonic() - member.started < START_LIMIT

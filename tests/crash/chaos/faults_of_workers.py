@@ -79,7 +79,7 @@ def _codes(member: Member) -> set[int]:
     return {
         0,
         *([] if member.listens else [-signal.SIGTERM]),
-        *([] if member.has_spoken else [NOT_AVAILABLE]),
+        *([] if member.has_led else [NOT_AVAILABLE]),
     }
 
 
