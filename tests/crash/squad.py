@@ -126,6 +126,8 @@ class Squad:
         self._folder = folder
         self._faults = {f"p_{point}": (point, action, self._nth(point, nth)) for point in points}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._asked_to_end: set[str] = set()
+        """Asked twice, a worker would end at once, and not in order."""
         self._make_tables()
         self._config = folder / "pytube.toml"
         self._config.write_text(
@@ -175,6 +177,7 @@ class Squad:
             if point in AT_THE_END:
                 self.wait_for_lines(tube, 1)
                 self._processes[tube].terminate()
+                self._asked_to_end.add(tube)
 
     def wait_until_all_are_struck(self) -> None:
         """Until each fault has happened."""
@@ -225,7 +228,8 @@ class Squad:
             )
         living = [name for name, process in self._processes.items() if process.returncode is None]
         for name in living:
-            self._processes[name].terminate()
+            if name not in self._asked_to_end:
+                self._processes[name].terminate()
         for name in living:
             assert self._processes[name].wait(timeout=30) == 0, self._words(name)
 
