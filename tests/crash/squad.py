@@ -204,7 +204,18 @@ class Squad:
         lines = {tube: self._lines(tube) for tube in self.tubes}
         self._start(RESCUER, *self.tubes)
         for tube in self.tubes:
-            self.wait_for_lines(tube, lines[tube] + 20)
+            if not self._holds_its_file(tube):
+                self.wait_for_lines(tube, lines[tube] + 20)
+
+    def _holds_its_file(self, tube: str) -> bool:
+        """Whether a victim was stopped in the midst of a write of another thread of its own.
+
+        Then the file is locked until it goes on, and whoever follows has to wait: a write that has
+        begun can't be overtaken.
+        """
+        pid = str(self._processes[tube].pid)
+        locks = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+        return any("FLOCK" in words and pid in words for words in locks)
 
     def resume(self) -> None:
         """Those that were stopped go on, under terms that are over."""
@@ -224,7 +235,7 @@ class Squad:
             wait_until(
                 lambda: self._query(f"SELECT count(*) FROM tube.{tube}") == [(0,)],  # noqa: B023
                 PATIENCE,
-                lambda: f"{tube} is empty\n{self._words(tube)}\n{self._words(RESCUER)}",  # noqa: B023
+                lambda: f"{tube} is empty\n{self._words(tube)}\n{self._words(RESCUER, tube)}",  # noqa: B023
             )
         living = [name for name, process in self._processes.items() if process.returncode is None]
         for name in living:
@@ -271,7 +282,7 @@ class Squad:
         wait_until(
             lambda: self._lines(tube) >= count,
             PATIENCE,
-            lambda: f"{count} documents of {tube}\n{self._words(tube)}\n{self._words(RESCUER)}",
+            lambda: f"{count} documents of {tube}\n{self._words(tube)}\n{self._words(RESCUER, tube)}",
         )
 
     def _lines(self, tube: str) -> int:
@@ -282,8 +293,10 @@ class Squad:
         path = self._folder / f"{name}.log"
         return path.read_text() if path.exists() else ""
 
-    def _words(self, name: str) -> str:
-        return f"--- {name}:\n" + "\n".join(self._log(name).splitlines()[-10:])
+    def _words(self, name: str, tube: str = "") -> str:
+        """The end of a worker's log; of what it said of one tube, when one is given."""
+        lines = [line for line in self._log(name).splitlines() if tube in line]
+        return f"--- {name}:\n" + "\n".join(lines[-20:])
 
     def _told(self, name: str, tube: str) -> set[str]:
         """The terms over a tube that a worker spoke of."""
