@@ -230,7 +230,7 @@ class TestProcess:
         lines = [json.loads(process.stdout.readline()) for _ in range(2)]
         assert [line[0]["tube"] for line in lines] == ["t", "t"]
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=30)
         assert "Traceback" not in out + err
         assert process.returncode == 0
 

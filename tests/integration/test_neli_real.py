@@ -121,10 +121,10 @@ async def test_a_process_that_was_stopped_past_its_session_is_refused(
     kafka_real: RealKafka, processes: ExitStack
 ) -> None:
     tube = fresh_tube()
-    one = spawn(processes, kafka_real, tube, session_timeout=2.0)
+    one = spawn(processes, kafka_real, tube, session_timeout=3.0)
     wait_until(lambda: one.partitions == {0, 1, 2, 3}, 20, "the first has all")
     os.kill(one.process.pid, signal.SIGSTOP)
-    two = spawn(processes, kafka_real, tube, session_timeout=2.0)
+    two = spawn(processes, kafka_real, tube, session_timeout=3.0)
     wait_until(lambda: two.partitions == {0, 1, 2, 3}, 20, "the second takes all over")
     taken_over = time.monotonic()
     two_before = len(two.said)
