@@ -11,20 +11,19 @@ ALL_DOWN = KafkaError._ALL_BROKERS_DOWN
 UNUSABLE = frozenset({ALL_DOWN, KafkaError._AUTHENTICATION, KafkaError._RESOLVE})
 """Told by a client of itself: the cluster can't be used."""
 
-PASSING = frozenset(
-    {
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-    }
-)
-"""Answers to a commit that may be another one a moment later.
+REBALANCING = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
+"""While the group rebalances its generation is ahead of the one that we know.
 
-While the group rebalances its generation is for a moment ahead of the one that we know.
+How long depends on the slowest member. One that was removed is told UNKNOWN_MEMBER_ID instead.
 """
+
+PASSING = REBALANCING | {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+"""Answers to a commit that may be another one a moment later."""
 
 NO_ANSWER = frozenset(
     {

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pytube import clock
-from pytube.election.neli.codes import NO_ANSWER, PASSING
+from pytube.election.neli.codes import NO_ANSWER, PASSING, REBALANCING
 from pytube.errors import BrokerUnavailable, ClaimLost
 
 _PAUSE = 0.05
@@ -42,6 +42,10 @@ class _Question:
             elif error.code() in NO_ANSWER:
                 self.answer.set_exception(
                     BrokerUnavailable(f"the group's coordinator does not answer: {error.str()}")
+                )
+            elif error.code() in REBALANCING:
+                self.answer.set_exception(
+                    BrokerUnavailable(f"the group still rebalances, and confirms no member: {error.str()}")
                 )
             else:
                 self.answer.set_exception(
