@@ -48,7 +48,7 @@ class Settled:
         self._probe: _Probe | None = None
         self._turn = asyncio.Lock()
         self._long: dict[str, int] = {}
-        """Who stays open for long, and a seq that all their pods are above."""
+        """Who stays open for long, and a seq below all their pods: what was passable when they were seen."""
         self.seq = 0
         """The newest seq known to be settled. A mark begun after reading this sees all up to it."""
         self.passable = 0
@@ -56,6 +56,11 @@ class Settled:
         for long have drawn."""
         self.spell = next(_spells)
         """Changes when one of those is over, after it. To be read together with `passable`."""
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether somebody stays open for long. When they end, scans start anew from the firm floors."""
+        return bool(self._long)
 
     async def is_quiet(self) -> bool:
         """Whether everything that was drawn before this call is settled.
@@ -95,15 +100,16 @@ class Settled:
         probe = self._probe
         if probe is not None and await self._session.value(queries.SETTLE_DONE, {"xid": probe.xid}):
             self._probe = None
+            # All who were in `_long` had been seen before this probe began, so they were older: over.
             self._end_spell(set())
-            self._settle(probe.seq)
+            self._settle_up_to(probe.seq)
         elif self._long or (probe is not None and time.monotonic() - probe.begun_at >= _ASK_HOLDERS_AFTER):
             # Asked after S was read: whoever drew up to S is over, or is among these.
             holders = set(await self._session.value(queries.SETTLE_HOLDERS, {"tube": self._tube}))
             self._end_spell(holders)
             if probe is not None and self._are_over(probe, holders):
                 self._probe = None
-                self._settle(probe.seq)
+                self._settle_up_to(probe.seq)
 
     def _are_over(self, probe: _Probe, holders: set[str]) -> bool:
         """Whether all are over that could draw up to the probe's seq, or are known to stay for long."""
@@ -117,8 +123,11 @@ class Settled:
             probe.holders = set()
         return not probe.holders
 
-    def _settle(self, seq: int) -> None:
+    def _settle_up_to(self, seq: int) -> None:
         self.passable = max(self.passable, seq)
+        self._recompute()
+
+    def _recompute(self) -> None:
         self.seq = max(self.seq, min(self._long.values(), default=self.passable))
 
     def _end_spell(self, holders: set[str]) -> None:
@@ -128,4 +137,4 @@ class Settled:
             for one in over:
                 del self._long[one]
             self.spell = next(_spells)
-            self._settle(0)
+            self._recompute()

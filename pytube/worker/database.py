@@ -192,11 +192,16 @@ class Database:
 
     async def _settle(self, settled: Settled) -> None:
         due = 0.0
+        spell = settled.spell
         while True:
             now = time.monotonic()
-            if now >= due or self._awake():
+            if now >= due or settled.is_passing or self._awake():
                 await settled.advance()
                 due = now + _SETTLE_AT_LEAST
+            if settled.spell != spell:
+                # The look that its commit woke a line for may have come before we knew: it passed it.
+                spell = settled.spell
+                self._on_wake(None)
             await asyncio.sleep(_SETTLE_INTERVAL)
 
 
