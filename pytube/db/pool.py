@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+
 import psycopg
 from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
@@ -42,4 +44,13 @@ def make_pool(dsn: str, schema: str, application_name: str, *, size: int) -> Asy
 
 
 async def _check(connection: psycopg.AsyncConnection) -> None:
-    await answered_within(connection, SETUP_LIMIT, AsyncConnectionPool.check_connection(connection))
+    """Raise for a session that the server has ended.
+
+    Such a one has something to read; of any other nothing is asked, because the round trip would
+    take a good part of the time of a read.
+    """
+    pending = select.poll()
+    pending.register(connection.fileno(), select.POLLIN)
+    if pending.poll(0):
+        checking = AsyncConnectionPool.check_connection(connection)
+        await answered_within(connection, SETUP_LIMIT, checking)

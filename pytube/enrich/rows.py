@@ -7,6 +7,7 @@ an attachment that changes meanwhile can't mix with what was read: then it is re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import psycopg
 from psycopg import sql
@@ -19,7 +20,8 @@ from pytube.enrich.base import Read
 from pytube.enrich.roots import ROOTS, Root, Roots
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, PytubeError
 
-_VERSION = "SELECT version, NULL::bigint, NULL::text FROM tube_registry WHERE tube = %(tube)s"
+_VERSION = "SELECT NULL::bigint, convert_to(version::text, 'UTF8') FROM tube_registry WHERE tube = %(tube)s"
+"""A row like those of documents, but without an id."""
 _DATA_ERRORS = ("21", "22")  # SQLSTATE classes: cardinality violation, data exception
 _CANCELED = "57014"
 _REGISTRY_CHANGES = 5
@@ -75,21 +77,16 @@ class RowEnricher:
             roots = self._roots = await self._load(connection)
         root = roots.of(shard)
         arguments = {"tube": self._tube, "ids": Int8Array(ids), "shard": shard}
-        if root is None:
-            version = await connection.execute(_VERSION, arguments)
-            row = await version.fetchone()
-            return Read({}, orphans=ids) if row and row[0] == roots.version else None
-        cursor = await connection.execute(self._statement(root, roots.predicate), arguments)
-        versions: list[int] = []
-        bodies: dict[int, bytes] = {}
-        for version, key, body in await cursor.fetchall():
-            if version is not None:
-                versions.append(version)
-            elif body is None:
-                raise EnrichDataError(f"the query for tube {self._tube!r} has no document for id {key}: NULL")
-            else:
-                bodies[key] = body.encode()
-        return Read(bodies) if versions == [roots.version] else None
+        statement = _VERSION if root is None else self._statement(root, roots.predicate)
+        cursor = await connection.execute(statement, arguments, binary=True)
+        rows = await cursor.fetchall()
+        bodies: dict[int | None, bytes | None] = dict(rows)  # a loop would take longer than all the rest
+        if bodies.pop(None, None) != b"%d" % roots.version:
+            return None
+        if None in bodies.values():
+            key = next(key for key, body in bodies.items() if body is None)
+            raise EnrichDataError(f"the query for tube {self._tube!r} has no document for id {key}: NULL")
+        return Read(cast("dict[int, bytes]", bodies), orphans=ids if root is None else ())
 
     async def _load(self, connection: psycopg.AsyncConnection) -> Roots:
         cursor = await connection.execute(ROOTS, {"tube": self._tube})
@@ -113,16 +110,18 @@ class RowEnricher:
             "condition": condition,
         }
         rows = sql.SQL(
-            "SELECT NULL::bigint, r.{id}::bigint, row_to_json(r.*)::text FROM {table} r "
+            "SELECT r.{id}::bigint, convert_to(row_to_json(r.*)::text, 'UTF8') FROM {table} r "
             "WHERE r.{id} = ANY(%(ids)s){condition}"
         ).format(**table)
         if self._query is not None:
+            known = sql.SQL("EXISTS (SELECT FROM {table} r WHERE r.{id} = q.id{condition})").format(**table)
             rows = sql.SQL(
-                "SELECT NULL::bigint, q.id::bigint, q.document::text FROM ({query}\n) q(id, document) "
-                "WHERE EXISTS (SELECT FROM {table} r WHERE r.{id} = q.id{condition})"
-                if predicate is not None
-                else "SELECT NULL::bigint, q.id::bigint, q.document::text FROM ({query}\n) q(id, document)"
-            ).format(query=_raw(self._query), **table)
+                "SELECT q.id::bigint, convert_to(q.document::text, 'UTF8') FROM ({query}\n) q(id, document) "
+                "WHERE {condition}"
+            ).format(
+                query=_raw(self._query),
+                condition=known if predicate is not None else sql.SQL("q.id IS NOT NULL"),
+            )
         return sql.SQL("{} UNION ALL ({})").format(sql.SQL(_VERSION), rows)
 
 

@@ -55,6 +55,21 @@ async def test_a_predicate_that_changes_counts_from_the_next_read_on(reader: Rea
     assert set(await reader.read(1, 2)) == {1}
 
 
+async def test_a_session_that_was_ended_meanwhile_is_replaced(reader: Reader, conn: Conn) -> None:
+    assert set(await reader.read(1)) == {1}
+    conn.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'pytube test'"
+    )
+    assert set(await reader.read(2)) == {2}
+
+
+async def test_a_query_may_give_rows_without_an_id(dsn: str) -> None:
+    reader = Reader(dsn, "SELECT i.id, to_json(i.n) FROM public.items i UNION ALL SELECT NULL, '0'")
+    await reader.pool.open()
+    assert await reader.read(1, 2) == {1: b"10", 2: b"20", -3: b"0"}
+    await reader.pool.close()
+
+
 async def test_ids_of_a_shard_without_a_table_are_orphans(reader: Reader, conn: Conn) -> None:
     read = await reader.enricher.read(6, [1])
     assert (read.bodies, list(read.orphans)) == ({}, [1])
