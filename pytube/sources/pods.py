@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from psycopg.types.json import Jsonb
 
@@ -61,9 +62,19 @@ class TubeSource:
         self.floors = Floors()
 
     async def mark(
-        self, limit: int, settled: int, *, with_backfill: bool = True, passable: int = 0, spell: int = 0
+        self,
+        limit: int,
+        settled: int,
+        *,
+        with_backfill: bool = True,
+        passable: int = 0,
+        spell: int = 0,
+        done: Sequence[int] = (),
     ) -> list[Pod]:
-        """Take up to `limit` pods, incremental first; what is settled and passable was known before this."""
+        """Take up to `limit` pods, incremental first; what is settled and passable was known before this.
+
+        The pods of `done` are purged in the same transaction.
+        """
         self.floors.in_spell(spell)
         rows = await self._session.held_rows(
             _MARK,
@@ -73,9 +84,11 @@ class TubeSource:
                 "floor": self.floors[PodClass.INCREMENTAL],
                 "backfill_floor": self.floors[PodClass.BACKFILL],
                 "exclude_backfill": not with_backfill,
+                "seqs": Int8Array(done),
             },
+            before=(queries.PURGE,) if done else (),
         )
-        pods = list(map(Pod._make, rows))
+        pods = list(map(tuple.__new__, repeat(Pod), rows))  # as Pod._make, in a third of the time
         self.floors.marked(pods, limit, settled, with_backfill=with_backfill, passable=passable)
         return pods
 

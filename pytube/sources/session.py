@@ -93,11 +93,14 @@ class Session:
         return await self._in_turn(run)
 
     async def held_rows(
-        self, statements: tuple[Statement, ...], arguments: Mapping[str, Any]
+        self,
+        statements: tuple[Statement, ...],
+        arguments: Mapping[str, Any],
+        before: tuple[Statement, ...] = (),
     ) -> list[TupleRow]:
         """Send `statements` as one pipeline: begin, declare, commit, fetch, close; the rows fetched.
 
-        The second one takes the arguments.
+        The second one takes the arguments, and so do those of `before`, which run right after begin.
         """
         begin, declare, commit, fetch, close = statements
 
@@ -105,6 +108,8 @@ class Session:
             try:
                 async with self.connection.pipeline():
                     await self.connection.execute(begin)
+                    for statement in before:
+                        await self.connection.execute(statement, arguments)
                     await self.connection.execute(declare, arguments)
                     await self.connection.execute(commit)
                     cursor = await self.connection.execute(fetch, binary=True)

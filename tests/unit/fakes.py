@@ -148,11 +148,16 @@ class FakeSession(Session):
         return [key for key in self.tube.parked if key[1] is not None]
 
     async def held_rows(
-        self, statements: tuple[str, ...], arguments: Mapping[str, Any]
+        self,
+        statements: tuple[str, ...],
+        arguments: Mapping[str, Any],
+        before: tuple[str, ...] = (),
     ) -> list[tuple[Any, ...]]:
         assert statements[1] == queries.MARK_DECLARE, "only a mark is sent as a pipeline"
         await asyncio.sleep(0)
         self._check(dict(arguments))
+        for statement in before:
+            self._answers()[statement](dict(arguments))
         pods = self.tube.mark(
             arguments["limit"],
             (arguments["floor"], arguments["backfill_floor"]),

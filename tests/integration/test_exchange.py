@@ -1,0 +1,60 @@
+"""A mark that purges, too: one transaction, under one fence."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+
+from pytube.errors import Fenced, StatementFailed
+from pytube.sources.pods import TubeSource
+from pytube.sources.session import Session
+from pytube.sources.terms import Term
+from tests.helpers.terms import TUBE, acquire, make_tube
+
+Conn = psycopg.Connection[tuple[object, ...]]
+
+
+@pytest.fixture
+def term(conn: Conn) -> Term:
+    make_tube(conn)
+    conn.execute(
+        "INSERT INTO tube.queue (op, shard, ids) SELECT 'U', 0, ARRAY[g] FROM generate_series(1, 6) g"
+    )
+    held = acquire(conn)
+    return Term(TUBE, 1, 0, held.epoch, held.leader_id)
+
+
+@pytest.fixture
+async def source(dsn: str, term: Term) -> AsyncIterator[TubeSource]:
+    session = await Session.open(dsn, "tube", "pytube test")
+    yield TubeSource(session, term)
+    await session.close()
+
+
+def left(conn: Conn) -> list[tuple[object, ...]]:
+    return conn.execute("SELECT ids[1], leader_id IS NOT NULL FROM tube.queue ORDER BY seq").fetchall()
+
+
+async def test_what_is_done_is_gone_when_more_is_marked(conn: Conn, source: TubeSource) -> None:
+    first = await source.mark(2, settled=0)
+    second = await source.mark(2, settled=0, done=[pod.seq for pod in first])
+    assert [pod.ids for pod in second] == [[3], [4]]
+    assert left(conn) == [(3, True), (4, True), (5, False), (6, False)]
+
+
+async def test_nothing_is_purged_when_the_mark_fails(conn: Conn, source: TubeSource) -> None:
+    first = await source.mark(2, settled=0)
+    with pytest.raises(StatementFailed, match="pods_limit"):
+        await source.mark(0, settled=0, done=[pod.seq for pod in first])
+    assert left(conn)[:2] == [(1, True), (2, True)]
+    assert len(await source.mark(1, settled=0)) == 1, "the session is whole"
+
+
+async def test_under_a_term_that_is_over_neither_is_done(conn: Conn, source: TubeSource) -> None:
+    first = await source.mark(2, settled=0)
+    acquire(conn)
+    with pytest.raises(Fenced):
+        await source.mark(2, settled=0, done=[pod.seq for pod in first])
+    assert left(conn) == [(1, True), (2, True), (3, False), (4, False), (5, False), (6, False)]
