@@ -1,6 +1,6 @@
 """The words of the system as values: pods, documents, tokens, shards. No I/O, no decisions."""
 
-from pytube.model.document import Batch, Document
+from pytube.model.document import Batch, Document, Documents
 from pytube.model.heartbeat import Heartbeat
 from pytube.model.pod import Pod, PodClass
 from pytube.model.result import OK, Ok, Reject, Result, Retry, Stale
@@ -12,6 +12,7 @@ __all__ = [
     "OK",
     "Batch",
     "Document",
+    "Documents",
     "Heartbeat",
     "Ok",
     "Pod",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import repeat
+from typing import Any, overload
 
 from pytube import clock
 from pytube.model.token import Token
@@ -36,6 +37,71 @@ class Document:
     def value(self) -> Any:
         """The body, decoded; None for a delete."""
         return None if self.body is None else json.loads(self.body)
+
+
+class Documents(Sequence[Document]):
+    """Documents with one token and stamp, held as columns; an object is made of each that is looked at.
+
+    Objects for all would take a worker longer than all else that it does for them. What is done to
+    such an object changes nothing here.
+    """
+
+    __slots__ = ("_bodies", "_ids", "_shards", "seq", "token")
+
+    def __init__(self, token: Token, seq: int) -> None:
+        """None yet; `token` and `seq` as in `Document`."""
+        self.token = token
+        self.seq = seq
+        self._shards: list[int] = []
+        self._ids: list[int] = []
+        self._bodies: list[bytes | None] = []
+
+    def add(self, shard: int, ids: Sequence[int], bodies: Iterable[bytes | None]) -> None:
+        """Put the documents of `ids` to the end; as many bodies, in their order."""
+        self._shards += [shard] * len(ids)
+        self._ids += ids
+        self._bodies += bodies
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[Document]:
+        return map(Document, self._shards, self._ids, self._bodies, repeat(self.token), repeat(self.seq))
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> Documents: ...
+    def __getitem__(self, index: int | slice) -> Document | Documents:
+        if isinstance(index, int):
+            return Document(self._shards[index], self._ids[index], self._bodies[index], self.token, self.seq)
+        part = Documents(self.token, self.seq)
+        part._shards, part._ids, part._bodies = self._shards[index], self._ids[index], self._bodies[index]
+        return part
+
+    @property
+    def keys(self) -> list[tuple[int, int]]:
+        """The `(shard, id)` of each."""
+        return list(zip(self._shards, self._ids, strict=True))
+
+    def by_shard(self) -> dict[int, list[int]]:
+        """The ids of each shard."""
+        if len(set(self._shards)) == 1:  # as a rule
+            return {self._shards[0]: self._ids}
+        groups: dict[int, list[int]] = {}
+        for shard, key in zip(self._shards, self._ids, strict=True):
+            groups.setdefault(shard, []).append(key)
+        return groups
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each body; 0 for a delete."""
+        return [len(body or b"") for body in self._bodies]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all bodies."""
+        return sum(map(len, filter(None, self._bodies)))
 
 
 @dataclass(slots=True, eq=False)

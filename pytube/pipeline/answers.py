@@ -24,6 +24,11 @@ class Answers:
     """The highest token of another term that the sink holds: our own term is over."""
 
 
+def is_all_ok(batch: Batch, results: Sequence[Result]) -> bool:
+    """Whether every document is done, and there is nothing to sort: by far the most frequent case."""
+    return len(results) == len(batch) == list(results).count(OK)
+
+
 def sort_answers(batch: Batch, results: Sequence[Result]) -> Answers:
     """Sort `results`.
 
@@ -34,9 +39,6 @@ def sort_answers(batch: Batch, results: Sequence[Result]) -> Answers:
     if len(results) != len(batch):
         raise SinkContract(f"the sink answered {len(results)} results for {len(batch)} documents")
     answers = Answers()
-    if all(result is OK for result in results):
-        answers.done = [(document.shard, document.id) for document in batch.documents]
-        return answers
     for document, result in zip(batch, results, strict=True):
         match result:
             case Ok():

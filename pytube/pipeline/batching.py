@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
-from pytube.model import Document
+from pytube.model import Documents
 from pytube.pipeline.redelivery import Key
 
 
@@ -21,15 +21,19 @@ def by_shard(keys: Iterable[Key]) -> dict[int, list[int]]:
     return groups
 
 
-def split(documents: Sequence[Document], max_documents: int, max_bytes: int) -> Iterator[Sequence[Document]]:
+def keys_of(groups: Mapping[int, Iterable[int]]) -> list[Key]:
+    """The `(shard, id)` of all ids, which are given by shard."""
+    return [(shard, key) for shard, ids in groups.items() for key in ids]
+
+
+def split(documents: Documents, max_documents: int, max_bytes: int) -> Iterator[Documents]:
     """Runs of `documents` of at most so many and so many bytes; a larger one stands alone."""
-    if len(documents) <= max_documents and sum([len(d.body) for d in documents if d.body]) <= max_bytes:
+    if len(documents) <= max_documents and documents.size <= max_bytes:
         if documents:
             yield documents
         return
     start = size = 0
-    for index, document in enumerate(documents):
-        length = len(document.body or b"")
+    for index, length in enumerate(documents.sizes):
         if index > start and (index - start >= max_documents or size + length > max_bytes):
             yield documents[start:index]
             start, size = index, 0

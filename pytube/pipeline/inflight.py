@@ -17,41 +17,24 @@ on whole pods. Only pods that overlap with what is held are looked at key by key
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TypeAlias
 
 from pytube.model import Pod, PodClass
 
-
-class HeldPod:
-    """A pod that waits for `left` keys to land."""
-
-    __slots__ = ("backfill", "left", "seq", "ts")
-
-    def __init__(self, pod: Pod) -> None:
-        self.seq = pod.seq
-        self.ts = pod.ts
-        self.backfill = pod.op == "B"
-        self.left = 0
-
-
-Owners: TypeAlias = HeldPod | tuple[HeldPod, ...]
-"""The pods that wait for a key: nearly always one, so one is not wrapped."""
+Owners: TypeAlias = int | tuple[int, ...]
+"""The seqs of the pods that wait for a key: nearly always one, so one is not wrapped."""
 
 
 def _join(owners: Owners | None, more: Owners) -> Owners:
     if owners is None:
         return more
-    return (owners if isinstance(owners, tuple) else (owners,)) + (
-        more if isinstance(more, tuple) else (more,)
-    )
+    return _seqs(owners) + _seqs(more)
 
 
-def _any_incremental(owners: Owners) -> bool:
-    if isinstance(owners, tuple):
-        return any(not pod.backfill for pod in owners)
-    return not owners.backfill
+def _seqs(owners: Owners) -> tuple[int, ...]:
+    return owners if isinstance(owners, tuple) else (owners,)
 
 
 class _Shard:
@@ -66,13 +49,15 @@ class _Shard:
         self.blocked: dict[int, Owners] = {}
         self.queued = [False, False]
 
-    def is_new(self, ids: Sequence[int]) -> bool:
-        """Whether none of `ids` is held."""
-        if len(ids) == 1:
-            key = ids[0]
-            # as lists: a generator would cost more than all the rest
-            return not any([key in known for known in (*self.waiting, *self.flights)])  # noqa: C419
-        return all([known.keys().isdisjoint(ids) for known in (*self.waiting, *self.flights)])  # noqa: C419
+    def overlaps(self, touched: list[int]) -> set[int]:
+        """Those ids that are held already, or stand in `touched` more than once."""
+        found: set[int] = set()
+        keys = set(touched)
+        for known in (*self.waiting, *self.flights):
+            found |= known.keys() & keys
+        if len(keys) < len(touched):
+            found.update([key for key, count in Counter(touched).items() if count > 1])
+        return found
 
     def is_flying(self, key: int) -> bool:
         return any(key in flight for flight in self.flights)
@@ -96,19 +81,24 @@ class Flight:
     def __len__(self) -> int:
         return sum(map(len, self.groups.values()))
 
-    def remaining(self) -> list[tuple[int, int]]:
-        """All `(shard, id)` still in the flight."""
-        return [(shard, key) for shard, group in self.groups.items() for key in group]
+    def by_shard(self) -> dict[int, list[int]]:
+        """All ids still in the flight, by shard."""
+        return {shard: list(group) for shard, group in self.groups.items()}
 
 
 class InFlight:
     """The keys and pods that one line holds. See the module's text for what must hold."""
 
     def __init__(self) -> None:
-        self._held: dict[int, HeldPod] = {}
+        self._held: dict[int, float] = {}
+        """The moments at which the pods held were inserted, by seq."""
+        self._left: dict[int, int] = {}
+        """How many keys each of them waits for."""
+        self._backfill: set[int] = set()
+        """Those of op B."""
         self._shards: dict[int, _Shard] = {}
         self._queue: tuple[deque[_Shard], deque[_Shard]] = (deque(), deque())
-        self._finished: list[HeldPod] = []
+        self._finished: dict[int, float] = {}
         self._highest = 0
         self._waiting = [0, 0]
         self._flying = 0
@@ -148,44 +138,54 @@ class InFlight:
             The control pods among them: held until `finish_control`.
         """
         control: list[Pod] = []
+        groups: dict[tuple[int, bool], list[Pod]] = {}
         held = self._held
         for pod in pods:
-            if pod.seq in held:
+            seq, op, number, ids, _, ts = pod
+            if seq in held:
                 continue
-            record = held[pod.seq] = HeldPod(pod)
-            self._highest = max(self._highest, pod.seq)
-            if pod.ids:
-                self._add_keys(pod, record)
+            held[seq] = ts
+            if ids:
+                groups.setdefault((number, op == "B"), []).append(pod)
             else:
-                record.left = 1
+                self._left[seq] = 1
                 control.append(pod)
+            self._highest = max(self._highest, seq)
+        for (number, backfill), group in groups.items():
+            self._add_group(number, group, 1 if backfill else 0)
         return control
 
-    def _add_keys(self, pod: Pod, record: HeldPod) -> None:
-        shard = self._shards.get(pod.shard)
+    def _add_group(self, number: int, pods: list[Pod], which: int) -> None:
+        """Hold pods of one shard and one class."""
+        shard = self._shards.get(number)
         if shard is None:
-            shard = self._shards[pod.shard] = _Shard(pod.shard)
-        if not shard.is_new(pod.ids):
-            self._add_overlapping(shard, pod, record)
-            return
-        which = 1 if record.backfill else 0
-        waiting = shard.waiting[which]
-        known = len(waiting)
-        waiting.update(dict.fromkeys(pod.ids, record))
-        record.left = len(waiting) - known
-        self._waiting[which] += record.left
-        if not shard.queued[which]:
+            shard = self._shards[number] = _Shard(number)
+        if which:
+            self._backfill.update([pod.seq for pod in pods])
+        overlapping = shard.overlaps([key for pod in pods for key in pod.ids])
+        if overlapping:
+            for pod in pods:
+                if not overlapping.isdisjoint(pod.ids):
+                    self._add_overlapping(shard, pod)
+            pods = [pod for pod in pods if overlapping.isdisjoint(pod.ids)]
+        self._left.update([(pod.seq, len(pod.ids)) for pod in pods])
+        owners = {key: pod.seq for pod in pods for key in pod.ids}
+        shard.waiting[which].update(owners)
+        self._waiting[which] += len(owners)
+        if owners:
             self._enqueue(shard, which)
 
-    def _add_overlapping(self, shard: _Shard, pod: Pod, record: HeldPod) -> None:
-        for key in dict.fromkeys(pod.ids):
-            record.left += 1
+    def _add_overlapping(self, shard: _Shard, pod: Pod) -> None:
+        seq = pod.seq
+        keys = dict.fromkeys(pod.ids)
+        self._left[seq] = len(keys)
+        for key in keys:
             if shard.is_flying(key):
                 if key not in shard.blocked:
                     self._blocked += 1
-                shard.blocked[key] = _join(shard.blocked.get(key), record)
+                shard.blocked[key] = _join(shard.blocked.get(key), seq)
             else:
-                self._wait(shard, key, record)
+                self._wait(shard, key, seq)
 
     def _wait(self, shard: _Shard, key: int, owners: Owners) -> None:
         """Let `key` wait, joined with those that wait for it; incremental draws backfill with it."""
@@ -193,7 +193,7 @@ class InFlight:
         if backfilled is not None:
             self._waiting[1] -= 1
             owners = _join(backfilled, owners)
-        which = 0 if key in shard.waiting[0] or _any_incremental(owners) else 1
+        which = 0 if key in shard.waiting[0] or not self._backfill.issuperset(_seqs(owners)) else 1
         known = shard.waiting[which].get(key)
         if known is None:
             self._waiting[which] += 1
@@ -274,11 +274,14 @@ class InFlight:
     def _settle(self, number: int, landed: dict[int, Owners]) -> None:
         shard = self._shards[number]
         self._flying -= len(landed)
+        left = self._left
         for owners, count in Counter(landed.values()).items():
-            for pod in owners if isinstance(owners, tuple) else (owners,):
-                pod.left -= count
-                if not pod.left:
-                    self._finish(pod)
+            for seq in (owners,) if isinstance(owners, int) else owners:
+                rest = left[seq] - count
+                if not rest:
+                    self._finish(seq)
+                else:
+                    left[seq] = rest
         if shard.blocked:
             for key in shard.blocked.keys() & landed.keys():
                 self._blocked -= 1
@@ -290,13 +293,15 @@ class InFlight:
 
     def finish_control(self, pod: Pod) -> None:
         """The control pod was acted upon."""
-        self._finish(self._held[pod.seq])
+        self._finish(pod.seq)
 
-    def _finish(self, pod: HeldPod) -> None:
-        del self._held[pod.seq]
-        self._finished.append(pod)
+    def _finish(self, seq: int) -> None:
+        del self._left[seq]
+        self._finished[seq] = self._held.pop(seq)
+        if self._backfill:
+            self._backfill.discard(seq)
 
-    def finished(self) -> list[HeldPod]:
-        """The pods that are done since the last call: to be purged."""
-        finished, self._finished = self._finished, []
+    def finished(self) -> dict[int, float]:
+        """The pods that are done since the last call, to be purged: when each was inserted, by seq."""
+        finished, self._finished = self._finished, {}
         return finished

@@ -22,9 +22,9 @@ from pytube.errors import (
     SinkUnavailable,
 )
 from pytube.faults import Point, fault
-from pytube.model import Batch, Document, Result, Token
-from pytube.pipeline.answers import Answers, sort_answers
-from pytube.pipeline.batching import by_shard, split
+from pytube.model import Batch, Documents, Result, Token
+from pytube.pipeline.answers import Answers, is_all_ok, sort_answers
+from pytube.pipeline.batching import by_shard, keys_of, split
 from pytube.pipeline.inflight import Flight
 from pytube.pipeline.redelivery import GaveUp, Key, Redelivery, delay
 from pytube.pipeline.sizing import BatchSize
@@ -122,12 +122,15 @@ class Delivery:
             DatabaseUnavailable: the source's connection was lost.
             FencedBySink: the sink holds a write of a later term.
         """
-        self._todo.push(self._flight.remaining())
-        while (at := self._todo.next_at) is not None and not self._c.closing:
-            await self._rest(at - time.monotonic())
-            keys = self._todo.pop()
+        groups = self._flight.by_shard()
+        while not self._c.closing:
             async with self._c.turns:
-                await self._attempt(keys)
+                await self._attempt(groups)
+            at = self._todo.next_at
+            if at is None:
+                return
+            await self._rest(at - time.monotonic())
+            groups = by_shard(self._todo.pop())
 
     async def _rest(self, pause: float) -> None:
         if pause <= 0:
@@ -141,85 +144,87 @@ class Delivery:
 
     # --- one attempt ----------------------------------------------------------------------
 
-    async def _attempt(self, keys: Sequence[Key]) -> None:
+    async def _attempt(self, groups: Mapping[int, Sequence[int]]) -> None:
         await self._c.tenure.trusted()
         token = self._c.tenure.draw()
         await fault(Point.BEFORE_ENRICH)
-        documents = await self._read(keys, token)
+        documents = await self._read(groups, token)
         limits = self._c.limits
         for part in split(documents, limits.batch_documents, limits.batch_bytes):
             if self._c.closing:
                 return
-            await self._send(Batch(self._c.tenure.term.tube, self._c.tenure.term.partition, token, part))
+            await self._send(token, part)
 
-    async def _read(self, keys: Sequence[Key], token: Token) -> list[Document]:
+    async def _read(self, groups: Mapping[int, Sequence[int]], token: Token) -> Documents:
         gate = self._c.gates.source
         await gate.passage()
-        documents: list[Document] = []
+        documents = Documents(token, self._flight.stamp)
         orphans: list[Key] = []
         try:
-            for shard, ids in by_shard(keys).items():
+            for shard, ids in groups.items():
                 read = await self._c.enricher.read(shard, ids)
-                orphans += [(shard, key) for key in read.orphans]
-                documents += self._documents(shard, ids, read.bodies, token, set(read.orphans))
+                known = ids
+                if read.orphans:
+                    gone = set(read.orphans)
+                    orphans += keys_of({shard: read.orphans})
+                    known = [key for key in ids if key not in gone]
+                documents.add(shard, known, map(read.bodies.get, known))
         except EnrichDataError as error:
             gate.open()
-            self._failed(keys, str(error))
-            return []
+            self._failed(keys_of(groups), str(error))
+            return Documents(token, self._flight.stamp)
         except EnrichTimeout as error:
             gate.shut(str(error))
-            self._todo.halve(keys, time.monotonic())
-            return []
+            self._todo.halve(keys_of(groups), time.monotonic())
+            return Documents(token, self._flight.stamp)
         except EnrichFailed as error:
             gate.shut(str(error))
-            self._todo.push(keys)
-            return []
+            self._todo.push(keys_of(groups))
+            return Documents(token, self._flight.stamp)
         except BaseException:
             gate.left()
             raise
         gate.open()
         self._orphaned(orphans)
-        self._c.size.saw(len(documents), sum(len(d.body) for d in documents if d.body is not None))
+        self._c.size.saw(len(documents), documents.size)
         return documents
 
-    def _documents(
-        self, shard: int, ids: Iterable[int], bodies: Mapping[int, bytes], token: Token, orphans: set[int]
-    ) -> list[Document]:
-        stamp, body = self._flight.stamp, bodies.get
-        if orphans:
-            ids = [key for key in ids if key not in orphans]
-        return [Document(shard, key, body(key), token, stamp) for key in ids]
-
-    async def _send(self, batch: Batch) -> None:
-        keys = [(document.shard, document.id) for document in batch.documents]
+    async def _send(self, token: Token, documents: Documents) -> None:
+        term = self._c.tenure.term
+        batch = Batch(term.tube, term.partition, token, documents)
         gate = self._c.gates.sink
         await gate.passage()
         begun = time.monotonic()
         batch.trust_until(self._c.tenure.trusted_until())
         if batch.has_lapsed():
             gate.left()
-            self._todo.push(keys)  # what was read is old by the time that trust is back
+            self._todo.push(documents.keys)  # what was read is old by the time that trust is back
             return
         await fault(Point.BEFORE_SEND)
         try:
-            answers = sort_answers(batch, await self._ask(batch))
+            results = await self._ask(batch)
+            answers = None if is_all_ok(batch, results) else sort_answers(batch, results)
         except SinkUnavailable as error:
             if batch.has_lapsed():
                 gate.left()  # it refused because our right to send had lapsed, and is well
             else:
                 gate.shut(str(error))
-            self._todo.push(keys)
+            self._todo.push(documents.keys)
         except SinkTimeout as error:
-            await self._unknown(batch, keys, str(error), begun)
+            await self._unknown(batch, documents.keys, str(error), begun)
         except Exception as error:  # noqa: BLE001 # whatever a sink raises is about its documents
             gate.left()
-            self._failed(keys, f"{type(error).__name__}: {error}")
+            self._failed(documents.keys, f"{type(error).__name__}: {error}")
         except BaseException:
             gate.left()
             raise
         else:
             await fault(Point.AFTER_SEND)
-            self._answered(answers)
+            if answers is None:
+                gate.open()
+                self._done(documents.by_shard())
+            else:
+                self._answered(answers)
 
     async def _ask(self, batch: Batch) -> Sequence[Result]:
         timeout = self._c.limits.request_timeout
@@ -262,11 +267,14 @@ class Delivery:
             raise FencedBySink(answers.newer)
         gate.open()
         if answers.done:
-            self._c.parked_in_a_row = 0
-            self._land(answers.done)
+            self._done(by_shard(answers.done))
         self._todo.delayed(answers.delayed, time.monotonic())
         for key, reason in answers.rejected.items():
             self._land([key], [GaveUp(key, reason, self._todo.attempts_of(key) + 1)])
+
+    def _done(self, keys: Mapping[int, Sequence[int]]) -> None:
+        self._c.parked_in_a_row = 0
+        self._c.land(self._flight, Landed(keys))
 
     def _failed(self, keys: Sequence[Key], reason: str) -> None:
         gave_up = self._todo.failed(keys, reason, time.monotonic())
@@ -292,7 +300,7 @@ class Delivery:
             ]
             self._land(orphans, reasons)
 
-    def _land(self, keys: Iterable[Key], parked: Sequence[GaveUp] = ()) -> None:
+    def _land(self, keys: Iterable[Key], parked: Sequence[GaveUp]) -> None:
         self._c.land(self._flight, Landed(by_shard(keys), parked))
 
 

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pytube.errors import NotLeader
 from pytube.events import Event
 from pytube.faults import Point, fault
-from pytube.model import Heartbeat, PodClass
+from pytube.model import Pod, PodClass
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.pipeline.share import BackfillShare
 from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled
 from pytube.worker.delivery import Carrier, Delivery
+from pytube.worker.exchange import Exchange
 from pytube.worker.meter import Meter
 from pytube.worker.parking import Parking
 from pytube.worker.rest import Rest
 
 _FLIGHTS_AHEAD = 4
 """Flights begun beyond the free sends, so that a send never waits for a round."""
-
-_IDS_PER_POD = 250.0
-"""What pods hold at most as a rule; assumed until some were seen."""
-_WEIGHT = 0.3
 
 
 class Line:
@@ -54,9 +51,9 @@ class Line:
         self._limits = carrier.limits
         self._share = BackfillShare(self._limits.backfill_share)
         self._deliveries: dict[asyncio.Task[None], Delivery] = {}
+        self._exchange = Exchange(source, self.machine, carrier, rest, self.meter, settled)
         self._stopping = False
         self._meter_at = time.monotonic() + self._limits.meter_interval
-        self._ids_per_pod = _IDS_PER_POD
 
     # --- life -----------------------------------------------------------------------------
 
@@ -68,10 +65,14 @@ class Line:
             DatabaseUnavailable: a session was lost.
         """
         await self._parking.open()
-        while not self._stopping:
-            if self.tenure.ended.done():
-                raise self.tenure.ended.result()
-            await self._round()
+        try:
+            while not self._stopping:
+                if self.tenure.ended.done():
+                    raise self.tenure.ended.result()
+                await self._round()
+            self.machine.add(await self._exchange.last())  # for `drain` to give back
+        finally:
+            await self._exchange.cancel()
 
     def stop(self) -> None:
         """Begin nothing more."""
@@ -95,58 +96,25 @@ class Line:
     async def _round(self) -> None:
         self._raise_failure()
         self.tenure.look()
-        busy = await self._land_and_purge()
-        busy |= await self._mark_if_due()
+        busy = await self._land()
+        pods = self._exchange.taken()
+        busy |= await self._exchange.begin()  # Postgres works on the next one while we turn to these
+        if pods:
+            await self._hold(pods)
+            busy = True
         busy |= self._launch()
         self._read_meter()
         if not busy:
-            idle = not self.machine.keys
-            await self._rest.wait(self._settled(), idle=idle, may_look=self._may_mark())
+            may_look = not self._exchange.under_way and self._exchange.may_mark()
+            await self._rest.wait(self._settled(), idle=not self.machine.keys, may_look=may_look)
 
-    # --- pods come in ---------------------------------------------------------------------
-
-    async def _mark_if_due(self) -> bool:
-        """Mark when it is time and there is room; whether pods came."""
-        if not (self._rest.is_due() and self._may_mark()):
-            return False
-        self._rest.looking()
-        limit = max(1, min(self._limits.mark_limit, int(self._room / self._ids_per_pod)))
-        settled = self._settled()
-        backfilled = self.machine.waiting(PodClass.BACKFILL)
-        with_backfill = backfilled < self._limits.keys_in_flight // 2
-        pods = await self._source.mark(
-            limit,
-            settled.seq if settled is not None else 0,
-            with_backfill=with_backfill,
-            passable=settled.passable if settled is not None else 0,
-            spell=settled.spell if settled is not None else 0,
-        )
-        if pods:
-            await fault(Point.AFTER_MARK)
-            touches = sum(len(pod.ids) for pod in pods)
-            self._saw_pods(touches / len(pods))
-            self.meter.touches += touches
-            control = self.machine.add(pods)
-            await self._parking.set_aside(control)
-            for pod in control:
-                self.machine.finish_control(pod)
-            self._launch()
-        await self._rest.looked(len(pods), more=len(pods) == limit, left_out=not with_backfill)
-        return bool(pods)
-
-    @property
-    def _room(self) -> int:
-        """Keys that may still be held, or pods: of a key that is touched all the time there are many."""
-        return self._limits.keys_in_flight - max(self.machine.keys, self.machine.pods)
-
-    def _may_mark(self) -> bool:
-        return self._room > 0 and self.tenure.is_trusted
-
-    def _saw_pods(self, average: float) -> None:
-        """Growth counts at once, shrinking slowly, so that a mark rarely brings more than fits."""
-        if average < self._ids_per_pod:
-            average = self._ids_per_pod + _WEIGHT * (average - self._ids_per_pod)
-        self._ids_per_pod = max(1.0, average)
+    async def _hold(self, pods: Sequence[Pod]) -> None:
+        """Take over pods that were marked."""
+        control = self.machine.add(pods)
+        self._exchange.held(pods)
+        await self._parking.set_aside(control)
+        for pod in control:
+            self.machine.finish_control(pod)
 
     # --- keys fly -------------------------------------------------------------------------
 
@@ -192,21 +160,14 @@ class Line:
 
     # --- keys land ------------------------------------------------------------------------
 
-    async def _land_and_purge(self) -> bool:
-        """Park, land and purge what deliveries reported; whether there was anything."""
+    async def _land(self) -> bool:
+        """Park and land what deliveries reported; whether there was anything."""
         landed, self._carrier.landed = self._carrier.landed, []
         self.meter.parked += await self._parking.park(landed)
         for flight, report in landed:
             self.machine.land_keys(flight, report.keys)
             self.meter.documents += sum(map(len, report.keys.values())) - len(report.parked)
         await self._parking.unpark(landed)
-        finished = self.machine.finished()
-        if finished:
-            await fault(Point.BEFORE_PURGE)
-            await self._source.purge([pod.seq for pod in finished])
-            await fault(Point.AFTER_PURGE)
-            self.meter.purged(finished)
-            self._beat()
         return bool(landed)
 
     # --- the end --------------------------------------------------------------------------
@@ -225,7 +186,8 @@ class Line:
             if isinstance(failure, NotLeader):
                 raise failure
         await fault(Point.DURING_DRAIN)
-        await self._land_and_purge()
+        await self._land()
+        await self._exchange.purge()
         await fault(Point.BEFORE_RESET)
         await self._source.reset(self.machine.unfinished())
 
@@ -260,10 +222,3 @@ class Line:
         if time.monotonic() >= self._meter_at:
             self._emit(self.meter.read(self.machine))
             self._meter_at = time.monotonic() + self._limits.meter_interval
-
-    def _beat(self) -> None:
-        term = self.tenure.term
-        meter = self.meter
-        self.tenure.claim.beat(
-            Heartbeat(self._carrier.client_id, term.leader_id, term.epoch, meter.purged_seq, meter.lag)
-        )

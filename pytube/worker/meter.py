@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pytube.events import MeterRead
-from pytube.pipeline.inflight import HeldPod, InFlight
+from pytube.pipeline.inflight import InFlight
 
 
 @dataclass(slots=True)
@@ -24,13 +24,11 @@ class Meter:
     lag: float = 0.0
     _since: float = field(default_factory=time.monotonic)
 
-    def purged(self, pods: Iterable[HeldPod]) -> None:
-        """These pods are purged."""
-        now = time.time()
-        for pod in pods:
-            self.pods += 1
-            self.purged_seq = max(self.purged_seq, pod.seq)
-            self.lag = max(0.0, now - pod.ts)
+    def purged(self, pods: Mapping[int, float]) -> None:
+        """Pods are purged: when each was inserted, by seq; at least one."""
+        self.pods += len(pods)
+        self.purged_seq = max([self.purged_seq, *pods])
+        self.lag = max(0.0, time.time() - list(pods.values())[-1])
 
     def read(self, machine: InFlight) -> MeterRead:
         """The counts since the last reading; begins anew."""

@@ -5,22 +5,21 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytube.model import Document, Token
+from pytube.model import Document, Documents, Token
 from pytube.pipeline.batching import by_shard, split
 
 
-def documents(*sizes: int | None) -> list[Document]:
-    return [
-        Document(0, number, None if size is None else b"x" * size, Token(1, 1), 1)
-        for number, size in enumerate(sizes)
-    ]
+def documents(*sizes: int | None) -> Documents:
+    found = Documents(Token(1, 1), 1)
+    found.add(0, range(len(sizes)), [None if size is None else b"x" * size for size in sizes])
+    return found
 
 
 def sizes(parts: list[list[Document]]) -> list[list[int]]:
     return [[len(document.body or b"") for document in part] for part in parts]
 
 
-def cut(items: list[Document], max_documents: int, max_bytes: int) -> list[list[Document]]:
+def cut(items: Documents, max_documents: int, max_bytes: int) -> list[list[Document]]:
     return [list(part) for part in split(items, max_documents, max_bytes)]
 
 
@@ -41,7 +40,7 @@ def test_deletes_have_no_size() -> None:
 
 
 def test_no_documents_are_no_batch() -> None:
-    assert cut([], 10, 10) == []
+    assert cut(documents(), 10, 10) == []
 
 
 @given(
@@ -54,7 +53,7 @@ def test_batches_hold_all_in_order_within_their_bounds(
 ) -> None:
     items = documents(*lengths)
     parts = cut(items, max_documents, max_bytes)
-    assert [document for part in parts for document in part] == items
+    assert [document for part in parts for document in part] == list(items)
     for part in parts:
         assert 1 <= len(part) <= max_documents
         assert len(part) == 1 or sum(len(document.body or b"") for document in part) <= max_bytes

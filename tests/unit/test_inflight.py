@@ -31,8 +31,12 @@ def take(machine: InFlight, limit: int = 100, pod_class: PodClass = PodClass.INC
     return flight
 
 
+def keys_of(flight: Flight) -> list[tuple[int, int]]:
+    return [(shard, key) for shard, ids in flight.by_shard().items() for key in ids]
+
+
 def seqs(machine: InFlight) -> list[int]:
-    return sorted(held.seq for held in machine.finished())
+    return sorted(machine.finished())
 
 
 def test_a_pod_is_done_when_all_its_keys_are() -> None:
@@ -49,7 +53,7 @@ def test_ten_touches_of_a_key_that_waits_are_one_key() -> None:
     machine = InFlight()
     machine.add([pod(seq, 7) for seq in range(1, 11)])
     flight = take(machine)
-    assert flight.remaining() == [(0, 7)]
+    assert keys_of(flight) == [(0, 7)]
     machine.land(flight)
     assert seqs(machine) == list(range(1, 11))
 
@@ -69,7 +73,7 @@ def test_a_touch_after_the_flight_began_waits_for_a_flight_of_its_own() -> None:
 def test_the_same_id_of_two_shards_is_two_keys() -> None:
     machine = InFlight()
     machine.add([pod(1, 7, shard=1), pod(2, 7, shard=2)])
-    assert sorted(take(machine).remaining()) == [(1, 7), (2, 7)]
+    assert sorted(keys_of(take(machine))) == [(1, 7), (2, 7)]
 
 
 def test_ids_that_stand_twice_in_a_pod_are_one_key() -> None:
@@ -92,7 +96,7 @@ def test_an_incremental_touch_draws_a_waiting_backfill_key_with_it() -> None:
     machine = InFlight()
     machine.add([pod(1, 7, 8, op="B"), pod(2, 7)])
     flight = take(machine, pod_class=PodClass.INCREMENTAL)
-    assert flight.remaining() == [(0, 7)]
+    assert keys_of(flight) == [(0, 7)]
     machine.land(flight)
     assert seqs(machine) == [2]
     machine.land(take(machine, pod_class=PodClass.BACKFILL))
@@ -103,8 +107,8 @@ def test_shards_take_turns() -> None:
     machine = InFlight()
     machine.add([pod(1, *range(10), shard=1), pod(2, *range(10), shard=2)])
     first, second = take(machine, 4), take(machine, 4)
-    assert {shard for shard, _ in first.remaining()} == {1}
-    assert {shard for shard, _ in second.remaining()} == {2}
+    assert {shard for shard, _ in keys_of(first)} == {1}
+    assert {shard for shard, _ in keys_of(second)} == {2}
 
 
 def test_a_control_pod_is_held_until_it_was_acted_upon() -> None:
@@ -187,7 +191,7 @@ class InFlightMachine(RuleBasedStateMachine):
         flight = self.machine.take(pod_class, limit)
         if flight is None:
             return multiple()
-        keys = flight.remaining()
+        keys = keys_of(flight)
         assert 1 <= len(keys) <= limit
         for key in keys:
             assert key not in self.model.flying, f"{key} is in two flights"
@@ -198,13 +202,13 @@ class InFlightMachine(RuleBasedStateMachine):
 
     @rule(flight=consumes(flights))
     def land(self, flight: Flight) -> None:
-        for key in flight.remaining():
+        for key in keys_of(flight):
             self._landed(key)
         self.machine.land(flight)
 
     @rule(target=flights, flight=consumes(flights), data=st.data())
     def land_some(self, flight: Flight, data: st.DataObject) -> Flight | MultipleResults[Flight]:
-        keys = flight.remaining()
+        keys = keys_of(flight)
         if not keys:
             return multiple()
         some = data.draw(st.lists(st.sampled_from(keys), unique=True, max_size=len(keys)))
@@ -221,7 +225,7 @@ class InFlightMachine(RuleBasedStateMachine):
 
     @rule()
     def collect(self) -> None:
-        finished = {held.seq for held in self.machine.finished()}
+        finished = set(self.machine.finished())
         assert not finished & self.collected, "a pod finished twice"
         for seq in finished:
             assert not self.model.owed[seq], f"pod {seq} finished before its keys"
@@ -254,7 +258,7 @@ class InFlightMachine(RuleBasedStateMachine):
                 self.machine.land(flight)
         for pod_class in (PodClass.INCREMENTAL, PodClass.BACKFILL) * 2:
             while (last := self.machine.take(pod_class, 3)) is not None:
-                for key in last.remaining():
+                for key in keys_of(last):
                     self.model.flying[key] = {s for s, owed in self.model.owed.items() if key in owed}
                     self._landed(key)
                 self.machine.land(last)

@@ -93,6 +93,25 @@ async def test_pods_that_come_while_a_mark_is_under_way_are_found_without_anothe
         await rig.until_empty()
 
 
+async def test_deliveries_land_while_a_mark_is_under_way() -> None:
+    """A round trip of Postgres holds nobody up; what is done meanwhile is purged by the next one."""
+    rig = Rig()
+    rig.sink.faults = Faults(mute=True)
+    async with rig.running():
+        first = rig.insert(1)
+        await rig.until("it is written, but not answered", lambda: rig.sink.store.log)
+        rig.session.on_mark = held_up = asyncio.Event()
+        second = rig.insert(2)
+        await asyncio.wait_for(rig.session.marking.wait(), 5)
+        rig.sink.faults = Faults()
+        await rig.until("the first lands", lambda: not rig.line.machine.keys)
+        assert rig.tube.purged == []
+        rig.session.on_mark = None
+        held_up.set()
+        await rig.until_empty()
+    assert rig.tube.purged == [first, second]
+
+
 async def test_each_reading_of_the_meter_begins_anew() -> None:
     rig = Rig(meter_interval=0.0)
     async with rig.running():

@@ -124,3 +124,20 @@ async def test_a_line_that_stops_in_a_mark_gives_back_what_it_took() -> None:
         await asyncio.wait_for(rig.line.drain(5.0), 5)
         assert rig.tube.marked == set()
         assert list(rig.tube.pods) + rig.tube.purged == [seq]
+
+
+async def test_a_line_that_the_sink_fences_in_a_mark_writes_nothing() -> None:
+    """What the mark took stays marked, for the next term to take over."""
+    rig = Rig(MemorySink(compares=True))
+    rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(200, 1), 99)
+    rig.sink.faults = Faults(hang=True)
+    async with rig.running():
+        first = rig.insert(1)
+        await rig.until("it is sent", lambda: rig.sink.sends)
+        rig.session.on_mark = asyncio.Event()
+        second = rig.insert(2)
+        await asyncio.wait_for(rig.session.marking.wait(), 5)
+        rig.sink.faults = Faults()
+        assert isinstance(await rig.until_it_ends(), FencedBySink)
+        await rig.line.abort()
+    assert (rig.tube.purged, rig.tube.resets, rig.tube.marked) == ([], 0, {first, second})

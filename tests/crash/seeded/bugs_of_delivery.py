@@ -9,17 +9,17 @@ SEEDS = [
         "purge_before_acknowledge",
         "pods are deleted as soon as they are marked",
         "pytube/worker/line.py",
-        "            control = self.machine.add(pods)\n",
-        "            control = self.machine.add(pods)\n"
-        "            await self._source.purge([pod.seq for pod in pods])\n",
+        "        control = self.machine.add(pods)\n",
+        "        control = self.machine.add(pods)\n"
+        "        await self._source.purge([pod.seq for pod in pods])\n",
         ("unit/test_line.py::test_nothing_is_purged_before_it_is_acknowledged",),
     ),
     Seed(
         "pod_done_with_its_first_key",
         "a pod is done before the last of its keys is",
         "pytube/pipeline/inflight.py",
-        "                if not pod.left:\n",
-        "                if pod.seq in self._held:\n",
+        "                if not rest:\n",
+        "                if seq in self._held:\n",
         ("unit/test_inflight.py",),
     ),
     Seed(
@@ -28,9 +28,9 @@ SEEDS = [
         "pytube/pipeline/inflight.py",
         "                if key not in shard.blocked:\n"
         "                    self._blocked += 1\n"
-        "                shard.blocked[key] = _join(shard.blocked.get(key), record)\n",
+        "                shard.blocked[key] = _join(shard.blocked.get(key), seq)\n",
         "                flight = next(flight for flight in shard.flights if key in flight)\n"
-        "                flight[key] = _join(flight[key], record)\n",
+        "                flight[key] = _join(flight[key], seq)\n",
         ("unit/test_inflight.py",),
     ),
     Seed(
@@ -47,11 +47,9 @@ SEEDS = [
         "pytube/worker/delivery.py",
         "        token = self._c.tenure.draw()\n"
         "        await fault(Point.BEFORE_ENRICH)\n"
-        "        documents = await self._read(keys, token)\n",
-        "        documents = await self._read(keys, Token(0, 0))\n"
-        "        token = self._c.tenure.draw()\n"
-        "        for document in documents:\n"
-        "            document.token = token\n",
+        "        documents = await self._read(groups, token)\n",
+        "        documents = await self._read(groups, Token(0, 0))\n"
+        "        documents.token = token = self._c.tenure.draw()\n",
         ("unit/test_delivery.py",),
     ),
     Seed(
@@ -84,8 +82,8 @@ SEEDS = [
         "missing_row_is_no_delete",
         "a row that is gone stays at the sink",
         "pytube/worker/delivery.py",
-        "        return [Document(shard, key, body(key), token, stamp) for key in ids]\n",
-        "        return [Document(shard, key, bodies[key], token, stamp) for key in ids if key in bodies]\n",
+        "                documents.add(shard, known, map(read.bodies.get, known))\n",
+        "                documents.add(shard, list(read.bodies), read.bodies.values())\n",
         ("unit/test_delivery.py::test_a_row_that_is_gone_is_deleted",),
     ),
     Seed(

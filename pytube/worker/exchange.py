@@ -1,0 +1,180 @@
+"""What a line asks of its pods' source: to purge those that are done, and to mark more.
+
+One exchange is under way at a time, in a task of its own and one round trip. So Postgres works on
+it while the line handles the pods of the last one, and what deliveries have reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from pytube.faults import Point, fault
+from pytube.model import Heartbeat, Pod, PodClass
+from pytube.pipeline.inflight import InFlight
+from pytube.sources.pods import TubeSource
+from pytube.sources.settled import Settled
+from pytube.worker.delivery import Carrier
+from pytube.worker.meter import Meter
+from pytube.worker.rest import Rest
+
+_IDS_PER_POD = 250.0
+"""What pods hold at most as a rule; assumed until some were seen."""
+_WEIGHT = 0.3
+
+
+class Exchange:
+    """The exchanges of one line."""
+
+    def __init__(
+        self,
+        source: TubeSource,
+        machine: InFlight,
+        carrier: Carrier,
+        rest: Rest,
+        meter: Meter,
+        settled: Callable[[], Settled | None],
+    ) -> None:
+        """Nothing is begun here.
+
+        Args:
+            source: what is asked.
+            machine: says what is done, and how much is held.
+            carrier: the term and its limits.
+            rest: says when to look for pods, and is told what came of it.
+            meter: counts what was marked and purged.
+            settled: the settled seq, as far as it is known.
+        """
+        self._source = source
+        self._machine = machine
+        self._tenure = carrier.tenure
+        self._limits = carrier.limits
+        self._client_id = carrier.client_id
+        self._rest = rest
+        self._meter = meter
+        self._settled = settled
+        self._task: asyncio.Task[list[Pod]] | None = None
+        self._ids_per_pod = _IDS_PER_POD
+        self._coming = 0
+        """Touches that were marked, and are not held yet."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether one was begun whose result was not taken."""
+        return self._task is not None
+
+    async def begin(self) -> bool:
+        """Begin one, unless that is under way; whether there was anything to do."""
+        if self._task is not None:
+            return False
+        limit = 0
+        if self._rest.is_due() and self.may_mark():
+            limit = max(1, min(self._limits.mark_limit, int(self._room / self._ids_per_pod)))
+            self._rest.looking()
+        done = self._machine.finished()
+        if not (done or limit):
+            return False
+        self._task = asyncio.create_task(self._purge_and_mark(done, limit))
+        self._task.add_done_callback(lambda _: self._rest.news.set())
+        for _ in range(2):  # the task, and the one in it that sends: Postgres is at work when we go on
+            await asyncio.sleep(0)
+        return True
+
+    def taken(self) -> Sequence[Pod]:
+        """The pods that came by one that has ended; they count as `coming` until `held` is called.
+
+        Raises:
+            NotLeader: the term is over.
+            DatabaseUnavailable: the session was lost.
+        """
+        if self._task is None or not self._task.done():
+            return ()
+        task, self._task = self._task, None
+        return task.result()
+
+    def held(self, pods: Sequence[Pod]) -> None:
+        """These, which were taken, are in the machine now."""
+        self._coming -= _touches(pods)
+
+    async def last(self) -> Sequence[Pod]:
+        """Wait for the one under way; its pods, as for `taken`."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        return self.taken()
+
+    async def cancel(self) -> None:
+        """Give up the one under way; whether it did anything is not known then."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def purge(self) -> None:
+        """Purge what is done, now."""
+        if done := self._machine.finished():
+            await self._purge_and_mark(done, 0)
+
+    def may_mark(self) -> bool:
+        """Whether there is room for more pods, and trust."""
+        return self._room > 0 and self._tenure.is_trusted
+
+    @property
+    def _room(self) -> int:
+        """Keys that may still be held, or pods: of a key that is touched all the time there are many."""
+        held = max(self._machine.keys, self._machine.pods)
+        return self._limits.keys_in_flight - held - self._coming
+
+    # --- one exchange ---------------------------------------------------------------------
+
+    async def _purge_and_mark(self, done: Mapping[int, float], limit: int) -> list[Pod]:
+        """Purge these (when each was inserted, by seq), and mark up to `limit` others; 0: none."""
+        pods: list[Pod] = []
+        if done:
+            await fault(Point.BEFORE_PURGE)
+        if limit:
+            pods = await self._mark(list(done), limit)
+        else:
+            await self._source.purge(list(done))
+        if done:
+            await fault(Point.AFTER_PURGE)
+            self._meter.purged(done)
+            self._beat()
+        if pods:
+            await fault(Point.AFTER_MARK)
+            self._saw(pods)
+        return pods
+
+    async def _mark(self, done: Sequence[int], limit: int) -> list[Pod]:
+        settled = self._settled()
+        backfilled = self._machine.waiting(PodClass.BACKFILL)
+        with_backfill = backfilled < self._limits.keys_in_flight // 2
+        pods = await self._source.mark(
+            limit,
+            settled.seq if settled is not None else 0,
+            with_backfill=with_backfill,
+            passable=settled.passable if settled is not None else 0,
+            spell=settled.spell if settled is not None else 0,
+            done=done,
+        )
+        await self._rest.looked(len(pods), more=len(pods) == limit, left_out=not with_backfill)
+        return pods
+
+    def _saw(self, pods: Sequence[Pod]) -> None:
+        """Growth counts at once, shrinking slowly, so that a mark rarely brings more than fits."""
+        touches = _touches(pods)
+        self._meter.touches += touches
+        self._coming += touches
+        average = touches / len(pods)
+        if average < self._ids_per_pod:
+            average = self._ids_per_pod + _WEIGHT * (average - self._ids_per_pod)
+        self._ids_per_pod = max(1.0, average)
+
+    def _beat(self) -> None:
+        """Tell the others how far the term is."""
+        term = self._tenure.term
+        self._tenure.claim.beat(
+            Heartbeat(self._client_id, term.leader_id, term.epoch, self._meter.purged_seq, self._meter.lag)
+        )
+
+
+def _touches(pods: Sequence[Pod]) -> int:
+    return sum([len(pod.ids) for pod in pods])
