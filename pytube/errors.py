@@ -42,6 +42,10 @@ class BrokerUnavailable(PytubeError):
     exit_code = 3
 
 
+class Rebalancing(BrokerUnavailable):
+    """The broker answers, but the group's members are being counted anew: nobody is confirmed yet."""
+
+
 class SchemaMismatch(PytubeError):
     """The SQL that is installed is not the one that this version needs."""
 
@@ -89,7 +93,7 @@ class EnrichFailed(PytubeError):
 
 
 class EnrichTimeout(EnrichFailed):
-    """The enriching query reached the server's `statement_timeout`; smaller batches may not."""
+    """The enriching query reached `statement_timeout` or `answer_timeout`; for fewer ids it may not."""
 
 
 class EnrichDataError(PytubeError):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import select
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import psycopg
 from psycopg import sql
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from pytube.db.connect import SETUP_LIMIT, connection_string, session_settings
 from pytube.db.patience import answered_within
@@ -14,6 +17,10 @@ from pytube.db.patience import answered_within
 _RECONNECT_LIMIT = 2.0
 """Seconds for which a failed session is tried for. The pauses between tries double, and hold up all who
 ask meanwhile: after a long outage it is better to begin anew, which the next one who asks does."""
+_ASK_AGAIN = 3.0
+"""Seconds after which whoever waits for a session asks anew. Who only waits is forgotten when a try ends."""
+_PATIENCE = 30.0
+"""Seconds after which nobody waits any longer."""
 
 
 def make_pool(dsn: str, schema: str, application_name: str, *, size: int) -> AsyncConnectionPool:
@@ -41,6 +48,27 @@ def make_pool(dsn: str, schema: str, application_name: str, *, size: int) -> Asy
         open=False,
         name=application_name,
     )
+
+
+@asynccontextmanager
+async def lent(pool: AsyncConnectionPool) -> AsyncIterator[psycopg.AsyncConnection]:
+    """A session of the pool, given back at the end. `PoolTimeout` when there is none for half a minute."""
+    connection = await _wait_for(pool)
+    try:
+        async with connection:  # which closes none that belongs to a pool
+            yield connection
+    finally:
+        await pool.putconn(connection)
+
+
+async def _wait_for(pool: AsyncConnectionPool) -> psycopg.AsyncConnection:
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return await pool.getconn(timeout=_ASK_AGAIN)
+        except PoolTimeout:
+            if time.monotonic() >= end:
+                raise
 
 
 async def _check(connection: psycopg.AsyncConnection) -> None:

@@ -16,6 +16,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from pytube.db.arrays import Int8Array
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.db.patience import NoAnswer, answered_within
+from pytube.db.pool import lent
 from pytube.enrich.base import Read
 from pytube.enrich.roots import ROOTS, Root, Roots
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, PytubeError
@@ -54,7 +55,7 @@ class RowEnricher:
     async def read(self, shard: int, ids: Sequence[int]) -> Read:
         """See `Enricher.read`."""
         try:
-            async with self._pool.connection() as connection:
+            async with lent(self._pool) as connection:
                 for _ in range(_REGISTRY_CHANGES):
                     reading = self._read_once(connection, shard, ids)
                     found = await answered_within(connection, self._answer_timeout, reading)
@@ -131,8 +132,8 @@ def _raw(text: str) -> sql.Composable:
 
 
 def _as_ours(error: psycopg.Error, tube: str) -> PytubeError:
-    if isinstance(error, NoAnswer):  # perhaps only a slow query: the line's own session tells more
-        return EnrichFailed(f"rows for tube {tube!r} can't be read: {error} (postgres.answer_timeout)")
+    if isinstance(error, NoAnswer):  # a slow query, or a dead server: then the line's own session tells
+        return EnrichTimeout(f"rows for tube {tube!r} can't be read: {error} (postgres.answer_timeout)")
     if is_connection_lost(error):
         return DatabaseUnavailable(f"Postgres is not available: {describe(error)}")
     ours = translate(error)

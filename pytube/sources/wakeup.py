@@ -21,7 +21,10 @@ from pytube.sources import queries
 from pytube.sources.session import Session
 from pytube.sources.terms import Term
 
-_SELF_TEST_TIMEOUT = 2.0
+_TEST_TIMEOUT = 2.0
+"""Seconds for which a notification of our own is waited for."""
+_TEST_INTERVAL = 15.0
+"""Seconds between two of them. A session that only listens would not notice that its server is gone."""
 _LISTEN_LIMIT = 5.0
 
 
@@ -60,19 +63,30 @@ class Listener:
         connection = self._session.connection
         try:
             with translated():
-                await answered_within(connection, _LISTEN_LIMIT, _listen(connection, channel, nonce))
-                async for notification in connection.notifies(timeout=_SELF_TEST_TIMEOUT):
-                    self._heard(notification.payload, nonce)
-                    if notification.payload == nonce:
-                        break
+                listen = sql.SQL("LISTEN {}").format(sql.Identifier(channel))
+                await answered_within(connection, _LISTEN_LIMIT, connection.execute(listen))
+                await self._test(channel, nonce)
                 self._say_if_deaf()
-                async for notification in connection.notifies():
-                    self._heard(notification.payload, nonce)
+                while not connection.closed:
+                    async for notification in connection.notifies(timeout=_TEST_INTERVAL):
+                        self._heard(notification.payload, nonce)
+                    await self._test(channel, nonce)
         except psycopg.Error as error:
             raise StatementFailed(f"Postgres does not let us listen: {describe(error)}") from error
         finally:
             self.works = False
         raise DatabaseUnavailable("the listening session ended")
+
+    async def _test(self, channel: str, nonce: str) -> None:
+        """Notify ourselves, to find out whether what is notified arrives."""
+        connection = self._session.connection
+        notify = connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))
+        await answered_within(connection, _LISTEN_LIMIT, notify)
+        async for notification in connection.notifies(timeout=_TEST_TIMEOUT):
+            self._heard(notification.payload, nonce)
+            if notification.payload == nonce:
+                return
+        self.works = False
 
     def _say_if_deaf(self) -> None:
         if self.works:
@@ -86,13 +100,9 @@ class Listener:
         self._log.info("lines poll every 10 to 250 ms instead of being woken", reason=reason, remedy=remedy)
 
     def _heard(self, payload: str, nonce: str) -> None:
-        if payload == nonce and self._writers_notify:
-            self.works = True
-            self._on_wake(None)  # what was notified before we listened was missed
+        if payload == nonce:
+            if self._writers_notify and not self.works:
+                self.works = True
+                self._on_wake(None)  # what was notified before we listened was missed
         elif payload.isdigit():
             self._on_wake(int(payload))
-
-
-async def _listen(connection: psycopg.AsyncConnection, channel: str, nonce: str) -> None:
-    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-    await connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))

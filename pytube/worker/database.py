@@ -99,7 +99,7 @@ class Database:
 
     @property
     def down_for(self) -> float:
-        """For how many seconds the sessions have been known to be lost; 0 while they are not."""
+        """For how many seconds sessions were lost, or terms not renewed in time; 0 while all is well."""
         return 0.0 if self._down_since is None else time.monotonic() - self._down_since
 
     @property
@@ -134,9 +134,6 @@ class Database:
                 async with AsyncExitStack() as stack:
                     sessions = [await self._open_shared(stack, purpose) for purpose in _PURPOSES]
                     await sessions[0].execute(queries.ALIVE)
-                    if self._down_since is not None:
-                        self._emit(DatabaseUp(self._tube, self.down_for))
-                    self._down_since = None
                     began = time.monotonic()
                     await self._serve(*sessions)
             except _RECOVERABLE as error:
@@ -174,7 +171,14 @@ class Database:
     async def _renew(self, renewals: Session) -> None:
         while True:
             await self._renew_all(renewals, {tenure.term.leader_id: tenure for tenure in self._tenures()})
+            self._answered()
             await asyncio.sleep(self._renew_interval)
+
+    def _answered(self) -> None:
+        """The database is back, if it was away: not before terms could be renewed in time."""
+        if self._down_since is not None:
+            self._emit(DatabaseUp(self._tube, self.down_for))
+            self._down_since = None
 
     async def _renew_all(self, renewals: Session, tenures: Mapping[UUID, Tenure]) -> None:
         """All in one statement: over a slow network, one after another would be too late."""

@@ -29,7 +29,7 @@ from pytube.pipeline.inflight import Flight
 from pytube.pipeline.redelivery import GaveUp, Key, Redelivery, delay
 from pytube.pipeline.sizing import BatchSize
 from pytube.sinks.base import Sink
-from pytube.worker.gate import Gates
+from pytube.worker.gate import Gate, Gates
 from pytube.worker.limits import Limits
 from pytube.worker.tenure import Tenure
 
@@ -105,6 +105,8 @@ class Delivery:
         self._c = carrier
         self._flight = flight
         self._todo = Redelivery(carrier.limits.attempts)
+        self._slow_since = float("inf")
+        """When the last read began that took too long."""
         self.sending = False
         """Whether a write is under way, which is better waited for than cut off."""
         self.resting = False
@@ -158,6 +160,7 @@ class Delivery:
     async def _read(self, groups: Mapping[int, Sequence[int]], token: Token) -> Documents:
         gate = self._c.gates.source
         await gate.passage()
+        begun = time.monotonic()
         documents = Documents(token, self._flight.stamp)
         orphans: list[Key] = []
         try:
@@ -174,8 +177,7 @@ class Delivery:
             self._failed(keys_of(groups), str(error))
             return Documents(token, self._flight.stamp)
         except EnrichTimeout as error:
-            gate.shut(str(error))
-            self._todo.halve(keys_of(groups), time.monotonic())
+            self._took_too_long(keys_of(groups), str(error), gate, begun)
             return Documents(token, self._flight.stamp)
         except EnrichFailed as error:
             gate.shut(str(error))
@@ -188,6 +190,17 @@ class Delivery:
         self._orphaned(orphans)
         self._c.size.saw(len(documents), documents.size)
         return documents
+
+    def _took_too_long(self, keys: Sequence[Key], reason: str, gate: Gate, begun: float) -> None:
+        """Try in halves. If others were read since the last time, these rows are at fault, not the source."""
+        alive = gate.opened_at > min(begun, self._slow_since)
+        self._slow_since = begun
+        if alive:
+            gate.left()
+            self._failed(keys, reason)
+        else:
+            gate.shut(reason)
+            self._todo.halve(keys, time.monotonic())
 
     async def _send(self, token: Token, documents: Documents) -> None:
         term = self._c.tenure.term

@@ -10,11 +10,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from pytube.db import pool as pool_module
 from pytube.db.patience import NoAnswer, answered_within
-from pytube.db.pool import make_pool
+from pytube.db.pool import lent, make_pool
 from pytube.enrich.rows import RowEnricher
-from pytube.errors import DatabaseUnavailable, EnrichFailed
-from pytube.sources import queries
+from pytube.errors import DatabaseUnavailable, EnrichTimeout, PytubeError
+from pytube.sources import queries, wakeup
 from pytube.sources.session import Session
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.waiting import wait_until, wait_until_async
@@ -149,11 +150,60 @@ async def test_rows_without_an_answer_are_read_again(proxy: Proxy, through: str,
         proxy.switch(Mode.PASS)
         assert (await enricher.read(0, [1])).bodies, "the pool has another session"
         slow = RowEnricher(pool, "t", "SELECT 1, '{}'::json FROM pg_sleep(5)", answer_timeout=SOON)
-        with pytest.raises(EnrichFailed, match="postgres.answer_timeout"):
+        with pytest.raises(EnrichTimeout, match="postgres.answer_timeout"):
             await slow.read(0, [1])
         wait_until(lambda: not sleepers(dsn), what="the server gives the query up, too")
     finally:
         await pool.close()
+
+
+async def test_who_waits_for_a_session_gets_one_when_there_is_one_again(
+    proxy: Proxy, through: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool forgets who waits when it gives up to connect: they have to ask anew."""
+    monkeypatch.setattr(pool_module, "_RECONNECT_LIMIT", 0.1)
+    monkeypatch.setattr(pool_module, "_ASK_AGAIN", 0.2)
+    gave_up = asyncio.Event()
+    pool = make_pool(through, "tube", "test", size=1)
+    monkeypatch.setattr(pool, "_reconnect_failed", lambda _: gave_up.set())
+    await pool.open()
+    proxy.switch(Mode.CUT)
+
+    async def ask() -> None:
+        async with lent(pool) as connection:
+            await connection.execute("SELECT 1")
+
+    asking = asyncio.create_task(ask())
+    try:
+        await asyncio.wait_for(gave_up.wait(), 10)
+        proxy.switch(Mode.PASS)
+        await asyncio.wait_for(asking, 10)
+    finally:
+        asking.cancel()
+        await pool.close()
+
+
+async def test_a_listening_session_that_has_gone_silent_is_noticed(
+    proxy: Proxy, through: str, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks it anything, so it has to ask by itself."""
+    monkeypatch.setattr(wakeup, "_TEST_INTERVAL", 0.2)
+    monkeypatch.setattr(wakeup, "_LISTEN_LIMIT", 0.5)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f'ALTER DATABASE "{connection.info.dbname}" SET pytube.wake = on')
+        connection.execute("SELECT tube.tube_ensure_exists('t')")
+    session = await Session.open(through, "tube", "test")
+    listener = wakeup.Listener(session, "t", lambda _: None)
+    listening = asyncio.create_task(listener.run())
+    try:
+        await wait_until_async(lambda: listener.works, what="notifications arrive")
+        proxy.switch(Mode.HALF_OPEN)
+        await asyncio.wait([listening], timeout=10)
+        assert isinstance(listening.exception(), PytubeError)
+        assert not listener.works
+    finally:
+        listening.cancel()
+        await session.close()
 
 
 def sleepers(dsn: str) -> int:

@@ -192,6 +192,8 @@ class FakeEnricher:
         """Keys whose data make the query fail."""
         self.most = 1000
         """How many rows can be read before the statement runs out of time."""
+        self.slow: set[Key] = set()
+        """Keys whose rows always take too long."""
         self.orphans: set[Key] = set()
         self.reads: list[tuple[int, tuple[int, ...]]] = []
         self.go = asyncio.Event()
@@ -206,7 +208,7 @@ class FakeEnricher:
             raise DatabaseUnavailable("the fake source is down")
         if self.failing is not None:
             raise EnrichFailed(self.failing)
-        if len(ids) > self.most:
+        if len(ids) > self.most or any((shard, key) in self.slow for key in ids):
             raise EnrichTimeout("the fake source took too long")
         bad = [key for key in ids if (shard, key) in self.bad]
         if bad:

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from pytube.errors import DatabaseUnavailable, Fenced, NotLeader
+from pytube.events import DatabaseUp, Event
 from pytube.pipeline.trust import Trust
 from pytube.sources import terms
 from pytube.sources.session import Session
@@ -41,7 +42,21 @@ class Renewal:
         self.error: Exception | None = None
         self.over = False
         self.locked = False
+        self.told: list[Event] = []
         self.tenure = Tenure(Term("t", 1, 0, epoch=1), FakeClaim(), Trust(0.0, LONG_AGO), lambda _: None)
+        self.database = self._make_database(3600.0)
+
+    def _make_database(self, interval: float) -> Database:
+        return Database(
+            *("", "tube", "t"),
+            renew_interval=interval,
+            answer_timeout=10.0,
+            renewal_timeout=10.0,
+            tenures=lambda: [self.tenure],
+            on_wake=lambda _: None,
+            awake=lambda: False,
+            emit=self.told.append,
+        )
 
     async def renew(self, _session: Session, _tube: str, leader_ids: Sequence[UUID]) -> dict[UUID, bool]:
         self.sent.append(time.monotonic())
@@ -54,18 +69,10 @@ class Renewal:
         return Fenced("over")
 
     @asynccontextmanager
-    async def running(self, interval: float = 3600.0) -> AsyncIterator[asyncio.Task[None]]:
-        database = Database(
-            *("", "tube", "t"),
-            renew_interval=interval,
-            answer_timeout=10.0,
-            renewal_timeout=10.0,
-            tenures=lambda: [self.tenure],
-            on_wake=lambda _: None,
-            awake=lambda: False,
-            emit=lambda _: None,
-        )
-        task = asyncio.create_task(database._renew(OpenSession(FakeTube())))
+    async def running(self, interval: float | None = None) -> AsyncIterator[asyncio.Task[None]]:
+        if interval is not None:
+            self.database = self._make_database(interval)
+        task = asyncio.create_task(self.database._renew(OpenSession(FakeTube())))
         try:
             await wait_until_async(lambda: self.sent, what="a renewal is sent")
             yield task
@@ -101,6 +108,17 @@ async def test_a_renewal_without_an_answer_proves_nothing(renewal: Renewal) -> N
         await asyncio.wait([task], timeout=5)
         assert isinstance(task.exception(), DatabaseUnavailable)
     assert renewal.renewed_at == LONG_AGO
+
+
+async def test_the_database_is_back_when_terms_are_renewed_not_when_it_lets_us_in(renewal: Renewal) -> None:
+    renewal.database._down_since = time.monotonic()
+    async with renewal.running():
+        assert renewal.database.down_for > 0
+        assert renewal.told == []
+        renewal.answer.set()
+        await wait_until_async(lambda: renewal.told, what="the end of the outage is told")
+    assert isinstance(renewal.told[0], DatabaseUp)
+    assert renewal.database.down_for == 0
 
 
 async def test_a_renewal_that_is_refused_ends_the_term(renewal: Renewal) -> None:

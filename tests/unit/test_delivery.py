@@ -167,6 +167,30 @@ async def test_a_read_that_takes_too_long_is_tried_with_fewer_rows() -> None:
     assert sorted(len(ids) for _, ids in trip.rig.enricher.reads) == [2, 2, 2, 2, 4, 4, 8]
 
 
+async def test_a_row_that_always_takes_too_long_is_parked_while_others_are_read() -> None:
+    trip = Trip(*range(8), attempts=2)
+    trip.rig.enricher.slow = {(0, 6)}
+    task = trip.start()
+    while not task.done():
+        trip.rig.carrier.gates.source.open()  # reads of other flights
+        await asyncio.sleep(0)
+    await task
+    assert trip.parked == {6: "the fake source took too long"}
+    assert trip.held == [0, 1, 2, 3, 4, 5, 7]
+
+
+async def test_a_row_that_is_never_read_in_time_is_not_parked_while_nothing_is() -> None:
+    trip = Trip(1, attempts=1)
+    trip.rig.enricher.slow = {(0, 1)}
+    task = trip.start()
+    await wait_until_async(lambda: len(trip.rig.enricher.reads) > 3, what="it was tried again")
+    assert trip.parked == {}
+    assert len(trip.rig.told(SourceDown)) == 1
+    trip.rig.enricher.slow = set()
+    await task
+    assert trip.held == [1]
+
+
 async def test_a_row_whose_data_break_the_query_is_parked_alone() -> None:
     trip = Trip(*range(8))
     trip.rig.enricher.bad = {(0, 6)}

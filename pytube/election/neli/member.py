@@ -23,7 +23,7 @@ from pytube.election.neli.codec import decode
 from pytube.election.neli.prover import Prover
 from pytube.election.neli.settings import NeliSettings
 from pytube.election.neli.watch import BrokerWatch
-from pytube.errors import BrokerUnavailable, ClaimLost
+from pytube.errors import BrokerUnavailable, ClaimLost, Rebalancing
 
 _LONGEST_POLL = 0.05
 _RESTART_PAUSE = 1.0
@@ -181,6 +181,8 @@ class Member:
             self._watch.up(future.result())
             for claim in claims:
                 claim.confirmed(future.result())
+        elif isinstance(error, Rebalancing):
+            pass  # asked again in the next round
         elif isinstance(error, BrokerUnavailable):
             self._watch.down(str(error))
         else:

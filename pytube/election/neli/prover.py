@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pytube import clock
 from pytube.election.neli.codes import NO_ANSWER, PASSING, REBALANCING
-from pytube.errors import BrokerUnavailable, ClaimLost
+from pytube.errors import BrokerUnavailable, ClaimLost, Rebalancing
 
 _PAUSE = 0.05
 
@@ -45,7 +45,7 @@ class _Question:
                 )
             elif error.code() in REBALANCING:
                 self.answer.set_exception(
-                    BrokerUnavailable(f"the group still rebalances, and confirms no member: {error.str()}")
+                    Rebalancing(f"the group still rebalances, and confirms no member: {error.str()}")
                 )
             else:
                 self.answer.set_exception(
