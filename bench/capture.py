@@ -56,13 +56,13 @@ def run(server: Server) -> Section:
     with connect(dsn) as admin:
         _prepare(admin)
         readings = server.readings(dsn)
-        for op, seconds, names in (
-            ("UPDATE", 2, list(CASES)),
-            ("INSERT", 1, ["none", "p1", "p64"]),
-            ("DELETE", 1, ["none", "p1", "p64"]),
+        for op, rounds, names in (
+            ("UPDATE", 7, list(CASES)),
+            ("INSERT", 3, ["none", "p1", "p64"]),
+            ("DELETE", 3, ["none", "p1", "p64"]),
         ):
             for commit in (True, False):
-                _one_row(server, dsn, admin, readings, section, op, seconds, names, commit)
+                _one_row(server, dsn, admin, readings, section, op, rounds, names, commit)
         _many_rows(dsn, admin, readings, section)
         _wake(server, dsn, admin, readings, section)
     server.drop("bench_capture")
@@ -104,16 +104,17 @@ def _one_row(
     readings: Readings,
     section: Section,
     op: str,
-    seconds: int,
+    rounds: int,
     names: list[str],
     commit: bool,
 ) -> None:
     def case(name: str) -> Callable[[], float]:
         return lambda: server.pgbench(
-            dsn, ONE_ROW[op].format(name=name), clients=4, seconds=seconds, commit=commit
+            dsn, ONE_ROW[op].format(name=name), clients=4, seconds=1, commit=commit
         )
 
-    taken = interleave(readings, {name: case(name) for name in names}, 3, lambda name: _empty(admin, name))
+    cases = {name: case(name) for name in names}
+    taken = interleave(readings, cases, rounds, lambda name: _empty(admin, name))
     how = f"synchronous_commit {'on' if commit else 'off'}"
     section.say(f"**1-row {op}, {how}** (transactions)")
     found = _show(section, taken)

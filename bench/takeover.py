@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupState
+from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from bench.frame.page import Section, Target
@@ -105,7 +105,10 @@ class Pair:
 
     def _members(self) -> int:
         client = AdminClient({"bootstrap.servers": self._kafka, "log_level": 0})
-        group = client.describe_consumer_groups([GROUP])[GROUP].result()
+        try:
+            group = client.describe_consumer_groups([GROUP])[GROUP].result()
+        except KafkaException:  # the group's coordinator is not up yet
+            return 0
         return len(group.members) if group.state is ConsumerGroupState.STABLE else 0
 
     def end(self, which: signal.Signals) -> float:
