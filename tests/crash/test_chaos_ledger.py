@@ -126,6 +126,33 @@ def a_send_of_an_older_state_counts_for_a_touch(window: Window) -> None:
     window.calls = [window.calls[0], call(1, SECOND, 1, 31.0)]
 
 
+def a_send_of_a_delete_counts_for_a_row_that_is_there(window: Window) -> None:
+    window.calls = [window.calls[0], call(None, SECOND, 1, 31.0)]
+
+
+def a_send_of_an_earlier_delete_counts_for_a_touch(window: Window) -> None:
+    """The later xid deleted first: that is why xids do not tell the order."""
+    window.changes = [Change(501, KEY, 1), Change(503, KEY, None), Change(502, KEY, 2)]
+    window.pods = [*window.pods, Pod(3, 503, SHARD, [ID], 29.9)]
+    window.purges = [*window.purges, Purge(3, "b", 32.0)]
+    window.calls = [window.calls[0], call(None, SECOND, 1, 31.0)]
+
+
+def a_send_of_a_row_that_is_gone_counts_for_its_delete(window: Window) -> None:
+    deleted(window)
+    window.calls = [window.calls[0], call(2, SECOND, 1, 31.0)]
+
+
+def deleted(window: Window) -> None:
+    """The row is deleted after all, and the second term delivers that."""
+    window.changes = [*window.changes, Change(503, KEY, None)]
+    window.pods = [*window.pods, Pod(3, 503, SHARD, [ID], 30.5)]
+    window.purges = [*window.purges, Purge(3, "b", 32.0)]
+    window.calls = [window.calls[0], call(None, SECOND, 1, 31.0)]
+    window.lines = [window.lines[0], line(None, SECOND, 1, 31.05)]
+    window.rows = {}
+
+
 def a_send_that_failed_counts_for_a_touch(window: Window) -> None:
     window.calls = [window.calls[0], call(2, SECOND, 1, 31.0, failed=True)]
 
@@ -254,6 +281,9 @@ SPOILT: list[tuple[Spoil, Invariant]] = [
     (a_pod_that_nobody_saw_is_purged, Invariant.ACKNOWLEDGED),
     (a_send_that_began_before_the_touch_counts_for_it, Invariant.ACKNOWLEDGED),
     (a_send_of_an_older_state_counts_for_a_touch, Invariant.ACKNOWLEDGED),
+    (a_send_of_a_delete_counts_for_a_row_that_is_there, Invariant.ACKNOWLEDGED),
+    (a_send_of_an_earlier_delete_counts_for_a_touch, Invariant.ACKNOWLEDGED),
+    (a_send_of_a_row_that_is_gone_counts_for_its_delete, Invariant.ACKNOWLEDGED),
     (a_send_that_failed_counts_for_a_touch, Invariant.ACKNOWLEDGED),
     (a_send_that_was_not_answered_counts_for_a_touch, Invariant.ACKNOWLEDGED),
     (a_key_that_was_put_off_counts_as_sent, Invariant.ACKNOWLEDGED),
@@ -320,13 +350,26 @@ def test_a_predicate_lets_changes_pass_without_a_touch() -> None:
     assert broken(window) == set()
 
 
-def test_a_delete_stands_for_any_state() -> None:
-    """The row may have gone since."""
+def test_a_delete_stands_for_each_state_before_it() -> None:
     window = good()
-    window.calls = [window.calls[0], call(None, SECOND, 1, 31.0)]
-    window.lines = [window.lines[0], line(None, SECOND, 1, 31.05)]
-    window.rows = {}
+    deleted(window)
     assert broken(window) == set()
+
+
+def test_a_row_that_has_come_back_stands_for_its_delete() -> None:
+    window = good()
+    window.changes = [window.changes[0], Change(503, KEY, None), window.changes[1]]
+    window.pods = [*window.pods, Pod(3, 503, SHARD, [ID], 29.9)]
+    window.purges = [*window.purges, Purge(3, "b", 32.0)]
+    assert broken(window) == set()
+
+
+def test_a_transaction_that_deletes_and_writes_again_left_the_row() -> None:
+    window = good()
+    window.changes = [window.changes[0], Change(502, KEY, None), window.changes[1]]
+    assert broken(window) == set()
+    window.calls = [window.calls[0], call(None, SECOND, 1, 31.0)]
+    assert broken(window) == {Invariant.ACKNOWLEDGED}
 
 
 def test_a_term_of_other_partitions_without_a_shard_in_common_is_not_waited_for() -> None:

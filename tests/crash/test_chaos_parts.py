@@ -149,6 +149,29 @@ def test_a_window_holds_what_happened(conn: Conn, led: Held, moody: Path) -> Non
     assert window(conn, moody).pods == []
 
 
+def test_changes_are_in_the_order_of_their_commits(conn: Conn, led: Held, moody: Path, dsn: str) -> None:
+    """A transaction that began first, and so has the lower xid, deletes what a later one has inserted."""
+    with psycopg.connect(dsn) as first:
+        first.execute("INSERT INTO items VALUES (39, 1)")
+        conn.execute("INSERT INTO items VALUES (23, 1)")
+        first.execute("DELETE FROM items WHERE id = 23")
+    deliver(conn, led)
+    found = window(conn, moody)
+    inserted, gone = (change for change in found.changes if change.key == (SHARD, 23))
+    assert inserted.xid > gone.xid
+    assert (inserted.n, gone.n) == (1, None)
+    assert Ledger().take(found) == []
+
+
+@pytest.mark.usefixtures("led")
+def test_a_row_that_a_tube_does_not_follow_any_more_is_gone(conn: Conn, moody: Path) -> None:
+    conn.execute("INSERT INTO items VALUES (23, 1)")
+    conn.execute("UPDATE items SET n = 2, hidden = true WHERE id = 23")
+    live, slim = (reader.read(conn, tube, moody, {}, 2.0, 3.0) for tube in source.TUBES)
+    assert [change.n for change in live.changes] == [1, 2]
+    assert [change.n for change in slim.changes] == [1, None]
+
+
 def test_a_purge_that_nothing_stands_for_is_found(conn: Conn, led: Held, moody: Path) -> None:
     conn.execute("INSERT INTO items VALUES (23, 1)")
     purge(conn, led, [pod.seq for pod in mark(conn, led)])

@@ -14,7 +14,7 @@ class Invariant(StrEnum):
     EMPTY = "No touch is left, and none has vanished without a purge."
     ACKNOWLEDGED = (
         "A touch is purged only after the sink has answered for each of its keys, to a send that began "
-        "after the touch and held that change or a later one."
+        "after the touch and held that change or a later one: a delete only where the row was gone by then."
     )
     PURGED_IN_TERM = "A touch is purged only by the term that holds its partition at that moment."
     ALONE = "No key is in two sends at once, within a term or over terms."

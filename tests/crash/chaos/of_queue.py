@@ -5,11 +5,35 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from tests.crash.chaos.records import Change, Key, Pod, Window
 
-Versions = dict[tuple[int, Key], int | None]
-"""By transaction and key, what it left: the greatest `n`, or None when all it did was to delete."""
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The states of a row that who reads it after a transaction may find: what that left, and all later."""
+
+    least: int | None
+    """The least `n`; None when it was gone, and did not come back."""
+    is_gone: bool
+    """Whether it was gone at some time."""
+
+    def before(self, n: int | None) -> Since:
+        """The same from an earlier state on."""
+        return Since(self.least, is_gone=True) if n is None else Since(n, self.is_gone)
+
+    def misses(self, held: int | None) -> str:
+        """Why what was sent is none of these states; nothing when it is."""
+        if held is None:
+            return "" if self.is_gone else "held a delete, and the row was there all the time"
+        if self.least is None:
+            return f"held n = {held}, and the row was gone"
+        return "" if held >= self.least else f"held n = {held}, less than {self.least}"
+
+
+Known = dict[tuple[int, Key], Since]
+"""By transaction and key."""
 
 _Answer = tuple[float, float, int | None]
 """When it was answered, when the send began, and what it held."""
@@ -38,7 +62,7 @@ def left(window: Window) -> Iterator[str]:
 def unacknowledged(window: Window) -> Iterator[str]:
     """Touches that were purged before the sink had answered for what they stand for."""
     pods = {pod.seq: pod for pod in window.pods}
-    versions = _versions(window.changes)
+    known = _known(window.changes)
     answers = _answers(window)
     for purge in window.purges:
         pod = pods.get(purge.seq)
@@ -47,13 +71,12 @@ def unacknowledged(window: Window) -> Iterator[str]:
             continue
         for number in pod.ids:
             key = (pod.shard, number)
-            wanted = versions.get((pod.xid, key))
-            reason = _missing(answers.get(key, []), pod, wanted, purge.at)
+            reason = _missing(answers.get(key, []), pod, known.get((pod.xid, key)), purge.at)
             if reason:
-                yield f"key {key} of {pod}, which left n = {wanted}, purged at {purge.at:.6f}: {reason}"
+                yield f"key {key} of {pod}, purged at {purge.at:.6f}: {reason}"
 
 
-def _missing(answers: list[_Answer], pod: Pod, wanted: int | None, purged_at: float) -> str:
+def _missing(answers: list[_Answer], pod: Pod, since: Since | None, purged_at: float) -> str:
     """What is wrong with the last answer before the purge; nothing when it will do.
 
     States only grow, so if any answer will do, the last one does.
@@ -64,17 +87,18 @@ def _missing(answers: list[_Answer], pod: Pod, wanted: int | None, purged_at: fl
     answered, began, held = answers[index - 1]
     if began < pod.ts:
         return f"the last send answered before began at {began:.6f}, before the touch"
-    if wanted is not None and held is not None and held < wanted:
-        return f"the last send answered before, at {answered:.6f}, held n = {held}"
-    return ""
+    reason = since.misses(held) if since is not None else ""
+    return f"the last send answered before, at {answered:.6f}, {reason}" if reason else ""
 
 
-def _versions(changes: Iterable[Change]) -> Versions:
-    found: Versions = {}
-    for change in changes:
-        place = change.xid, change.key
-        known = found.get(place)
-        found[place] = change.n if known is None else max(known, change.n or 0)
+def _known(changes: Iterable[Change]) -> Known:
+    """The changes of a key are in the order of their commits, whatever the order of xids and touches."""
+    found: Known = {}
+    latest: dict[Key, Since] = {}
+    for change in reversed(list(changes)):
+        since = latest.get(change.key, Since(None, is_gone=False)).before(change.n)
+        latest[change.key] = since
+        found.setdefault((change.xid, change.key), since)
     return found
 
 

@@ -14,7 +14,7 @@ from pytube.model import Token
 from pytube.sinks.jsonl_replay import Line, Replay
 from tests.crash.chaos.records import Call, Change, Key, Pod, Purge, Term, Window
 from tests.crash.chaos.sink import calls_of, lines_of
-from tests.crash.chaos.source import Tube
+from tests.crash.chaos.source import PREDICATE, Tube
 
 Conn = psycopg.Connection[Any]
 
@@ -118,8 +118,9 @@ def _purges(conn: Conn, tube: Tube) -> list[Purge]:
 
 
 def _changes(conn: Conn, tube: Tube) -> Iterator[Change]:
-    for xid, table, key, n in conn.execute("SELECT xid, tbl, id, n FROM chaos.change"):
-        yield Change(xid, _key(tube, table, key), n)
+    rows = conn.execute("SELECT xid, tbl, id, n, hidden FROM chaos.change ORDER BY place")
+    for xid, table, key, n, hidden in rows:
+        yield Change(xid, _key(tube, table, key), None if hidden and tube.predicate == PREDICATE else n)
 
 
 def _parked(conn: Conn, tube: Tube) -> frozenset[Key]:

@@ -59,7 +59,7 @@ class Purge:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row that was committed; `n` is None for a delete."""
+    """A row that was committed; `n` is None when the tube does not follow it any more: deleted, or hidden."""
 
     xid: int
     key: Key
@@ -111,6 +111,7 @@ class Window:
     pods: Sequence[Pod] = ()
     purges: Sequence[Purge] = ()
     changes: Sequence[Change] = ()
+    """Those of a key in the order of their commits."""
     terms: Sequence[Term] = ()
     """All that there ever were."""
     told: Mapping[str, float] = field(default_factory=dict)

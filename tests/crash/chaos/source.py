@@ -41,7 +41,11 @@ BY_ELECTION = {tube.election: tube for tube in TUBES}
 
 JOURNAL = """
 CREATE SCHEMA chaos;
-CREATE TABLE chaos.change (xid bigint, tbl text, id bigint, n bigint);
+CREATE TABLE chaos.change (
+    xid bigint, tbl text, id bigint, n bigint, hidden boolean,
+    -- Drawn while the row is locked: the changes of one row have it in the order of their commits.
+    place bigint GENERATED ALWAYS AS IDENTITY
+);
 CREATE TABLE chaos.pod (tube text, seq bigint, xid bigint, shard integer, ids bigint[], ts float8);
 CREATE TABLE chaos.purge (tube text, seq bigint, leader_id text, at float8);
 
@@ -49,7 +53,7 @@ CREATE FUNCTION chaos.changed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINE
 BEGIN
     INSERT INTO chaos.change
     SELECT pg_current_xact_id()::text::bigint, TG_TABLE_NAME, id,
-        CASE TG_OP WHEN 'DELETE' THEN NULL ELSE n END
+        CASE TG_OP WHEN 'DELETE' THEN NULL ELSE n END, hidden
     FROM rows;
     RETURN NULL;
 END $$;
