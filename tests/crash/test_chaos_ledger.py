@@ -53,6 +53,7 @@ def good() -> Window:
             Term("a", FIRST, 4, 0, 5.0, 1.0, 20.0, 24.0, "superseded"),
             Term("b", SECOND, 4, 0, 5.0, 24.0, 33.0),
         ],
+        renewals={"a": [5.0, 10.5, 20.0], "b": [24.0, 30.5, 33.0]},
         told={"a": 2.0, "b": 25.0},
         rows={KEY: {"id": ID, "n": 2}},
     )
@@ -200,6 +201,7 @@ def a_send_without_an_end_within_a_term(window: Window) -> None:
 
 def two_sends_of_a_key_under_two_terms(window: Window) -> None:
     window.terms = [replace(window.terms[0], renewed_at=29.5, hold=0.5, ended_at=30.5), window.terms[1]]
+    window.renewals = {**window.renewals, "a": [10.5, 29.5]}
     window.calls = [*window.calls, call(1, FIRST, 2, 30.3, ended=31.5, failed=True)]
 
 
@@ -231,6 +233,15 @@ def a_term_writes_to_another_partition(window: Window) -> None:
 
 def a_send_long_after_the_last_renewal(window: Window) -> None:
     window.terms = [window.terms[0], replace(window.terms[1], renewed_at=28.9)]
+    window.renewals = {**window.renewals, "b": [24.0, 28.9]}
+
+
+def a_send_long_after_a_renewal_of_a_term_that_is_renewed_again(window: Window) -> None:
+    window.renewals = {**window.renewals, "b": [24.0, 28.9, 31.01, 33.0]}
+
+
+def a_send_long_after_the_beginning_of_a_term_without_a_renewal(window: Window) -> None:
+    window.renewals = {"a": window.renewals["a"]}
 
 
 def a_send_after_the_release(window: Window) -> None:
@@ -302,6 +313,8 @@ SPOILT: list[tuple[Spoil, Invariant]] = [
     (a_term_that_nobody_knows_speaks, Invariant.RECORDED),
     (a_term_writes_to_another_partition, Invariant.RECORDED),
     (a_send_long_after_the_last_renewal, Invariant.TRUSTED),
+    (a_send_long_after_a_renewal_of_a_term_that_is_renewed_again, Invariant.TRUSTED),
+    (a_send_long_after_the_beginning_of_a_term_without_a_renewal, Invariant.TRUSTED),
     (a_send_after_the_release, Invariant.TRUSTED),
     (a_send_before_the_term_began, Invariant.TRUSTED),
     (a_term_that_does_not_wait_for_an_earlier_one, Invariant.WAITED),

@@ -172,6 +172,22 @@ def test_a_row_that_a_tube_does_not_follow_any_more_is_gone(conn: Conn, moody: P
     assert [change.n for change in slim.changes] == [1, None]
 
 
+def test_each_renewal_is_written_down(conn: Conn, led: Held, moody: Path) -> None:
+    (began,) = window(conn, moody).renewals[str(led.leader_id)]
+    for _ in range(2):
+        conn.execute("SELECT FROM tube_leaders_renew('live', %s)", ([led.leader_id],))
+    found = window(conn, moody)
+    (term,) = found.terms
+    assert began == term.acquired_at
+    first, second, third = found.renewals[term.leader_id]
+    assert began == first < second < third == term.renewed_at
+    reader.forget(conn)
+    assert window(conn, moody).renewals == found.renewals, "the next window needs the last ones"
+    conn.execute("UPDATE chaos.renewal SET at = at - 61 WHERE at < %s", (third,))
+    reader.forget(conn)
+    assert window(conn, moody).renewals == {term.leader_id: [third]}
+
+
 def test_a_purge_that_nothing_stands_for_is_found(conn: Conn, led: Held, moody: Path) -> None:
     conn.execute("INSERT INTO items VALUES (23, 1)")
     purge(conn, led, [pod.seq for pod in mark(conn, led)])

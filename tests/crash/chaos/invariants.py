@@ -20,7 +20,7 @@ class Invariant(StrEnum):
     ALONE = "No key is in two sends at once, within a term or over terms."
     IN_ORDER = "Once a term has written to a shard, no earlier one does; and tokens of a key only grow."
     RECORDED = "Every term that wrote or spoke is in the database, for the shards that it wrote to."
-    TRUSTED = "No send begins later than the receive deadline after the last renewal of its term."
+    TRUSTED = "No send begins later than the receive deadline after the last renewal of its term before it."
     WAITED = "No term sends before each earlier one has released, or must have lost its right to send."
     PARKED = "Parked is exactly what the sink refused last."
     LED = "Each partition is led again, and its backlog gone, within a bound after the last fault."

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from tests.crash.chaos.records import Term, Window
+
+DRIFT = 0.01
+"""Seconds that a worker's clock of trust may differ, over one deadline, from the clock of journals.
+
+No more is needed. A worker counts from before it asks, so from before the moment that the database writes
+down; and it has its answer before it begins the send.
+"""
 
 
 def unrecorded(window: Window) -> Iterator[str]:
@@ -28,11 +36,18 @@ def untrusted(window: Window) -> Iterator[str]:
         term = terms.get(call.token.epoch)
         if term is None:
             continue  # told by `unrecorded`, where anything was written
-        right = term.renewed_at + window.receive_deadline
+        right = _renewed(term, window, call.began) + window.receive_deadline + DRIFT
         if term.outcome == "released" and term.ended_at is not None:
             right = min(right, term.ended_at)
         if not term.acquired_at <= call.began <= right:
             yield f"a send began at {call.began:.6f}, the right to it was over at {right:.6f}: {term}"
+
+
+def _renewed(term: Term, window: Window, moment: float) -> float:
+    """When a term had been renewed last by then. It begins with a renewal."""
+    renewals = window.renewals.get(term.leader_id, ())
+    index = bisect_right(renewals, moment)
+    return renewals[index - 1] if index else term.acquired_at
 
 
 def hasty(window: Window) -> Iterator[str]:

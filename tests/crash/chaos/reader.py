@@ -29,6 +29,10 @@ SELECT i.id, row_to_json(i.*) FROM public.{} i WHERE {}
 """
 
 
+_REMEMBERED = 60.0
+"""Seconds: longer than any right to send lasts after a renewal."""
+
+
 def read(
     conn: Conn,
     tube: Tube,
@@ -51,6 +55,7 @@ def read(
         purges=_purges(conn, tube),
         changes=list(_changes(conn, tube)),
         terms=[Term(*row) for row in conn.execute(_TERMS, (tube.name,))],
+        renewals=_renewals(conn),
         told=told,
         parked=_parked(conn, tube),
         rows=dict(_rows(conn, tube)),
@@ -60,8 +65,11 @@ def read(
 
 
 def forget(conn: Conn) -> None:
-    """Empty the database's journals."""
+    """Empty the database's journals; renewals stay while the right to send may rest on them."""
     conn.execute("TRUNCATE chaos.change, chaos.pod, chaos.purge")
+    conn.execute(
+        "DELETE FROM chaos.renewal WHERE at < extract(epoch FROM clock_timestamp()) - %s", (_REMEMBERED,)
+    )
 
 
 def read_lines(path: Path) -> list[Line]:
@@ -121,6 +129,13 @@ def _changes(conn: Conn, tube: Tube) -> Iterator[Change]:
     rows = conn.execute("SELECT xid, tbl, id, n, hidden FROM chaos.change ORDER BY place")
     for xid, table, key, n, hidden in rows:
         yield Change(xid, _key(tube, table, key), None if hidden and tube.predicate == PREDICATE else n)
+
+
+def _renewals(conn: Conn) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for leader_id, at in conn.execute("SELECT leader_id, at FROM chaos.renewal ORDER BY at"):
+        found.setdefault(leader_id, []).append(at)
+    return found
 
 
 def _parked(conn: Conn, tube: Tube) -> frozenset[Key]:

@@ -114,6 +114,8 @@ class Window:
     """Those of a key in the order of their commits."""
     terms: Sequence[Term] = ()
     """All that there ever were."""
+    renewals: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """When terms were renewed, by their ids, in order; of earlier windows those of the last minute."""
     told: Mapping[str, float] = field(default_factory=dict)
     """When workers said that they had begun which term."""
     parked: frozenset[Key] = frozenset()

@@ -48,6 +48,7 @@ CREATE TABLE chaos.change (
 );
 CREATE TABLE chaos.pod (tube text, seq bigint, xid bigint, shard integer, ids bigint[], ts float8);
 CREATE TABLE chaos.purge (tube text, seq bigint, leader_id text, at float8);
+CREATE TABLE chaos.renewal (leader_id text, at float8);
 
 CREATE FUNCTION chaos.changed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
@@ -70,6 +71,14 @@ BEGIN
     SELECT TG_TABLE_NAME, seq, leader_id::text, extract(epoch FROM clock_timestamp()) FROM rows;
     RETURN NULL;
 END $$;
+CREATE FUNCTION chaos.renewed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    INSERT INTO chaos.renewal VALUES (NEW.leader_id, extract(epoch FROM NEW.renewed_at));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER zz_chaos_renewed AFTER UPDATE ON tube.tube_leader
+FOR EACH ROW WHEN (NEW.renewed_at IS DISTINCT FROM OLD.renewed_at AND NEW.leader_id IS NOT NULL)
+EXECUTE FUNCTION chaos.renewed();
 """
 _TRIGGER = """
 CREATE TRIGGER zz_chaos_{event} AFTER {event} ON {table} REFERENCING {age} TABLE AS rows
