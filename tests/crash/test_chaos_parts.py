@@ -19,6 +19,7 @@ from pytube.errors import SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, Reject, Token
 from tests.crash.chaos import reader, sink, source
 from tests.crash.chaos.arena import Arena
+from tests.crash.chaos.course import FAULTS
 from tests.crash.chaos.crew import NOT_AVAILABLE, Crew, Member
 from tests.crash.chaos.invariants import Invariant, Stopped, Violation
 from tests.crash.chaos.ledger import Ledger
@@ -399,6 +400,75 @@ def test_a_fault_that_finds_the_server_down_does_not_count(tmp_path: Path) -> No
     assert not chosen.counts
 
 
+def strikes(_: Scene) -> Course:
+    yield 0.0
+
+
+def test_every_fault_strikes_within_a_round(tmp_path: Path) -> None:
+    """Each as often as its weight says, whatever the seed."""
+    weights = {"common": 4, "usual": 1, "rare": 0.5}
+    chosen = monkey(tmp_path, *(Fault(name, weight, strikes) for name, weight in weights.items()))
+    assert chosen.missing == list(weights)
+    for round_ in (1, 2):
+        for _ in range(11):
+            struck(chosen)
+        assert chosen.counts == {"common": 8 * round_, "usual": 2 * round_, "rare": round_}
+    assert chosen.missing == []
+
+
+def test_a_fault_that_came_to_nothing_comes_again(tmp_path: Path) -> None:
+    tries = 0
+
+    def at_the_third(scene: Scene) -> Course:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise NotNow
+        yield from strikes(scene)
+
+    chosen = monkey(tmp_path, Fault("easy", 1, strikes), Fault("hard", 0.5, at_the_third))
+    for _ in range(3):
+        struck(chosen)
+    assert chosen.missing == ["hard"]
+    for _ in range(4):  # the next round has it twice
+        struck(chosen)
+    assert chosen.counts == {"easy": 4, "hard": 1}
+
+
+def test_what_is_over_at_once_did_not_strike(tmp_path: Path) -> None:
+    chosen = monkey(tmp_path, Fault("nothing", 1, lambda _: iter(())))
+    struck(chosen)
+    assert chosen.is_calm
+    assert chosen.missing == ["nothing"]
+
+
+def test_in_the_end_those_that_are_missing_come_first(tmp_path: Path) -> None:
+    ready = False
+
+    def rare(scene: Scene) -> Course:
+        if not ready:
+            raise NotNow
+        yield from strikes(scene)
+
+    chosen = monkey(tmp_path, Fault("common", 4, strikes), Fault("rare", 0.5, rare))
+    for _ in range(9):
+        struck(chosen)
+    chosen.insist()
+    for _ in range(3):
+        struck(chosen)
+    ready = True
+    struck(chosen)
+    assert chosen.counts == {"common": 8, "rare": 1}
+    struck(chosen)
+    assert chosen.counts.total() == 10, "then all come again"
+
+
+def test_all_faults_come_in_a_round() -> None:
+    """A weight that is no multiple of 0.5 would be rounded, maybe to nothing."""
+    assert all(fault.weight > 0 and 2 * fault.weight % 1 == 0 for fault in FAULTS)
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
 def test_targets_are_let_go() -> None:
     scene = Scene(cast("Any", None), cast("Any", None), random.Random(0))
     with scene.alone("one", "two"), pytest.raises(NotNow), scene.alone("two"):
@@ -426,9 +496,12 @@ def test_the_page_says_how_it_went(violations: list[Violation]) -> None:
     measures = Measures(memory={"neli-1": [60.0, 61.0]})
     outcome = Outcome(datetime(2026, 1, 1, tzinfo=UTC), 3600.0, 7, "18", 20, 5, 6, {"a fault": 3}, measures)
     outcome.violations = violations
+    outcome.missing = ["another"]
     page = report(outcome)
     assert ("0 violations" in page) is (not violations)
     assert ("EQUAL: key 7 differs" in page) is bool(violations)
     assert "| a fault | 3 |" in page
+    assert "| another | 0 |" in page
+    assert "Never struck in this run: another." in page
     assert "60 to 61 MiB" in page
     assert all(invariant.value in page for invariant in Invariant)

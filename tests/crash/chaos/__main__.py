@@ -1,4 +1,4 @@
-"""`python -m tests.crash.chaos`: the long run; exits with 1 when anything is wrong."""
+"""`python -m tests.crash.chaos`: the long run; exits with 1 when anything is wrong, or was not tried."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pytube import logs
-from tests.crash.chaos.course import Run
+from tests.crash.chaos.course import LONG, Run
 from tests.crash.chaos.invariants import Stopped, Violation
 from tests.crash.chaos.page import Outcome, report
 
@@ -34,7 +34,10 @@ def main() -> int:
             arguments.report.write_text(report(outcome))
     finally:
         run.close()
-    if violations:
+    never = run.monkey.missing if arguments.minutes * 60 >= LONG else []
+    if never:
+        say(f"never struck: {', '.join(never)}")
+    if violations or never:
         say(f"journals, logs and the list of faults are in {folder}")
         return 1
     if arguments.folder is None:
@@ -63,6 +66,7 @@ def _outcome(run: Run, started: datetime, seconds: float, violations: list[Viola
         committed=run.committed,
         starts=run.starts,
         faults=dict(run.monkey.counts),
+        missing=run.monkey.missing,
         measures=run.measures,
         violations=violations,
     )

@@ -37,6 +37,12 @@ FAULTS = [
 FIRST_LIMIT = 120.0
 """Seconds for all workers to start, all at once, and to deliver the first rows."""
 
+LONG = 30 * 60.0
+"""Seconds: a run that is so long has each fault at least once."""
+
+_MORE_LEGS = 4
+"""For faults that have not struck by the end: some can only between every second pair of checkpoints."""
+
 _TICK = 0.05
 
 
@@ -89,6 +95,17 @@ class Run:
         self._stack.callback(LagWatch(self.arena, self.measures).close)
         while time.monotonic() < end:
             self._leg(min(leg, end - time.monotonic()))
+            self._checkpoint()
+        if seconds >= LONG:
+            self._have_each_fault(leg)
+
+    def _have_each_fault(self, leg: float) -> None:
+        self.monkey.insist()
+        for _ in range(_MORE_LEGS):
+            if not self.monkey.missing:
+                return
+            self._say(f"one more leg, for {', '.join(self.monkey.missing)}")
+            self._leg(leg)
             self._checkpoint()
 
     # --- a leg ----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 
-from tests.crash.chaos.monkey import Course, Fault, Scene
+from tests.crash.chaos.monkey import Course, Fault, NotNow, Scene
 from tests.crash.chaos.sink import downed, lines_of
 from tests.crash.chaos.source import TUBES
 
@@ -58,16 +58,16 @@ def sink_hangs(scene: Scene) -> Course:
     with scene.alone("sink"):
         tube = scene.draw.choice(TUBES).name
         pause = scene.draw.uniform(0.5, _LONGEST_OUTAGE)
-        scene.tell(f"{tube}, for {pause:.1f} s")
         path = lines_of(tube, scene.arena.journals)
         if not path.exists():
-            return
+            raise NotNow
         with path.open("rb") as file:
             # Who has the lock now gives it back soon, unless it is stopped: then the sink hangs anyway.
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return
+            except BlockingIOError as error:
+                raise NotNow from error
+            scene.tell(f"{tube}, for {pause:.1f} s")
             yield pause
 
 

@@ -9,7 +9,7 @@ import psycopg
 
 from pytube.errors import PytubeError
 from pytube.tubes.admin import Tubes
-from tests.crash.chaos.monkey import Course, Fault, Scene
+from tests.crash.chaos.monkey import Course, Fault, NotNow, Scene
 from tests.crash.chaos.source import EXTRAS, FAR, TUBES
 
 _MOST_PARTITIONS = 8
@@ -30,6 +30,7 @@ def repartition(scene: Scene) -> Course:
             scene.tell(f"{tube} has {partitions}")
         except PytubeError as error:
             scene.tell(f"{tube} kept those it had: {error}")
+            raise NotNow from error
         yield 0.0
 
 
@@ -52,7 +53,7 @@ def long_transaction(scene: Scene) -> Course:
 def prepared_transaction(scene: Scene) -> Course:
     """The same with one that is prepared, which outlives its session and the server."""
     if not scene.arena.prepared:
-        return
+        raise NotNow
     gid = f"chaos-{uuid4().hex[:8]}"
     seconds = scene.draw.uniform(5.0, _LONGEST)
     how = "COMMIT" if scene.draw.random() < 0.8 else "ROLLBACK"

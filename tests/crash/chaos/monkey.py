@@ -24,8 +24,12 @@ CALM_LIMIT = 90.0
 """Seconds within which all faults under way come to their end."""
 
 
+_SCALE = 2
+"""How often a fault of weight 1 is drawn in a round; the least weight is 0.5."""
+
+
 class NotNow(Exception):
-    """What the fault needs is under another one."""
+    """What the fault needs is under another one, or not to be had."""
 
 
 @dataclass
@@ -60,17 +64,23 @@ class Fault:
 
     name: str
     weight: float
+    """A multiple of 0.5: how often it comes, compared with others."""
     strike: Callable[[Scene], Course]
 
 
 class Monkey:
-    """Strikes while there is time; `calm` brings all to an end."""
+    """Strikes while there is time. Faults come in shuffled rounds, each as often as its weight says."""
 
     def __init__(self, scene: Scene, faults: list[Fault], journal: Path) -> None:
         """`journal`: where each fault is written down with its time."""
         self._scene = scene
         self._faults = faults
         self._journal: TextIO = journal.open("a", buffering=1)
+        self._round: list[Fault] = []
+        """What is still to come of it, from the end."""
+        self._owed: list[Fault] = []
+        """What came to nothing, so that the next round has it once more."""
+        self._insists = False
         self._courses: list[tuple[float, str, Course]] = []
         self._next = 0.0
         self._current = ""
@@ -97,10 +107,33 @@ class Monkey:
         """See faults to their end, and strike no more."""
         self._go_on()
 
+    @property
+    def missing(self) -> list[str]:
+        """Faults that have not struck yet."""
+        return [fault.name for fault in self._faults if not self.counts[fault.name]]
+
+    def insist(self) -> None:
+        """Draw those that are missing and no others, until none is."""
+        self._insists = True
+        self._round = []
+
     def _strike(self) -> None:
-        (fault,) = self._scene.draw.choices(self._faults, [fault.weight for fault in self._faults])
+        if not self._round:
+            self._round = self._next_round()
+        fault = self._round.pop()
         if self._advance(fault.name, fault.strike(self._scene)):
             self.counts[fault.name] += 1
+        elif fault not in self._owed:
+            self._owed.append(fault)
+
+    def _next_round(self) -> list[Fault]:
+        if self._insists and self.missing:
+            return [fault for fault in self._faults if fault.name in self.missing]
+        faults = [fault for fault in self._faults for _ in range(round(fault.weight * _SCALE))]
+        faults += self._owed
+        self._owed = []
+        self._scene.draw.shuffle(faults)
+        return faults
 
     def _go_on(self) -> None:
         due = [course for course in self._courses if course[0] <= time.monotonic()]
@@ -109,13 +142,11 @@ class Monkey:
             self._advance(course[1], course[2])
 
     def _advance(self, name: str, course: Course) -> bool:
-        """Let a fault go on; whether it struck, or was over in order."""
+        """Let a fault go on; whether it is under way. One that is over at once has done nothing."""
         self._current = name
         try:
             pause = next(course)
-        except StopIteration:
-            return True
-        except NotNow:
+        except (StopIteration, NotNow):
             return False
         except psycopg.Error as error:
             # The server is down, or went away meanwhile: that fault came to nothing.

@@ -38,6 +38,8 @@ class Outcome:
     faults: dict[str, int]
     measures: Measures
     violations: list[Violation] = field(default_factory=list)
+    missing: Sequence[str] = ()
+    """Faults that never struck."""
 
 
 def report(outcome: Outcome) -> str:
@@ -91,8 +93,14 @@ def _machine(outcome: Outcome) -> str:
 
 
 def _faults(outcome: Outcome) -> str:
-    rows = sorted(outcome.faults.items(), key=lambda row: (-row[1], row[0]))
-    return _table(["fault", "how often"], [*_rows(rows), ["all together", str(sum(outcome.faults.values()))]])
+    counts = {**dict.fromkeys(outcome.missing, 0), **outcome.faults}
+    rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+    table = _table(
+        ["fault", "how often"], [*_rows(rows), ["all together", str(sum(outcome.faults.values()))]]
+    )
+    if not outcome.missing:
+        return table
+    return f"{table}\n\n**Never struck in this run: {', '.join(sorted(outcome.missing))}.**"
 
 
 def _rows(rows: Sequence[tuple[str, int]]) -> list[list[str]]:
