@@ -62,6 +62,45 @@ def test_a_tube_that_is_dropped_and_made_again(make_fleet: MakeFleet) -> None:
     assert verdict["good"], verdict
 
 
+def test_a_tube_is_dropped_under_load(fleet: Fleet) -> None:
+    """Its workers deliver just then. They lose their terms, and begin new ones in the tube that follows."""
+    fleet.start(1, 2)
+    fleet.wait_for_leaders({1, 2})
+    with psycopg.connect(fleet.dsn, autocommit=True) as connection, Load(fleet.dsn) as load:
+        tubes = Tubes(connection)
+        delivering(fleet, "before the drop")
+        tubes.drop("items")
+        for number in (1, 2):
+            fleet.wait_until(
+                lambda: "there is no tube" in fleet.log(number),  # noqa: B023 # called at once
+                20,
+                f"worker {number} says that the tube is gone",
+            )
+        written = load.committed
+        fleet.wait_until(lambda: load.committed > written + 50, 20, "writers go on without the tube")
+        tubes.create("items", 4)
+        tubes.attach("items", "public.items", 0, 16)
+        fleet.wait_for_leaders({1, 2})
+        delivering(fleet, "after it was made again")
+    with psycopg.connect(fleet.dsn, autocommit=True) as connection:
+        # what was changed while the tube was not there is known by nobody, nor the pods that went with it
+        connection.execute("SELECT public.items_touch(ARRAY(SELECT generate_series(1, 3000)))")
+    fleet.wait_until_drained()
+    assert fleet.terminate() == [0, 0]
+    verdict = fleet.judge()
+    assert verdict["good"], verdict
+
+
+def delivering(fleet: Fleet, when: str) -> None:
+    """Until each of two workers has delivered more."""
+    before = {number: fleet.sink_lines(number) for number in (1, 2)}
+    fleet.wait_until(
+        lambda: all(fleet.sink_lines(number) > before[number] + 50 for number in (1, 2)),
+        40,
+        f"both deliver {when}",
+    )
+
+
 @pytest.mark.parametrize(
     "kafka",
     [None, pytest.param("kafka_real", marks=[pytest.mark.soak, pytest.mark.timeout(300)])],
