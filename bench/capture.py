@@ -109,9 +109,7 @@ def _one_row(
     commit: bool,
 ) -> None:
     def case(name: str) -> Callable[[], float]:
-        return lambda: server.pgbench(
-            dsn, ONE_ROW[op].format(name=name), clients=4, seconds=1, commit=commit
-        )
+        return lambda: server.pgbench(dsn, ONE_ROW[op].format(name=name), clients=4, seconds=1, commit=commit)
 
     cases = {name: case(name) for name in names}
     taken = interleave(readings, cases, rounds, lambda name: _empty(admin, name))

@@ -126,4 +126,12 @@ SEEDS = [
         "            del failure\n",
         ("unit/test_line_end.py::test_a_drain_that_finds_a_later_term_at_the_sink_purges_nothing",),
     ),
+    Seed(
+        "slow_rows_for_ever",
+        "a row whose read always takes too long is tried without end",
+        "pytube/worker/delivery.py",
+        "        alive = gate.opened_at > min(begun, self._slow_since)\n",
+        "        alive = False\n",
+        ("unit/test_delivery.py::test_a_row_that_always_takes_too_long_is_parked_while_others_are_read",),
+    ),
 ]
