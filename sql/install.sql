@@ -114,6 +114,9 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 \ir pods/tube_pods_reset.sql
 \ir pods/tube_pods_park.sql
 \ir pods/tube_pods_unpark.sql
+\ir pods/tube_as_caller.sql
+\ir pods/tube_pods_put.sql
+\ir pods/tube_pods_insert.sql
 \ir pods/tube_private_settle_locks.sql
 \ir pods/tube_settle_seq.sql
 \ir pods/tube_settle_done.sql
@@ -123,6 +126,14 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 -- Wake-up of sleeping workers. ----------------------------------------------------------------------------
 \ir wakeup/tube_sleep.sql
 \ir wakeup/tube_wake.sql
+
+-- Backfill: all rows of a table. ----------------------------------------------------------------------------
+\ir backfill/tube_private_backfill_table.sql
+\ir backfill/tube_private_control.sql
+\ir backfill/tube_backfill_schedule.sql
+\ir backfill/tube_backfill_step1.sql
+\ir backfill/tube_backfill_step2.sql
+\ir backfill/tube_backfill_step3.sql
 
 -- What was parked. ------------------------------------------------------------------------------------------
 \ir park/tube_park_list.sql

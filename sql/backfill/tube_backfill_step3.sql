@@ -1,0 +1,108 @@
+-- tube_backfill_step3: touches every row of an attached table, in one transaction. The third of three.
+--
+-- For each shard of the table: a control pod backfill_start of op T, which is read early; the ids, by
+-- order_col, as pods of op B; a control pod backfill_end of op B. Each row is touched once, with NULLs
+-- and ties in order_col anywhere in the order of Postgres. The tube's predicate applies. A related table
+-- gets no control pods: only the root table's rows say which documents are to be.
+--
+-- Memory does not grow with the table; the transaction and its snapshot last as long as it takes.
+--
+-- Arguments: step1: what tube_backfill_step1 gave; tube; tbl; order_col: a column of the table.
+--   shard: NULL or the first shard of the table for all of it; another one of those that it is spread
+--     over for the ids of that shard alone.
+--   fetch_chunk_size, insert_chunk_size: as of tube_pods_insert.
+-- Result: nothing. Nothing is done, with a NOTICE, while a backfill_end waits in one of the shards.
+-- Errors: TU102 unknown tube, TU108 the table is not attached, TU106 no shard of it, 42703 no such
+--   column, 23502 a row of a root table has no id, 22004 no column is given, 22023 an argument makes no sense, 55P03 another
+--   session is at it, 25001 step 2 in the same transaction at REPEATABLE READ, 42501 row-level security
+--   would hide rows from our owner.
+-- Locks: an advisory one for the tube and the table, until the transaction ends, or 55P03; of the table
+--   ACCESS SHARE.
+CREATE OR REPLACE FUNCTION :"schema".tube_backfill_step3(
+    step1 text, tube text, tbl regclass, order_col text, shard integer = NULL,
+    fetch_chunk_size integer = 20000, insert_chunk_size integer = 250
+) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET row_security = off
+SET jit = off
+AS $$
+DECLARE
+    att tube_attachment := tube_private_backfill_table(tube, tbl);
+    column_name CONSTANT name := tube_private_backfill_column(att.tbl, order_col);
+    root CONSTANT boolean := tube_private_is_root(att);
+    first CONSTANT integer := coalesce(shard, att.shard);
+    shards CONSTANT integer := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
+    query text;
+BEGIN
+    PERFORM tube_private_check_step3(step1, att, shard);
+    IF NOT pg_try_advisory_xact_lock(hashtextextended(
+        format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+            MESSAGE = format('another session is at a backfill of %s into tube %L', att.tbl, att.tube),
+            HINT = 'Wait until it is over.';
+    END IF;
+    IF root AND tube_private_control_waits(att.tube, first, shards, '{backfill_end}') THEN
+        RAISE NOTICE 'the backfill of % into tube % is skipped: a backfill_end of an earlier one waits',
+            att.tbl, quote_literal(att.tube);
+        RETURN;
+    END IF;
+
+    query := format('SELECT %s, 0 FROM %s WHERE %s%s%s ORDER BY %I',
+        CASE WHEN root AND NOT (
+                SELECT a.attnotnull FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = att.id_col)
+            THEN format('coalesce(%1$I::bigint, tube_private_null_id(%2$s, %1$L)::bigint)', att.id_col, att.tbl::oid)
+            ELSE quote_ident(att.id_col) END,
+        att.tbl, coalesce('(' || att.row_filter || ')', 'true'),
+        CASE WHEN root THEN '' ELSE format(' AND %I IS NOT NULL', att.id_col) END,
+        CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
+            tube_private_shard_expression(quote_ident(att.id_col) || '::bigint', att.shard, att.shards), first) END,
+        column_name);
+    IF root THEN
+        PERFORM tube_private_put_control(att.tube, first, shards, 'T', 'backfill_start', step1);
+    END IF;
+    PERFORM tube_pods_insert(att.tube, query, first, 'B',
+        (SELECT nullif(greatest(c.reltuples, 0), 0)::bigint * shards / att.shards
+         FROM pg_class AS c WHERE c.oid = att.tbl),
+        fetch_chunk_size, insert_chunk_size);
+    IF root THEN
+        PERFORM tube_private_put_control(att.tube, first, shards, 'B', 'backfill_end', step1);
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_backfill_step3(
+    text, text, regclass, text, integer, integer, integer) FROM PUBLIC;
+
+-- tube_private_check_step3: refuses what step 3 can't begin with.
+--
+-- Arguments: step1, shard: as given; att: the attachment.
+-- Result: nothing.
+-- Errors: TU106, 22023, 25001 as tube_backfill_step3.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_step3(
+    step1 text, att :"schema".tube_attachment, shard integer
+) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    IF step1 IS NULL OR step1 !~ '^[0-9]{1,18}$' OR step1::bigint NOT BETWEEN 1 AND tube_settle_seq() THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('%s is nothing that tube_backfill_step1 gave', coalesce(quote_literal(step1), 'NULL')),
+            HINT = 'Call tube_backfill_step1(), commit, then tube_backfill_step2(), commit, then this.';
+    ELSIF shard NOT BETWEEN att.shard AND att.shard + (att.shards - 1) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('%s is attached to tube %L with the shards %s to %s, and %s is none of them',
+                att.tbl, att.tube, att.shard, att.shard + (att.shards - 1), shard),
+            HINT = 'Leave the shard out.';
+    ELSIF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
+        AND coalesce(current_setting('pytube.backfill_waited', true), '') <> ''
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
+            MESSAGE = 'step 2 of the backfill was in this same transaction, so step 3 would miss rows',
+            HINT = 'Commit between them.';
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_check_step3(text, :"schema".tube_attachment, integer) FROM PUBLIC;

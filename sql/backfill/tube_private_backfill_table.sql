@@ -1,0 +1,63 @@
+-- tube_private_backfill_table: the attachment of a table that is to be backfilled.
+--
+-- Arguments: tube, tbl.
+-- Result: its row.
+-- Errors: TU102 unknown tube, TU108 the table is not attached to it.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_table(tube text, tbl regclass)
+RETURNS :"schema".tube_attachment
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    att tube_attachment;
+BEGIN
+    PERFORM tube_private_require(tube);
+    SELECT a.* INTO att FROM tube_attachment AS a
+    WHERE a.tube = tube_private_backfill_table.tube AND a.tbl = tube_private_backfill_table.tbl;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('%s is not attached to tube %L', coalesce(tbl::text, 'NULL'), tube),
+            HINT = 'Attach it first, so that no change is missed: tube_table_ensure_attached.';
+    END IF;
+    RETURN att;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_table(text, regclass) FROM PUBLIC;
+
+-- tube_private_backfill_column: the column that a backfill goes by.
+--
+-- Arguments: tbl; order_col: the name as it is, or as it is written in SQL ("Quoted", or FOLDED).
+-- Result: the name, unquoted.
+-- Errors: 42703 the table has no such column; 22004 it is NULL.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_column(tbl regclass, order_col text) RETURNS name
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    found_name name;
+    written text;
+BEGIN
+    IF order_col IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
+            MESSAGE = 'there is no column to order by', HINT = 'Give the name of a column of the table.';
+    END IF;
+    BEGIN
+        written := (parse_ident(order_col))[1];
+    EXCEPTION WHEN invalid_parameter_value THEN
+        written := order_col; -- no identifier as SQL writes it
+    END;
+    SELECT a.attname INTO found_name FROM pg_attribute AS a
+    WHERE a.attrelid = tbl AND a.attname IN (order_col, written) AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attname <> order_col LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_column',
+            MESSAGE = format('%s has no column %L', tbl, order_col),
+            HINT = (SELECT 'There are: ' || string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) || '.'
+                FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped);
+    END IF;
+    RETURN found_name;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_column(regclass, text) FROM PUBLIC;
