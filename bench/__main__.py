@@ -11,7 +11,7 @@ from bench.frame import machine
 from bench.frame.page import Section, targets_table
 from bench.frame.server import running
 
-SCENARIOS = ("capture", "drain", "worker", "latency", "takeover", "growth", "fleet")
+SCENARIOS = ("capture", "drain", "worker", "latency", "takeover", "growth", "fleet", "insert")
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 NOTES = Path(__file__).resolve().parent / "notes.md"
