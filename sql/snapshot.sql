@@ -2080,7 +2080,8 @@ BEGIN
             SELECT c.type, count(*) AS pods
             FROM (
                 SELECT payload ->> 'type' AS type FROM %I.%I
-                WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) = %s LIMIT 10000
+                -- Written so that the index of all pods does not serve, but that of control pods.
+                WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) + 0 = %s LIMIT 10000
             ) AS c
             GROUP BY c.type
         ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, partition) INTO result;
@@ -2431,6 +2432,9 @@ CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, parti
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
