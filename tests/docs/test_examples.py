@@ -85,6 +85,40 @@ def test_pages_of_sql(shell: Shell, page: str) -> None:
 
 
 @pytest.fixture
+def fan_out(bare_dsn: str) -> Iterator[None]:
+    """Takes the role of the page away."""
+    yield
+    with psycopg.connect(bare_dsn, autocommit=True) as admin:
+        admin.execute("DROP OWNED BY fan_out")
+        admin.execute("DROP ROLE fan_out")
+
+
+@pytest.mark.usefixtures("fan_out")
+def test_coming_from_pg_tube(shell: Shell) -> None:
+    """An installation of ours in another schema stands for pg-tube, which has the same names."""
+    page = BY_NAME["docs/coming-from-pg-tube.md"]
+    run("install", dsn=shell.dsn)
+    run("install", "--schema", "pgtube", dsn=shell.dsn)
+    shell.psql("SELECT pgtube.tube_ensure_exists('es-live', 4)")
+    shell.psql("SELECT pgtube.tube_table_ensure_attached('es-live', 'public.orders', 7)")
+    grants, *steps = page.blocks("sh", "sql")
+    shell.psql(grants.text)
+    for block in steps:
+        if block.language == "sh":
+            shell.run(block)
+        else:
+            shell.psql(block.text)
+        shell.psql("UPDATE public.orders SET total = total + 1 WHERE id = 1")
+    with psycopg.connect(shell.dsn) as conn:
+        kept = "SELECT tube, shard FROM {}.tube_list() WHERE tbl IS NOT NULL"
+        assert conn.execute(kept.format("tube")).fetchall() == []
+        assert conn.execute(kept.format("pgtube")).fetchall() == [("es-live", 7)]
+        counted = 'SELECT count(*) FROM pgtube."es-live", unnest(ids) AS id WHERE id = 1'
+        # Each update, wherever it was caught, and the backfill: all was handed over.
+        assert conn.execute(counted).fetchall() == [(len(steps) + 1,)]
+
+
+@pytest.fixture
 def roles(bare_dsn: str) -> Iterator[None]:
     """Takes the roles of the page away: they belong to the server, not to the database."""
     yield
