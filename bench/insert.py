@@ -17,7 +17,7 @@ from bench.frame.statistics import Spread, ratios, spread
 
 IDS = 2_000_000
 ROWS = 1_000_000
-ROUNDS = 4
+ROUNDS = 3
 GOAL = 0.5
 PIECE = 1 << 18
 HEAD = ["", "ids/s", "ratio to COPY", "WAL B each", "server CPU µs each"]
