@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.conftest import Connect
 from tests.helpers.capture import (
     TABLE,
-    TUBE,
     Conn,
     attach,
-    make_item,
     make_tube,
     open_session,
     pods,
@@ -24,7 +19,7 @@ from tests.helpers.capture import (
     set_up,
     take,
 )
-from tests.helpers.waiting import wait_until
+from tests.helpers.steps import ids, step3
 
 
 @pytest.fixture
@@ -35,26 +30,6 @@ def db(any_dsn: str) -> Iterator[Conn]:
         conn.execute(f"INSERT INTO {TABLE} SELECT g, 'v' || g % 3 FROM generate_series(1, 10) AS g")
         take(conn)
         yield conn
-
-
-def step3(conn: Conn, order_col: str | None = "id", table: str | None = TABLE, **more: Any) -> str:
-    """Steps 1 and 3; the start seq."""
-    start = more.pop("step1", None) or scalar(conn, "SELECT tube_backfill_step1()")
-    named = "".join(f", {name} => %({name})s" for name in more)
-    conn.execute(
-        f"SELECT tube_backfill_step3(%(step1)s, %(tube)s, %(tbl)s, %(order_col)s{named})".encode(),
-        {"step1": start, "tube": TUBE, "tbl": table, "order_col": order_col, **more},
-    )
-    return str(start)
-
-
-def schedule(conn: Conn, first: int | None, last: int | None, order_col: str = "id") -> int:
-    return int(scalar(conn, "SELECT tube_backfill_schedule(%s, %s, %s, %s)", (TUBE, order_col, first, last)))
-
-
-def ids(conn: Conn) -> list[int]:
-    """All ids that wait, in the order of their pods."""
-    return [key for _, _, keys, _ in pods(conn) for key in keys]
 
 
 def test_start_ids_end(db: Conn) -> None:
@@ -217,159 +192,3 @@ def test_row_level_security_hides_no_row_unnoticed(conn: Conn) -> None:
     assert "row_security=off" in scalar(
         conn, "SELECT proconfig FROM pg_proc WHERE proname = 'tube_backfill_step3'"
     )
-
-
-# --- step 2 -------------------------------------------------------------------------------------------
-
-
-def wait_for_others(conn: Conn, timeout: str = "100 ms") -> None:
-    conn.execute("SELECT tube_backfill_step2(%s::interval)", (timeout,))
-
-
-def test_step_2_waits_for_whoever_writes_and_names_them(db: Conn, any_dsn: str) -> None:
-    with open_session(any_dsn, application_name="it's me") as writer, writer.transaction():
-        with writer.transaction():
-            writer.execute(f"UPDATE {TABLE} SET value = 'x' WHERE id = 1")
-        with pytest.raises(psycopg.errors.LockNotAvailable) as late:
-            wait_for_others(db)
-        said = late.value.diag.message_primary or ""
-        assert f"pid {writer.info.backend_pid} of user postgres, application 'it''s me', open for" in said
-    wait_for_others(db)
-
-
-def test_step_2_waits_for_a_prepared_transaction(db: Conn) -> None:
-    gid = f"gid-{uuid.uuid4()}"
-    with db.transaction():
-        db.execute(f"UPDATE {TABLE} SET value = 'x' WHERE id = 1")
-        db.execute(f"PREPARE TRANSACTION '{gid}'")
-    with pytest.raises(psycopg.errors.LockNotAvailable, match=f"prepared transaction '{gid}' of user"):
-        wait_for_others(db)
-    db.execute(f"COMMIT PREPARED '{gid}'")
-    wait_for_others(db)
-
-
-def test_step_2_knows_a_transaction_that_is_prepared_meanwhile(db: Conn, any_dsn: str) -> None:
-    gid = f"gid-{uuid.uuid4()}"
-    done = threading.Event()
-
-    def wait() -> None:
-        with open_session(any_dsn, application_name="waiter") as waiter:
-            wait_for_others(waiter, "30 s")
-        done.set()
-
-    with open_session(any_dsn) as writer:
-        writer.execute("BEGIN")
-        writer.execute(f"UPDATE {TABLE} SET value = 'x' WHERE id = 1")
-        thread = threading.Thread(target=wait)
-        thread.start()
-        asleep = (
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE application_name = 'waiter' AND wait_event = 'PgSleep'"
-        )
-        wait_until(lambda: scalar(db, asleep) == 1, what="step 2 waits")
-        writer.execute(f"PREPARE TRANSACTION '{gid}'")
-    wait_until(lambda: done.is_set() or scalar(db, asleep) == 1, what="step 2 still waits")
-    assert not done.is_set()
-    db.execute(f"COMMIT PREPARED '{gid}'")
-    thread.join(10)
-    assert done.is_set()
-
-
-def test_step_2_does_not_wait_for_readers_other_databases_and_those_who_come_later(
-    conn: Conn, connect: Connect, bare_dsn: str
-) -> None:
-    set_up(conn)
-    reader = connect(autocommit=False)
-    reader.execute(f"SELECT * FROM {TABLE}")
-    with psycopg.connect(bare_dsn) as elsewhere:
-        elsewhere.execute("SELECT pg_current_xact_id()")
-        with elsewhere.transaction():
-            elsewhere.execute("SELECT pg_current_xact_id()")
-            wait_for_others(conn, "0")
-
-
-@pytest.mark.parametrize("timeout", [None, "-1 s"])
-def test_step_2_with_a_timeout_that_makes_no_sense(conn: Conn, timeout: str | None) -> None:
-    with pytest.raises(psycopg.Error) as refused:
-        conn.execute("SELECT tube_backfill_step2(%s::interval)", (timeout,))
-    assert refused.value.sqlstate == "22023"
-
-
-def test_steps_2_and_3_in_one_transaction_at_repeatable_read(conn: Conn) -> None:
-    set_up(conn, shard=7)
-    start = scalar(conn, "SELECT tube_backfill_step1()")
-    conn.execute("SET default_transaction_isolation = 'repeatable read'")
-    conn.execute("BEGIN")
-    wait_for_others(conn)
-    with pytest.raises(psycopg.errors.ActiveSqlTransaction):
-        step3(conn, step1=start)
-    conn.execute("ROLLBACK")
-    with conn.transaction():
-        step3(conn, step1=start)
-    assert len(pods(conn)) == 2
-
-
-def test_a_row_of_a_slow_writer_is_among_the_ids(conn: Conn, connect: Connect) -> None:
-    """What drew a seq before the start, and commits after it, is waited for and read."""
-    set_up(conn, shard=7)
-    writer = connect()
-    writer.execute("BEGIN")
-    writer.execute(f"INSERT INTO {TABLE} VALUES (1)")
-    start = scalar(conn, "SELECT tube_backfill_step1()")
-    with pytest.raises(psycopg.errors.LockNotAvailable):
-        wait_for_others(conn)
-    writer.execute("COMMIT")
-    wait_for_others(conn)
-    (seq,) = [row[0] for row in conn.execute('DELETE FROM "es-live" RETURNING seq')]
-    assert seq < int(start)
-    step3(conn, step1=start)
-    assert ids(conn) == [1]
-
-
-# --- schedule -----------------------------------------------------------------------------------------
-
-
-def test_schedule(db: Conn) -> None:
-    make_item(db, 'public."an Item"')
-    attach(db, 'public."an Item"', 20, 4)
-    make_item(db, "public.other")
-    attach(db, "public.other", 30)
-    payload = {"type": "backfill_schedule", "order_col": "id"}
-    assert schedule(db, 7, 23) == 2
-    assert pods(db) == [
-        ("B", 7, [], payload | {"tbl": "public.item"}),
-        ("B", 20, [], payload | {"tbl": 'public."an Item"'}),
-    ]
-    assert schedule(db, 0, 100) == 1
-    assert schedule(db, 0, 100) == 0
-    db.execute('DELETE FROM "es-live"')
-    step3(db)
-    assert schedule(db, 0, 7) == 0, "an end waits"
-    assert schedule(db, 8, 19) == 0
-
-
-def test_schedule_passes_over_related_tables(conn: Conn) -> None:
-    set_up(conn, shard=7)
-    conn.execute("CREATE TABLE public.extra (id bigint)")
-    attach(conn, "public.extra", 7)
-    assert schedule(conn, 7, 7) == 1
-    assert [payload["tbl"] for _, _, _, payload in pods(conn)] == ["public.item"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "state"),
-    [
-        ((5, 4, "id"), "22023"),
-        ((None, 4, "id"), "22004"),
-        ((1, None, "id"), "22004"),
-        ((7, 7, "no"), "42703"),
-    ],
-)
-def test_schedule_refuses(conn: Conn, arguments: tuple[Any, Any, str], state: str) -> None:
-    set_up(conn, shard=7)
-    with pytest.raises(psycopg.Error) as refused:
-        schedule(conn, *arguments)
-    assert refused.value.sqlstate == state
-    with pytest.raises(psycopg.Error) as unknown:
-        conn.execute("SELECT tube_backfill_schedule('nope', 'id', 1, 2)")
-    assert unknown.value.sqlstate == "TU102"

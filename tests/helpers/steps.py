@@ -1,0 +1,23 @@
+"""What tests of the three steps of a backfill share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.helpers.capture import TABLE, TUBE, Conn, pods, scalar
+
+
+def step3(conn: Conn, order_col: str | None = "id", table: str | None = TABLE, **more: Any) -> str:
+    """Steps 1 and 3; the start seq."""
+    start = more.pop("step1", None) or scalar(conn, "SELECT tube_backfill_step1()")
+    named = "".join(f", {name} => %({name})s" for name in more)
+    conn.execute(
+        f"SELECT tube_backfill_step3(%(step1)s, %(tube)s, %(tbl)s, %(order_col)s{named})".encode(),
+        {"step1": start, "tube": TUBE, "tbl": table, "order_col": order_col, **more},
+    )
+    return str(start)
+
+
+def ids(conn: Conn) -> list[int]:
+    """All ids that wait, in the order of their pods."""
+    return [key for _, _, keys, _ in pods(conn) for key in keys]
