@@ -191,11 +191,16 @@ def test_public_has_no_rights(conn: Conn) -> None:
 def test_every_function_pins_its_search_path(conn: Conn) -> None:
     set_up(conn)
     rows = conn.execute(
-        "SELECT p.proname FROM pg_proc AS p WHERE p.oid >= 16384 AND NOT (p.prosecdef AND"
-        " 'search_path=pg_catalog, tube, pg_temp' = ANY (p.proconfig)) ORDER BY 1"
+        "SELECT p.proname FROM pg_proc AS p WHERE p.oid >= 16384 AND"
+        " ('search_path=pg_catalog, tube, pg_temp' = ANY (p.proconfig)) IS NOT TRUE ORDER BY 1"
     ).fetchall()
     # It is inlined, and its operators were bound when it was made.
     assert rows == [("tube_shard_of",)]
+    rows = conn.execute(
+        "SELECT p.proname FROM pg_proc AS p WHERE p.oid >= 16384 AND NOT p.prosecdef ORDER BY 1"
+    ).fetchall()
+    # The query of a fan-out has the rights of its caller.
+    assert rows == [("tube_as_caller",), ("tube_pods_insert",), ("tube_shard_of",)]
 
 
 def test_generated_functions_are_brought_up_to_date(postgres: Postgres, dsn: str) -> None:
