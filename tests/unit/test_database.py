@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from pytube import clock
 from pytube.errors import DatabaseUnavailable, Fenced, NotLeader
 from pytube.events import DatabaseUp, Event
 from pytube.pipeline.trust import Trust
@@ -59,7 +60,7 @@ class Renewal:
         )
 
     async def renew(self, _session: Session, _tube: str, leader_ids: Sequence[UUID]) -> dict[UUID, bool]:
-        self.sent.append(time.monotonic())
+        self.sent.append(clock.now())
         await self.answer.wait()
         if self.error is not None:
             raise self.error

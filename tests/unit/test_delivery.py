@@ -170,11 +170,12 @@ async def test_a_read_that_takes_too_long_is_tried_with_fewer_rows() -> None:
 async def test_a_row_that_always_takes_too_long_is_parked_while_others_are_read() -> None:
     trip = Trip(*range(8), attempts=2)
     trip.rig.enricher.slow = {(0, 6)}
-    task = trip.start()
-    while not task.done():
-        trip.rig.carrier.gates.source.open()  # reads of other flights
-        await asyncio.sleep(0)
-    await task
+    async with asyncio.timeout(5):
+        task = trip.start()
+        while not task.done():
+            trip.rig.carrier.gates.source.open()  # reads of other flights
+            await asyncio.sleep(0)
+        await task
     assert trip.parked == {6: "the fake source took too long"}
     assert trip.held == [0, 1, 2, 3, 4, 5, 7]
 
