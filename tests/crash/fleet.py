@@ -83,6 +83,8 @@ class Fleet:
     environments: dict[int, dict[str, str]] = field(default_factory=dict)
     """More variables for single workers, as other addresses in `DSN`, `KAFKA` or `COLLECTOR`."""
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _counted: dict[bytes, tuple[int, int]] = field(default_factory=dict, init=False)
+    """What was counted in the sink file, and up to where: it is asked for many times a second."""
 
     def __post_init__(self) -> None:
         self.config.write_text(
@@ -204,7 +206,16 @@ class Fleet:
         if not self.sink.exists():
             return 0
         what = b"\n" if number is None else b'"client":"worker-%d"' % number
-        return self.sink.read_bytes().count(what)
+        offset, count = self._counted.get(what, (0, 0))
+        if self.sink.stat().st_size < offset:
+            offset = count = 0
+        with self.sink.open("rb") as file:
+            file.seek(offset)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        count += whole.count(what)
+        self._counted[what] = (offset + len(whole), count)
+        return count
 
     def wait_until_drained(self, timeout: float = 60) -> None:
         """Until no pod waits."""

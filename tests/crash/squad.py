@@ -28,7 +28,7 @@ from tests.helpers.database import ROOT
 from tests.helpers.waiting import wait_until
 
 ROWS = 600
-PATIENCE = 80
+PATIENCE = 160
 """Seconds: many processes share few cores."""
 
 RESCUER = "rescuer"
@@ -49,8 +49,8 @@ dsn = "{dsn}"
 installation = "{installation}"
 client_id = "${{CLIENT_ID}}"
 election = "{election}"
-session_timeout = 3.0
-receive_deadline = 1.0
+session_timeout = 6.0
+receive_deadline = 2.0
 drain_limit = 3.0
 meter_interval = 1.0
 {kafka}

@@ -52,7 +52,7 @@ def strike(
         assert squad.judge() == {}
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 @pytest.mark.parametrize("action", ACTIONS)
 def test_each_point(dsn: str, tmp_path: Path, kafka: str | None, action: Action) -> None:
     """Pods of one id and of 200, mixed."""
@@ -60,7 +60,7 @@ def test_each_point(dsn: str, tmp_path: Path, kafka: str | None, action: Action)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("nth", [1, 3, 10])
 @pytest.mark.parametrize("size", [1, 200])
 @pytest.mark.parametrize("action", ACTIONS)
