@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tests.helpers.capture import TABLE, TUBE, Conn, pods, scalar
+from tests.helpers.capture import TABLE, TUBE, Conn, open_session, pods, scalar, set_up, take
+
+
+@contextmanager
+def ten_rows(dsn: str) -> Iterator[Conn]:
+    """A session, with a tube and a table in shard 7 that has ten rows."""
+    with open_session(dsn) as conn:
+        set_up(conn, shard=7)
+        conn.execute(f"INSERT INTO {TABLE} SELECT g, 'v' || g % 3 FROM generate_series(1, 10) AS g")
+        take(conn)
+        yield conn
 
 
 def step3(conn: Conn, order_col: str | None = "id", table: str | None = TABLE, **more: Any) -> str:

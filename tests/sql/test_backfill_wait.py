@@ -10,18 +10,15 @@ import psycopg
 import pytest
 
 from tests.conftest import Connect
-from tests.helpers.capture import TABLE, Conn, open_session, pods, scalar, set_up, take
-from tests.helpers.steps import ids, step3
+from tests.helpers.capture import TABLE, Conn, open_session, pods, scalar, set_up
+from tests.helpers.steps import ids, step3, ten_rows
 from tests.helpers.waiting import wait_until
 
 
 @pytest.fixture
 def db(any_dsn: str) -> Iterator[Conn]:
-    """A session on each version, with a tube and a table in shard 7 that has ten rows."""
-    with open_session(any_dsn) as conn:
-        set_up(conn, shard=7)
-        conn.execute(f"INSERT INTO {TABLE} SELECT g, 'v' || g % 3 FROM generate_series(1, 10) AS g")
-        take(conn)
+    """A session on each version."""
+    with ten_rows(any_dsn) as conn:
         yield conn
 
 
