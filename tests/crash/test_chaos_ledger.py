@@ -1,4 +1,4 @@
-"""The checker of the long run finds each kind of trouble, and none where there is none.
+"""The checker of the long run finds each kind of trouble.
 
 Every test takes the same good window, spoils one thing, and names the one invariant that it breaks.
 """
@@ -7,71 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from pytube.model import Token
-from pytube.sinks.jsonl_replay import Line
 from tests.crash.chaos.invariants import Invariant
 from tests.crash.chaos.ledger import Ledger
-from tests.crash.chaos.records import Call, Change, Key, Pod, Purge, Term, Window
-
-SHARD, ID = 0, 7
-KEY: Key = (SHARD, ID)
-OTHER: Key = (SHARD, 8)
-FIRST, SECOND = 100, 200
-"""Epochs: the first term was not released and ran out at 25; the second began at 24, and works."""
+from tests.crash.chaos.records import Change, Pod, Purge, Term, Window
+from tests.crash.window import (
+    FIRST,
+    ID,
+    KEY,
+    OTHER,
+    SECOND,
+    SHARD,
+    a_change_makes_no_touch,
+    broken,
+    call,
+    deleted,
+    good,
+    line,
+)
 
 Spoil = Callable[[Window], None]
 
 
-def line(n: int | None, epoch: int, counter: int, at: float, key: Key = KEY) -> Line:
-    doc = None if n is None else {"id": key[1], "n": n}
-    op = "delete" if n is None else "upsert"
-    return Line("live", *key, op, Token(epoch, counter), 1, at, "tester", doc)
-
-
-def call(n: int | None, epoch: int, counter: int, began: float, **more: Any) -> Call:
-    """A call with one document, answered after a tenth of a second."""
-    options = {"ended": began + 0.1, **more}
-    return Call(f"{epoch}-{counter}", Token(epoch, counter), began, {KEY: n}, **options)
-
-
-def good() -> Window:
-    """The row gets n = 1, which the first term delivers, and n = 2, which the second does."""
-    return Window(
-        "live",
-        receive_deadline=2.0,
-        request_timeout=3.0,
-        lines=[line(1, FIRST, 1, 11.05), line(2, SECOND, 1, 31.05)],
-        calls=[call(1, FIRST, 1, 11.0), call(2, SECOND, 1, 31.0)],
-        pods=[Pod(1, 501, SHARD, [ID], 10.0), Pod(2, 502, SHARD, [ID], 30.0)],
-        purges=[Purge(1, "a", 12.0), Purge(2, "b", 32.0)],
-        changes=[Change(501, KEY, 1), Change(502, KEY, 2)],
-        terms=[
-            Term("a", FIRST, 4, 0, 5.0, 1.0, 20.0, 24.0, "superseded"),
-            Term("b", SECOND, 4, 0, 5.0, 24.0, 33.0),
-        ],
-        renewals={"a": [5.0, 10.5, 20.0], "b": [24.0, 30.5, 33.0]},
-        told={"a": 2.0, "b": 25.0},
-        rows={KEY: {"id": ID, "n": 2}},
-    )
-
-
-def broken(window: Window, *earlier: Window) -> set[Invariant]:
-    """The invariants that a window breaks, after others that are well."""
-    ledger = Ledger()
-    for before in earlier:
-        assert ledger.take(before) == []
-    return {violation.invariant for violation in ledger.take(window)}
-
-
 def test_nothing_is_wrong() -> None:
     assert Ledger().take(good()) == []
-
-
-# --- each of these spoils one thing -------------------------------------------------------------
 
 
 def a_write_is_lost(window: Window) -> None:
@@ -88,10 +49,6 @@ def a_row_is_not_at_the_sink(window: Window) -> None:
 
 def the_highest_token_has_an_old_state(window: Window) -> None:
     window.lines = [*window.lines, line(1, SECOND, 2, 31.5)]
-
-
-def a_change_makes_no_touch(window: Window) -> None:
-    window.changes = [*window.changes, Change(503, OTHER, 1)]
 
 
 def a_touch_of_another_transaction_does_not_count(window: Window) -> None:
@@ -142,16 +99,6 @@ def a_send_of_an_earlier_delete_counts_for_a_touch(window: Window) -> None:
 def a_send_of_a_row_that_is_gone_counts_for_its_delete(window: Window) -> None:
     deleted(window)
     window.calls = [window.calls[0], call(2, SECOND, 1, 31.0)]
-
-
-def deleted(window: Window) -> None:
-    """The row is deleted after all, and the second term delivers that."""
-    window.changes = [*window.changes, Change(503, KEY, None)]
-    window.pods = [*window.pods, Pod(3, 503, SHARD, [ID], 30.5)]
-    window.purges = [*window.purges, Purge(3, "b", 32.0)]
-    window.calls = [window.calls[0], call(None, SECOND, 1, 31.0)]
-    window.lines = [window.lines[0], line(None, SECOND, 1, 31.05)]
-    window.rows = {}
 
 
 def a_send_that_failed_counts_for_a_touch(window: Window) -> None:
@@ -330,97 +277,6 @@ def test_it_is_found(spoil: Spoil, invariant: Invariant) -> None:
     window = good()
     spoil(window)
     assert broken(window) == {invariant}
-
-
-# --- what is no trouble -------------------------------------------------------------------------
-
-
-def test_a_stopped_worker_may_end_its_send_after_its_successor_began() -> None:
-    """It counts for as long as a request may last."""
-    window = good()
-    window.calls = [*window.calls, call(1, FIRST, 2, 21.9, ended=31.5, failed=True)]
-    assert broken(window) == set()
-
-
-def test_a_send_whose_process_died_may_be_followed_by_one_of_the_next_term() -> None:
-    window = good()
-    window.calls = [*window.calls, call(1, FIRST, 2, 21.9, ended=None)]
-    assert broken(window) == set()
-
-
-def test_a_key_that_was_refused_last_may_differ_if_it_is_parked() -> None:
-    window = good()
-    window.calls = [window.calls[0], call(2, SECOND, 1, 31.0, refused=frozenset({KEY}))]
-    window.lines = window.lines[:1]
-    window.parked = frozenset({KEY})
-    assert broken(window) == set()
-
-
-def test_a_predicate_lets_changes_pass_without_a_touch() -> None:
-    window = good()
-    a_change_makes_no_touch(window)
-    window.follows_all = False
-    assert broken(window) == set()
-
-
-def test_a_delete_stands_for_each_state_before_it() -> None:
-    window = good()
-    deleted(window)
-    assert broken(window) == set()
-
-
-def test_a_row_that_has_come_back_stands_for_its_delete() -> None:
-    window = good()
-    window.changes = [window.changes[0], Change(503, KEY, None), window.changes[1]]
-    window.pods = [*window.pods, Pod(3, 503, SHARD, [ID], 29.9)]
-    window.purges = [*window.purges, Purge(3, "b", 32.0)]
-    assert broken(window) == set()
-
-
-def test_a_transaction_that_deletes_and_writes_again_left_the_row() -> None:
-    window = good()
-    window.changes = [window.changes[0], Change(502, KEY, None), window.changes[1]]
-    assert broken(window) == set()
-    window.calls = [window.calls[0], call(None, SECOND, 1, 31.0)]
-    assert broken(window) == {Invariant.ACKNOWLEDGED}
-
-
-def test_a_term_of_other_partitions_without_a_shard_in_common_is_not_waited_for() -> None:
-    window = good()
-    window.terms = [*window.terms, Term("c", 150, 6, 1, 5.0, 15.0, 30.0, 30.5, "superseded")]
-    assert broken(window) == set()
-
-
-# --- over windows -------------------------------------------------------------------------------
-
-
-def quiet_after_good() -> Window:
-    """A window in which nothing happened, after the good one."""
-    before = good()
-    return replace(before, lines=[], calls=[], pods=[], purges=[], changes=[])
-
-
-def test_what_earlier_windows_brought_is_still_there() -> None:
-    assert broken(quiet_after_good(), good()) == set()
-
-
-def test_a_row_that_is_lost_later_is_found() -> None:
-    window = quiet_after_good()
-    window.lines = [line(1, SECOND, 2, 40.0)]
-    assert broken(window, good()) == {Invariant.EQUAL}
-
-
-def test_an_old_term_is_found_in_a_later_window() -> None:
-    window = quiet_after_good()
-    window.lines = [line(2, FIRST, 2, 40.0)]
-    assert Invariant.IN_ORDER in broken(window, good())
-
-
-def test_a_refusal_of_an_earlier_window_counts() -> None:
-    refused = good()
-    refused.calls = [refused.calls[0], call(2, SECOND, 1, 31.0, refused=frozenset({KEY}))]
-    refused.parked = frozenset({KEY})
-    assert broken(quiet_after_good(), refused) == {Invariant.PARKED}
 
 
 def test_every_invariant_of_the_journals_can_fail() -> None:

@@ -1,0 +1,39 @@
+"""The figures of the long run, and the page that it writes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.crash.chaos.invariants import Invariant, Violation
+from tests.crash.chaos.measures import Measures
+from tests.crash.chaos.page import Outcome, report
+from tests.crash.chaos.records import Term, Window
+
+
+def test_take_overs_are_measured_from_the_last_sign_of_life() -> None:
+    measures = Measures()
+    terms = [
+        Term("a", 1, 4, 0, 5.0, 1.0, 20.0, 24.0, "superseded"),
+        Term("b", 2, 4, 0, 5.0, 24.0, 33.0, 40.0, "released"),
+        Term("c", 3, 4, 0, 5.0, 41.0, 50.0),
+    ]
+    measures.saw(Window("live", 2.0, 3.0, terms=terms, told={"b": 25.5, "c": 41.5}))
+    assert measures.takeovers == [5.5]
+
+
+@pytest.mark.parametrize("violations", [[], [Violation(Invariant.EQUAL, "key 7 differs")]])
+def test_the_page_says_how_it_went(violations: list[Violation]) -> None:
+    measures = Measures(memory={"neli-1": [60.0, 61.0]})
+    outcome = Outcome(datetime(2026, 1, 1, tzinfo=UTC), 3600.0, 7, "18", 20, 5, 6, {"a fault": 3}, measures)
+    outcome.violations = violations
+    outcome.missing = ["another"]
+    page = report(outcome)
+    assert ("0 violations" in page) is (not violations)
+    assert ("EQUAL: key 7 differs" in page) is bool(violations)
+    assert "| a fault | 3 |" in page
+    assert "| another | 0 |" in page
+    assert "Never struck in this run: another." in page
+    assert "60 to 61 MiB" in page
+    assert all(invariant.value in page for invariant in Invariant)
