@@ -8,10 +8,12 @@ from importlib import import_module
 from pathlib import Path
 
 from bench.frame import machine
+from bench.frame.pace import Pace
 from bench.frame.page import Section, targets_table
 from bench.frame.server import running
 
-SCENARIOS = ("capture", "drain", "worker", "latency", "takeover", "growth", "fleet", "insert")
+SCENARIOS = ("drain", "worker", "latency", "capture", "takeover", "growth", "fleet", "insert")
+"""Those with absolute targets come first: some machines are slower after minutes of work."""
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 NOTES = Path(__file__).resolve().parent / "notes.md"
@@ -26,14 +28,17 @@ def main(names: list[str]) -> None:
         )
     began = time.monotonic()
     sections: list[Section] = []
+    pace = Pace()
     with running() as server:
         about = machine.describe(server.postgres.dsn())
         for name in names or SCENARIOS:
+            pace.begin(name)
             section = import_module(f"bench.{name}").run(server)
+            pace.end()
             sections.append(section)
             print(section.markdown(), f"\n\n({time.monotonic() - began:.0f} s)\n", flush=True)
     if not names:
-        PAGE.write_text(page(about, sections, time.monotonic() - began))
+        PAGE.write_text(page(f"{about}\n\n{pace.markdown()}", sections, time.monotonic() - began))
         print(f"written: {PAGE.relative_to(ROOT)}")
 
 

@@ -34,7 +34,8 @@ def run(server: Server) -> Section:
         f"(`synchronous_commit` off, 2 s, the median of {ROUNDS}), marking and purging through the "
         "procedures over one connection, and the peak of the resident memory of a worker process that "
         f"drains the tube (rows as JSON, {WORKER_SECONDS:.0f} s). Each length is a tube and a table of its "
-        "own, so that all are measured in turn; a `CHECKPOINT` comes after they are filled.",
+        "own, so that all are measured in turn; a `CHECKPOINT` comes after they are filled, and before each "
+        "drain.",
     )
     dsn = server.database("bench_growth")
     with connect(dsn) as admin, connect(dsn, synchronous_commit="off") as drainer:
@@ -115,6 +116,8 @@ class Queue:
     def drain(self, drainer: psycopg.Connection) -> None:
         """Measure pieces from the front of the queue."""
         self._refill()
+        # Else only the long ones, which are not filled anew, would write whole pages to the WAL.
+        self.admin.execute("CHECKPOINT")
         term = Term(drainer, self.name)
         for _ in range(PIECES):
             began = time.perf_counter()
