@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,12 @@ Connect = Callable[..., "psycopg.Connection[Any]"]
 
 TESTS = Path(__file__).resolve().parent
 VERSIONS: list[Version] = [18, 16, "system"]
+
+
+def pytest_configure() -> None:
+    """A shell that runs us in the background has SIGINT ignored; programs that we start would inherit it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

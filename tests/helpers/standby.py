@@ -49,6 +49,13 @@ class Standby(Postgres):
         """Until the primary sends what it writes as it writes it."""
         self._wait_for_primary("state = 'streaming'", "the standby streams")
 
+    def wait_until_caught_up(self) -> None:
+        """Until all that the primary has written by now can be read here."""
+        with psycopg.connect(self._primary.dsn(), autocommit=True) as connection:
+            row = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+        assert row
+        self._wait_for_primary(f"replay_lsn >= '{row[0]}'", "the standby has replayed all")
+
     def make_synchronous(self) -> None:
         """From now on no commit at the primary is answered before it is on the disk here."""
         with psycopg.connect(self._primary.dsn(), autocommit=True) as connection:
