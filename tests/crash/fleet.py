@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -193,11 +194,13 @@ class Fleet:
         return {partition: int(client.removeprefix("worker-")) for partition, client in rows}
 
     def wait_for_leaders(self, numbers: set[int], partitions: int = 4, timeout: float = 40) -> None:
-        """Until all partitions are led, by exactly these workers together."""
+        """Until all partitions are led, by exactly these workers, who share them evenly: then it stays so."""
 
         def settled() -> bool:
             leaders = self.leaders()
-            return len(leaders) == partitions and set(leaders.values()) == numbers
+            shares = Counter(leaders.values())
+            even = max(shares.values(), default=0) - min(shares.values(), default=0) <= 1
+            return len(leaders) == partitions and set(shares) == numbers and even
 
         self.wait_until(settled, timeout, f"{partitions} partitions led by {sorted(numbers)}")
 
