@@ -44,16 +44,15 @@ class Term:
 
     def mark(self, limit: int = 1000) -> list[int]:
         """Mark pods beyond the floor, which moves on, by the worker's own recipe; their seqs."""
-        with self.connection.pipeline():
-            self.connection.execute("BEGIN")
-            self.connection.execute(
-                "DECLARE marked_pods NO SCROLL CURSOR WITH HOLD FOR SELECT seq, op, shard, ids, payload, ts "
-                "FROM tube_pods_mark(%s, %s, 0, %s, %s, %s, 0, false)",
-                [self.tube, self.partitions, self.leader_id, limit, self.floor],
-            )
-            self.connection.execute("COMMIT")
-            cursor = self.connection.execute("FETCH ALL FROM marked_pods", binary=True)
-            self.connection.execute("CLOSE marked_pods")
+        cursor = psycopg.ClientCursor(self.connection)
+        cursor.execute(
+            "BEGIN; DECLARE marked_pods BINARY NO SCROLL CURSOR WITH HOLD FOR "
+            "SELECT seq, op, shard, ids, payload, ts FROM tube_pods_mark(%s, %s, 0, %s, %s, %s, 0, false);"
+            "COMMIT; FETCH ALL FROM marked_pods; CLOSE marked_pods",
+            [self.tube, self.partitions, self.leader_id, limit, self.floor],
+        )
+        while not (cursor.statusmessage or "").startswith("FETCH"):
+            cursor.nextset()
         seqs = [row[0] for row in cursor.fetchall()]
         self.floor = seqs[-1] if seqs else self.floor
         return seqs

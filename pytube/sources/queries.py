@@ -47,13 +47,13 @@ LEASE_LEAVE: Final = "SELECT tube_lease_leave(%(tube)s, %(instance_id)s)"
 
 # --- pods (pytube.sources.pods) -----------------------------------------------------------------
 
-# A mark is sent as one pipeline of these five, with a purge after the first where there is one to
+# A mark is sent as one message of these five, with a purge after the first where there is one to
 # do. The cursor is WITH HOLD: the pods are marked and the locks gone when COMMIT ends, before the
 # first row is sent. A worker that is stopped while it reads them holds nothing that a new leader
 # would wait for. (date_part gives a double at once; extract makes a numeric first.)
 MARK_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 MARK_DECLARE: Final = """
-    DECLARE marked_pods NO SCROLL CURSOR WITH HOLD FOR
+    DECLARE marked_pods BINARY NO SCROLL CURSOR WITH HOLD FOR
     SELECT seq, op, shard, ids, payload, date_part('epoch', ts)
     FROM tube_pods_mark(
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s,

@@ -98,22 +98,22 @@ class Session:
         arguments: Mapping[str, Any],
         before: tuple[Statement, ...] = (),
     ) -> list[TupleRow]:
-        """Send `statements` as one pipeline: begin, declare, commit, fetch, close; the rows fetched.
+        """Send `statements`: begin, declare a binary cursor, commit, fetch, close; the rows fetched.
 
-        The second one takes the arguments, and so do those of `before`, which run right after begin.
+        `before` runs right after begin. All go as one message: of a pipeline, Postgres would do the first
+        ones when the process is stopped between two, and hold their locks for as long as that lasts;
+        `idle_in_transaction_session_timeout` counts from the end of a pipeline only.
         """
-        begin, declare, commit, fetch, close = statements
+        begin, *others = statements
+        message = ";".join((begin, *before, *others))
 
         async def run() -> list[TupleRow]:
             try:
-                async with self.connection.pipeline():
-                    await self.connection.execute(begin)
-                    for statement in before:
-                        await self.connection.execute(statement, arguments)
-                    await self.connection.execute(declare, arguments)
-                    await self.connection.execute(commit)
-                    cursor = await self.connection.execute(fetch, binary=True)
-                    await self.connection.execute(close)
+                # The only kind of cursor that puts the arguments into the text, as such a message needs it.
+                cursor = psycopg.AsyncClientCursor(self.connection)
+                await cursor.execute(message, arguments)
+                while not (cursor.statusmessage or "").startswith("FETCH"):
+                    cursor.nextset()
                 return await cursor.fetchall()
             finally:
                 await self._leave_transaction()
@@ -129,7 +129,7 @@ class Session:
                 raise StatementFailed(f"Postgres refused a statement: {describe(error)}") from error
 
     async def _leave_transaction(self) -> None:
-        """A pipeline that failed half way leaves its transaction open, and with it the locks."""
+        """A message that failed half way leaves its transaction open, and with it the locks."""
         status = self.connection.info.transaction_status
         if status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
             await self.connection.rollback()

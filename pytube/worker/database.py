@@ -15,7 +15,6 @@ from uuid import UUID
 from pytube import clock
 from pytube.errors import (
     DatabaseUnavailable,
-    PytubeError,
     SchemaMismatch,
     StatementFailed,
     UsageError,
@@ -26,6 +25,7 @@ from pytube.sources import queries, terms
 from pytube.sources.session import Session
 from pytube.sources.settled import Settled
 from pytube.sources.wakeup import Listener
+from pytube.worker.tasks import first_to_end
 from pytube.worker.tenure import Tenure
 
 _RENEWALS = "renewals"
@@ -156,13 +156,7 @@ class Database:
         self._listener = listener = Listener(listen, self._tube, self._on_wake)
         self._up.set()
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_guard(control))
-                group.create_task(self._renew(renewals))
-                group.create_task(self._settle(settled))
-                group.create_task(listener.run())
-        except* PytubeError as group_error:
-            raise group_error.exceptions[0] from None
+            await first_to_end(_guard(control), self._renew(renewals), self._settle(settled), listener.run())
         finally:
             self._up.clear()
             self._control = self._listener = self.settled = None

@@ -28,6 +28,7 @@ from pytube.worker.lead import Lead
 from pytube.worker.limits import Limits
 from pytube.worker.line import Line
 from pytube.worker.rest import Rest
+from pytube.worker.tasks import end
 from pytube.worker.tenure import Tenure
 
 _PARTITIONS_INTERVAL = 1.0
@@ -110,8 +111,8 @@ class TubeRunner:
         async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
             stack.push_async_callback(self._sink.close)
             stack.push_async_callback(self._pool.close)
-            stack.push_async_callback(_end, self._services)
-            stack.push_async_callback(_end, self._leading)
+            stack.push_async_callback(end, self._services)
+            stack.push_async_callback(end, self._leading)
             await self._election.stop()
 
     async def wait(self) -> None:
@@ -207,11 +208,3 @@ class TubeRunner:
     def leads_now(self) -> set[int]:
         """The partitions whose line works."""
         return {number for number, lead in self.leads.items() if lead.line is not None}
-
-
-async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel the tasks, and wait until they are over."""
-    tasks = list(tasks)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

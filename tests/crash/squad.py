@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,6 +31,7 @@ from tests.helpers.waiting import wait_until
 ROWS = 600
 PATIENCE = 160
 """Seconds: many processes share few cores."""
+PATIENCE_AT_THE_END = 30
 
 RESCUER = "rescuer"
 AT_THE_END = {
@@ -242,7 +244,16 @@ class Squad:
             if name not in self._asked_to_end:
                 self._processes[name].terminate()
         for name in living:
-            assert self._processes[name].wait(timeout=30) == 0, self._words(name)
+            assert self._end_of(name) == 0, self._words(name)
+
+    def _end_of(self, name: str) -> int:
+        """The exit code of a worker that was asked to end; one that does not tells where it hangs."""
+        process = self._processes[name]
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=PATIENCE_AT_THE_END)
+        process.send_signal(signal.SIGABRT)
+        process.wait()
+        raise AssertionError(f"{name} does not end\n{self._log(name)[-20_000:]}")
 
     def judge(self) -> dict[str, Any]:
         """What the checker found wrong, by tube; nothing, when all is well."""
@@ -261,6 +272,7 @@ class Squad:
             CLIENT: name,
             FOLDER: str(self._folder),
             "PYTHONPATH": str(ROOT),
+            "PYTHONFAULTHANDLER": "1",
         }
         if point is not None:
             environment[VARIABLE] = f"{point}:{action}:{nth}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -42,6 +44,19 @@ async def test_what_is_done_is_gone_when_more_is_marked(conn: Conn, source: Tube
     second = await source.mark(2, settled=0, done=[pod.seq for pod in first])
     assert [pod.ids for pod in second] == [[3], [4]]
     assert left(conn) == [(3, True), (4, True), (5, False), (6, False)]
+
+
+async def test_it_is_one_message(source: TubeSource, tmp_path: Path) -> None:
+    """Of several, Postgres would do the first ones, and keep their locks while we are stopped between two."""
+    first = await source.mark(2, settled=0)
+    server = source._session.connection.pgconn
+    with (tmp_path / "trace").open("wb+") as trace:
+        server.trace(trace.fileno())
+        await source.mark(2, settled=0, done=[pod.seq for pod in first])
+        server.untrace()
+        trace.seek(0)
+        sent = re.findall(rb"\tF\t\d+\t(\w+)", trace.read())
+    assert sent == [b"Query"]
 
 
 async def test_nothing_is_purged_when_the_mark_fails(conn: Conn, source: TubeSource) -> None:

@@ -63,7 +63,7 @@ async def test_a_mark_without_an_answer(proxy: Proxy, through: str) -> None:
     proxy.switch(Mode.HALF_OPEN)
     statements = (
         queries.MARK_BEGIN,
-        "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
+        "DECLARE c BINARY CURSOR WITH HOLD FOR SELECT 1",
         "COMMIT",
         "FETCH c",
         "CLOSE c",

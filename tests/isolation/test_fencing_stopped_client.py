@@ -24,23 +24,21 @@ CLIENT = textwrap.dedent(
     """
     import os, signal, sys
     import psycopg
+    import psycopg.sql
 
     dsn, tube, leader_id, limit = sys.argv[1:]
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tube") as conn:
         print(conn.info.backend_pid, flush=True)
-        with conn.pipeline():
-            conn.execute("BEGIN")
-            conn.execute(
-                "DECLARE marked NO SCROLL CURSOR WITH HOLD FOR"
-                " SELECT * FROM tube_pods_mark(%s, 1, 0, %s, %s)", (tube, leader_id, int(limit)))
-            conn.execute("COMMIT")
-            rows = conn.execute("FETCH ALL FROM marked")
-            conn.execute("CLOSE marked")
-            # What was sent is on its way, and nothing of the answer was read yet.
-            conn.pgconn.pipeline_sync()
-            conn.pgconn.flush()
-            os.kill(os.getpid(), signal.SIGSTOP)
-            print(len(rows.fetchall()), flush=True)
+        message = psycopg.sql.SQL(
+            "BEGIN; DECLARE marked BINARY NO SCROLL CURSOR WITH HOLD FOR"
+            " SELECT * FROM tube_pods_mark({}, 1, 0, {}, {}); COMMIT; FETCH ALL FROM marked; CLOSE marked"
+        ).format(tube, leader_id, int(limit))
+        conn.pgconn.send_query(message.as_bytes(conn))
+        conn.pgconn.flush()
+        # What was sent is on its way, and nothing of the answer was read yet.
+        os.kill(os.getpid(), signal.SIGSTOP)
+        results = iter(conn.pgconn.get_result, None)
+        print(sum(result.ntuples for result in results), flush=True)
     """
 )
 
@@ -116,17 +114,34 @@ def test_the_plain_call_would_hold_the_fence(conn: Conn, dsn: str, term: Term) -
             acquire(conn)
 
 
+def test_a_pipeline_that_was_sent_half_would_hold_the_fence(conn: Conn, dsn: str, term: Term) -> None:
+    # Why the recipe is one message: Postgres does what has come, waits for more, and no time-out runs.
+    with contextlib.closing(psycopg.connect(dsn, autocommit=True, options="-c search_path=tube")) as half:
+        half.execute("SET idle_in_transaction_session_timeout = '10ms'")
+        with contextlib.suppress(psycopg.OperationalError), half.pipeline():
+            half.execute("BEGIN")
+            half.execute("SELECT tube_pods_purge(%s, %s, %s, %s, '{1}')", term.args)
+            backend = half.info.backend_pid
+            wait_until(
+                lambda: (
+                    activity(conn, backend, "left(query, 6)") == "SELECT"
+                    and activity(conn, backend, "wait_event") == "ClientRead"
+                ),
+                what="the server waits for more",
+            )
+            conn.execute("ALTER FUNCTION tube.tube_leader_acquire SET lock_timeout = '100ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                acquire(conn)
+            half.close()
+
+
 def recipe(conn: Conn, term: Term) -> None:
     """What a worker sends to mark."""
-    with conn.pipeline():
-        conn.execute("BEGIN")
-        conn.execute(
-            "DECLARE marked NO SCROLL CURSOR WITH HOLD FOR SELECT * FROM tube_pods_mark(%s, %s, %s, %s)",
-            term.args,
-        )
-        conn.execute("COMMIT")
-        conn.execute("FETCH ALL FROM marked")
-        conn.execute("CLOSE marked")
+    message = (
+        "BEGIN; DECLARE marked BINARY NO SCROLL CURSOR WITH HOLD FOR"
+        " SELECT * FROM tube_pods_mark(%s, %s, %s, %s); COMMIT; FETCH ALL FROM marked; CLOSE marked"
+    )
+    psycopg.ClientCursor(conn).execute(message, term.args)
 
 
 def test_the_recipe_reports_a_term_that_is_over(conn: Conn, connect: Connect) -> None:

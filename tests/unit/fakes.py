@@ -153,7 +153,7 @@ class FakeSession(Session):
         arguments: Mapping[str, Any],
         before: tuple[str, ...] = (),
     ) -> list[tuple[Any, ...]]:
-        assert statements[1] == queries.MARK_DECLARE, "only a mark is sent as a pipeline"
+        assert statements[1] == queries.MARK_DECLARE, "only a mark is sent as one message"
         await asyncio.sleep(0)
         self._check(dict(arguments))
         for statement in before:

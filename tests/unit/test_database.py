@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -15,10 +15,11 @@ from pytube import clock
 from pytube.errors import DatabaseUnavailable, Fenced, NotLeader
 from pytube.events import DatabaseUp, Event
 from pytube.pipeline.trust import Trust
-from pytube.sources import terms
+from pytube.sources import queries, terms
 from pytube.sources.session import Session
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
+from pytube.sources.wakeup import Listener
 from pytube.worker import database as database_module
 from pytube.worker.database import Database
 from pytube.worker.tenure import Tenure
@@ -32,6 +33,13 @@ class OpenSession(FakeSession):
     """A session that is never lost."""
 
     closed = cast("property", False)
+
+    async def execute(self, statement: str, arguments: Mapping[str, Any] | None = None) -> None:
+        if statement != queries.ALIVE:
+            await super().execute(statement, arguments)
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 class Renewal:
@@ -163,3 +171,31 @@ async def test_while_all_lines_sleep_the_settled_seq_still_moves_on(monkeypatch:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_it_ends_though_a_session_is_lost_as_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss must not stand in for the request: sessions would be opened anew, and nobody asks twice."""
+    tube = FakeTube()
+
+    async def open_session(*_: object, **__: object) -> Session:
+        return OpenSession(tube)
+
+    async def renew(*_: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise DatabaseUnavailable("cut")
+
+    async def idle(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Database, "open_session", open_session)
+    monkeypatch.setattr(Database, "_renew", renew)
+    monkeypatch.setattr(Database, "_settle", idle)
+    monkeypatch.setattr(Listener, "run", idle)
+    database = Renewal().database
+    running = asyncio.create_task(database.run())
+    await asyncio.wait_for(database.control(), 5)
+    running.cancel()
+    await asyncio.wait([running], timeout=5)
+    assert running.cancelled()
