@@ -36,12 +36,15 @@ def dump(fleet: Fleet, postgres: Postgres, file: Path) -> None:
 
 
 def restore(fleet: Fleet, postgres: Postgres, file: Path) -> None:
-    """Put the backup into the place of the database."""
-    name = psycopg.conninfo.conninfo_to_dict(fleet.dsn)["dbname"]
+    """Put the backup into the place of the database, at once: nobody meets a half restored one."""
+    parts = psycopg.conninfo.conninfo_to_dict(fleet.dsn)
+    name, fresh = sql.Identifier(str(parts["dbname"])), sql.Identifier("restored")
     with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
-        for statement in ("DROP DATABASE {} WITH (FORCE)", "CREATE DATABASE {} TEMPLATE template0"):
-            admin.execute(sql.SQL(statement).format(sql.Identifier(str(name))))
-    subprocess.run([postgres.bin("pg_restore"), "--exit-on-error", "-d", fleet.dsn, file], check=True)
+        admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(fresh))
+        target = psycopg.conninfo.make_conninfo(fleet.dsn, dbname="restored")
+        subprocess.run([postgres.bin("pg_restore"), "--exit-on-error", "-d", target, file], check=True)
+        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+        admin.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(fresh, name))
 
 
 def live_on(fleet: Fleet) -> None:
