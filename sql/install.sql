@@ -42,8 +42,12 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 \if :run_0001
 \ir migrations/0001_initial.sql
 \endif
-DELETE FROM :"schema".tube_version WHERE version_num < '0001';
-INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
+SELECT coalesce(max(version_num), '') < '0003' AS run_0003 FROM :"schema".tube_version \gset
+\if :run_0003
+\ir migrations/0003_capture.sql
+\endif
+DELETE FROM :"schema".tube_version WHERE version_num < '0003';
+INSERT INTO :"schema".tube_version VALUES ('0003') ON CONFLICT DO NOTHING;
 
 -- Shared by all families. ----------------------------------------------------------------------------
 \ir tubes/tube_private_schema.sql
@@ -58,16 +62,27 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 \ir capture/tube_private_notify.sql
 \ir capture/tube_private_null_id.sql
 \ir capture/tube_private_attachable.sql
+\ir capture/tube_private_key_expression.sql
 \ir capture/tube_private_key.sql
+\ir capture/tube_private_columns.sql
 \ir capture/tube_private_range.sql
 \ir capture/tube_private_parse_predicate.sql
 \ir capture/tube_private_row_filter.sql
+\ir capture/tube_private_seen.sql
+\ir capture/tube_private_touch_rows.sql
+\ir capture/tube_private_guard.sql
+\ir capture/tube_private_row_body.sql
 \ir capture/tube_private_capture_body.sql
 \ir capture/tube_private_touch_body.sql
 \ir capture/tube_private_generate.sql
 \ir capture/tube_private_table_touch.sql
+\ir capture/tube_private_members.sql
 \ir capture/tube_private_triggers.sql
+\ir capture/tube_private_forget.sql
+\ir capture/tube_private_follow.sql
+\ir capture/tube_private_tree.sql
 \ir capture/tube_private_sync.sql
+\ir capture/tube_sync.sql
 \ir capture/tube_table_ensure_attached.sql
 \ir capture/tube_table_ensure_detached.sql
 
@@ -139,6 +154,7 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 \ir park/tube_park_list.sql
 
 -- Rights, and the generated functions of tubes that were there before. --------------------------------------
+\ir capture/tube_private_follow_ddl.sql
 SELECT :"schema".tube_private_sync_all() AS tubes_synced \gset
 \ir grants.sql
 \if :inside

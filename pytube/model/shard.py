@@ -1,16 +1,22 @@
 """Which shard an id has, and which partition a shard belongs to: the same here and in SQL.
 
-`tests/vectors/shards.json` holds the values that SQL, Python and Spark all have to give.
+`tests/vectors/shards.json` and `shards_of_keys.json` hold the values that SQL, Python and Spark all have
+to give.
 """
 
 from __future__ import annotations
 
+import hashlib
 
-def shard_of(key: int, shard: int, shards: int) -> int:
+
+def shard_of(key: int | str, shard: int, shards: int) -> int:
     """The shard of the id `key` in a table spread over `shards` shards from `shard` on.
 
-    The remainder is never negative, so that negative ids have a shard too.
+    Of an integer it is the remainder, which is never negative, so that negative ids have a shard
+    too. A text, or a uuid in Postgres' own spelling, goes by the first 32 bits of its md5.
     """
+    if isinstance(key, str):
+        key = int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
     return shard + key % shards
 
 

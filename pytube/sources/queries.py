@@ -13,6 +13,8 @@ ALIVE: Final = "SELECT 1"
 
 TUBE_PARTITIONS: Final = "SELECT partitions FROM tube_registry WHERE tube = %(tube)s"
 
+SYNC: Final = "SELECT tube_sync()"
+
 LAST_EPOCH: Final = "SELECT last_epoch FROM tube_registry WHERE tube = %(tube)s"
 
 LEADER_EPOCH: Final = "SELECT tube_leader_epoch(%(tube)s, %(partitions)s, %(partition)s)"

@@ -30,6 +30,7 @@ from pytube.worker.line import Line
 from pytube.worker.rest import Rest
 from pytube.worker.tasks import end
 from pytube.worker.tenure import Tenure
+from pytube.worker.upkeep import follow_ddl
 
 _PARTITIONS_INTERVAL = 1.0
 
@@ -104,6 +105,13 @@ class TubeRunner:
         await self._election.start()
         self._serve(self._follow_claims())
         self._serve(self._follow_partitions())
+        self._serve(
+            follow_ddl(
+                lambda: self.database.open_session("upkeep", durable=True),
+                lambda: 0 in self.leads_now,
+                self.warn,
+            )
+        )
 
     async def stop(self) -> None:
         """Give everything back in order; the drain limit bounds the wait for sends."""

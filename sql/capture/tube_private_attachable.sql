@@ -1,12 +1,12 @@
 -- tube_private_attachable: refuses relations that can't be attached.
 --
--- Arguments: tbl.
+-- Arguments: tbl; member: whether it is asked of a table in the tree of one that is attached.
 -- Result: nothing.
 -- Errors: TU108 no such table; TU107 another kind of relation, a temporary table, a catalogue, one of
---   ours, a partition, a partitioned table, or part of an inheritance tree; 42501 our owner lacks a
+--   ours, a partition by itself, or part of an inheritance tree; 42501 our owner lacks a
 --   privilege, with the GRANT in the hint.
 -- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_attachable(tbl regclass) RETURNS void
+CREATE OR REPLACE FUNCTION :"schema".tube_private_attachable(tbl regclass, member boolean = false) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
@@ -28,22 +28,26 @@ BEGIN
         WHEN rel.relkind = 'v' THEN 'it is a view'
         WHEN rel.relkind = 'm' THEN 'it is a materialized view'
         WHEN rel.relkind = 'f' THEN 'it is a foreign table'
-        WHEN rel.relkind = 'p' THEN 'it is a partitioned table'
-        WHEN rel.relkind <> 'r' THEN 'it is no table'
+        WHEN rel.relkind NOT IN ('r', 'p') THEN 'it is no table'
         WHEN rel.relpersistence = 't' THEN 'it is a temporary table'
-        WHEN rel.relispartition THEN 'it is a partition'
+        WHEN member THEN NULL
+        WHEN rel.relispartition THEN format('it is a partition of %s', pg_partition_root(tbl))
+        WHEN rel.relkind = 'p' THEN NULL
         WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = tbl) THEN 'other tables inherit from it'
         WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = tbl) THEN 'it inherits from another table'
     END;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU107',
             MESSAGE = format('%s can''t be attached: %s', tbl, wrong),
-            HINT = 'Attach the plain, permanent tables that the rows are stored in.';
+            HINT = 'Attach plain, permanent tables, and partitioned ones as a whole.';
+    END IF;
+    IF rel.relkind = 'p' AND NOT member THEN
+        PERFORM tube_private_attachable(t.relid, true) FROM pg_partition_tree(tbl) AS t WHERE t.relid <> tbl;
     END IF;
     PERFORM tube_private_privileges(tbl, rel.nspname);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_attachable(regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_attachable(regclass, boolean) FROM PUBLIC;
 
 -- tube_private_privileges: names what the owner of our functions lacks to attach a table.
 --

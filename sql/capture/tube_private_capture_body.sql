@@ -17,6 +17,9 @@
 -- The sleeper is looked for after the INSERT, in a statement of its own, whose snapshot is newer than
 -- the seq: whoever falls asleep after that snapshot reads a seq that is at least as high.
 --
+-- With `columns`, rows are compared by their ids, by whether they pass, and by these columns, as a
+-- multiset, because nothing tells which old row became which new one; what is on one side only, changed.
+--
 -- Arguments: att: the attachment; root: whether it is the root table of its shards.
 -- Result: the body of a plpgsql function.
 -- Locks: none.
@@ -26,15 +29,28 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    vals CONSTANT text[] := tube_private_column_values(att.tbl, att.columns);
+    changed CONSTANT text := (
+        SELECT coalesce(string_agg(format(' OR r.c%s IS DISTINCT FROM n.c%s', i, i), ''), '')
+        FROM generate_subscripts(vals, 1) AS i);
     fragments jsonb := jsonb_build_object(
-        'id', quote_ident(att.id_col),
+        'id', tube_private_key_expression(att),
+        'key', key_type,
+        'guard', tube_private_guard(att),
+        'values', (
+            SELECT coalesce(string_agg(format(', %s AS c%s', v.value, v.place), ''), '')
+            FROM unnest(vals) WITH ORDINALITY AS v (value, place)),
+        'rows', CASE WHEN att.replica THEN tube_private_row_body(att, root) ELSE '' END,
+        'truncated', tube_private_truncated_call(att, root),
+        'changed', changed,
         'id_literal', quote_literal(att.id_col),
         'filter', coalesce(att.row_filter, 'true'),
         'queue', format('%I.%I', tube_private_schema(), att.tube),
         'tube', quote_literal(att.tube),
         'channel', quote_literal(tube_channel(att.tube)),
-        'shard_of_one', tube_private_shard_expression('r.id', att.shard, att.shards),
-        'shard_of_many', tube_private_shard_expression('id', att.shard, att.shards),
+        'shard_of_one', tube_private_shard_expression('r.id', att.shard, att.shards, key_type),
+        'shard_of_many', tube_private_shard_expression('id', att.shard, att.shards, key_type),
         'shard_put', CASE att.shards WHEN 1 THEN att.shard::text ELSE 'cap_shard' END,
         'into_shard', CASE att.shards WHEN 1 THEN '' ELSE E'\n        RETURNING shard INTO cap_shard' END,
         'i', CASE WHEN root THEN 'I' ELSE 'U' END,
@@ -42,8 +58,8 @@ DECLARE
         'null_many', CASE WHEN root
             THEN 'WHEN id IS NULL THEN tube_private_null_id(TG_RELID, <id_literal>)' ELSE '' END,
         'some_id', CASE WHEN root
-            THEN 'coalesce(<id>::bigint, tube_private_null_id(TG_RELID, <id_literal>)::bigint)'
-            ELSE '<id>::bigint' END,
+            THEN 'coalesce(<id>, tube_private_null_id(TG_RELID, <id_literal>)::<key>)'
+            ELSE '<id>' END,
         'skip_null', CASE WHEN root THEN '' ELSE ' WHERE id IS NOT NULL' END);
     body text := $template$
 -- Made by tube_private_capture_body; tube_table_ensure_attached makes it anew.
@@ -52,16 +68,19 @@ DECLARE
     cap_backfill CONSTANT boolean := strpos(current_setting('application_name'), 'backfill') > 0;
     cap_shard integer;
     cap_shards integer[];
-BEGIN
-    IF pg_current_xact_id_if_assigned() IS NULL THEN
+BEGIN<rows>
+    IF pg_current_xact_id_if_assigned() IS NULL AND TG_OP <> 'TRUNCATE' THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
-    END IF;
+    END IF;<guard>
     IF TG_OP = 'UPDATE' THEN
 <one_update>
     ELSIF TG_OP = 'INSERT' THEN
 <one_insert>
-    ELSE
+    ELSIF TG_OP = 'DELETE' THEN
 <one_delete>
+    ELSE
+        PERFORM <truncated>;
+        RETURN NULL;
     END IF;
     IF FOUND THEN
         PERFORM tube_private_notify(<channel>, s.partition)
@@ -72,7 +91,7 @@ BEGIN
 
     IF TG_OP = 'UPDATE' THEN
         PERFORM FROM (
-            SELECT FROM old_table WHERE <filter> UNION ALL SELECT FROM new_table WHERE <filter>
+            <either>
         ) AS x LIMIT 1;
     ELSIF TG_OP = 'INSERT' THEN
         PERFORM FROM new_table WHERE <filter> LIMIT 1;
@@ -135,17 +154,25 @@ $template$;
         SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
     same CONSTANT text := 'WHERE (SELECT array_agg(DISTINCT id) FROM (%s) AS o)
                     = (SELECT array_agg(DISTINCT id) FROM (%s) AS n)';
-    one_side CONSTANT text := '(SELECT <id>::bigint AS id, (<filter>) IS TRUE AS passes FROM %s)';
-    old_side CONSTANT text := 'SELECT <id>::bigint AS id, 1 AS side FROM old_table WHERE <filter>';
-    new_side CONSTANT text := 'SELECT <id>::bigint AS id, 2 AS side FROM new_table WHERE <filter>';
+    one_side CONSTANT text := '(SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s)';
+    differ CONSTANT text := 'SELECT id, %s AS side FROM (%s EXCEPT ALL %s) AS d WHERE passes';
+    old_side text := 'SELECT <id> AS id, 1 AS side FROM old_table WHERE <filter>';
+    new_side text := 'SELECT <id> AS id, 2 AS side FROM new_table WHERE <filter>';
+    either text := 'SELECT FROM old_table WHERE <filter> UNION ALL SELECT FROM new_table WHERE <filter>';
     old_ids CONSTANT text := 'SELECT <some_id> AS id FROM old_table WHERE <filter>';
     new_ids CONSTANT text := 'SELECT <some_id> AS id FROM new_table WHERE <filter>';
 BEGIN
+    IF vals IS NOT NULL THEN
+        old_side := format(differ, 1, format(one_side, 'old_table'), format(one_side, 'new_table'));
+        new_side := format(differ, 2, format(one_side, 'new_table'), format(one_side, 'old_table'));
+        either := format('SELECT FROM (%s) AS o UNION ALL SELECT FROM (%s) AS n', old_side, new_side);
+    END IF;
+    body := replace(body, '<either>', either);
     body := replace(body, '<put_update>', replace(replace(put, '<sides>',
         old_side || E'\n                        UNION ALL ' || new_side),
         '<op>', 'CASE bit_or(side) WHEN 1 THEN ''<d>'' WHEN 2 THEN ''<i>'' ELSE ''U'' END'));
-    body := replace(body, '<put_same>', replace(replace(replace(slices, '<same>', format(same, old_ids, new_ids)),
-        '<sides>', new_ids), '<op>', '''U'''));
+    body := replace(body, '<put_same>', CASE WHEN vals IS NOT NULL THEN '' ELSE replace(replace(replace(slices, '<same>', format(same, old_ids, new_ids)),
+        '<sides>', new_ids), '<op>', '''U''') END);
     body := replace(body, '<put_insert>', replace(replace(replace(slices, '<same>', ''),
         '<sides>', new_ids), '<op>', '''<i>'''));
     body := replace(body, '<put_delete>', replace(replace(replace(slices, '<same>', ''),
@@ -155,7 +182,8 @@ BEGIN
         '<rows>', format(one_side, 'old_table') || E' AS r,\n            '
             || format(one_side, 'new_table') || ' AS n'),
         '<table>', 'new_table'),
-        '<passes>', '(r.passes OR n.passes) AND r.id IS NOT DISTINCT FROM n.id'));
+        '<passes>', '(r.passes OR n.passes) AND r.id IS NOT DISTINCT FROM n.id' || CASE WHEN vals IS NULL THEN ''
+            ELSE ' AND (r.passes IS DISTINCT FROM n.passes<changed>)' END));
     body := replace(body, '<one_insert>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<i>'''),
         '<rows>', format(one_side, 'new_table') || ' AS r'), '<table>', 'new_table'), '<passes>', 'r.passes'));
     body := replace(body, '<one_delete>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<d>'''),
@@ -166,25 +194,6 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_capture_body(:"schema".tube_attachment, boolean) FROM PUBLIC;
-
--- tube_private_shard_expression: the shard of an id as SQL text with constants in it.
---
--- Arguments: id: the text of a bigint expression; shard, shards: as of tube_shard_of.
--- Result: the text.
--- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_shard_expression(id text, shard integer, shards integer)
-RETURNS text
-LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
-BEGIN
-    RETURN CASE shards
-        WHEN 1 THEN shard::text
-        ELSE format('(%s + (%s %% %s + %s) %% %s)::integer', shard, id, shards, shards, shards)
-    END;
-END
-$$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_shard_expression(text, integer, integer) FROM PUBLIC;
 
 -- tube_private_fill: a template with its <names> replaced, each once, whatever the values hold.
 --

@@ -1,10 +1,11 @@
 -- tube_private_key: the column that holds a table's ids.
 --
--- Arguments: tbl.
--- Result: "id" if there is such a column, else the only column of the primary key.
--- Errors: TU104 neither, or not of type smallint, integer or bigint.
+-- Arguments: tbl; wanted: its name, NULL for the table's own key; key_type: of the tube.
+-- Result: wanted; else "id" if there is such a column, else the only column of the primary key.
+-- Errors: TU104 no such column, or of another type than the tube's keys.
 -- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key(tbl regclass) RETURNS name
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key(tbl regclass, wanted name, key_type regtype)
+RETURNS name
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
@@ -13,22 +14,45 @@ DECLARE
 BEGIN
     SELECT a.attname, a.atttypid INTO col
     FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND a.attname = 'id' AND a.attnum > 0 AND NOT a.attisdropped;
-    IF NOT FOUND THEN
+    WHERE a.attrelid = tbl AND a.attname = coalesce(wanted, 'id') AND a.attnum > 0 AND NOT a.attisdropped;
+    IF NOT FOUND AND wanted IS NULL THEN
         SELECT a.attname, a.atttypid INTO col
         FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
         WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1;
     END IF;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('%s has no column id and no primary key of a single column', tbl),
-            HINT = 'Documents are named by one number: add such a column, with a primary key.';
-    ELSIF col.atttypid NOT IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) THEN
+            MESSAGE = format('%s has no column %s', tbl,
+                coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
+            HINT = 'Documents are named by one column: add such a column, with a primary key, or name it in id_col.';
+    ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('the key %I of %s has the type %s', col.attname, tbl, col.atttypid::regtype),
-            HINT = 'Only smallint, integer and bigint keys can be attached.';
+            MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
+                col.attname, tbl, col.atttypid::regtype, key_type),
+            HINT = 'Columns for keys: smallint, integer, bigint in a tube of bigint; uuid in one of uuid; '
+                'text, varchar in one of text. tube_ensure_exists has the argument key_type.';
     END IF;
     RETURN col.attname;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_key(regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_key(regclass, name, regtype) FROM PUBLIC;
+
+-- tube_private_key_fits: whether a column of a type can hold the keys of a tube.
+--
+-- Arguments: column_type; key_type: of the tube.
+-- Result: true or false.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_fits(column_type regtype, key_type regtype)
+RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN CASE key_type
+        WHEN 'bigint'::regtype THEN column_type IN ('smallint', 'integer', 'bigint')
+        WHEN 'uuid'::regtype THEN column_type = 'uuid'::regtype
+        ELSE column_type IN ('text', 'varchar')
+    END;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_key_fits(regtype, regtype) FROM PUBLIC;

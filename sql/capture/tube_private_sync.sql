@@ -1,38 +1,35 @@
 -- tube_private_sync: brings all that is generated for a tube in line with its attachments.
 --
--- Arguments: tube.
+-- Arguments: tube; late: as of tube_private_tree.
 -- Result: nothing. What is right already is left alone.
 -- Errors: 55P03 a trigger is missing and the lock for it could not be had.
 -- Locks: the caller holds the registry row. A table that lacks its triggers: SHARE ROW EXCLUSIVE.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_sync(tube text) RETURNS void
+CREATE OR REPLACE FUNCTION :"schema".tube_private_sync(tube text, late boolean = false) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
     att tube_attachment;
-    root boolean;
-    ddl text[];
 BEGIN
     PERFORM tube_private_prune(tube);
     PERFORM tube_private_generate(
         format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch')),
-        'shard integer, ids bigint[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
+        format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
+            tube_private_key_type(tube)),
         'void', tube_private_tube_touch_body(tube));
     FOR att IN
         SELECT a.* FROM tube_attachment AS a WHERE a.tube = tube_private_sync.tube ORDER BY a.position
     LOOP
-        root := tube_private_is_root(att);
+        att := tube_private_follow(att);
+        CONTINUE WHEN att.tube IS NULL;
         PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
-            '', 'trigger', tube_private_capture_body(att, root));
-        ddl := tube_private_trigger_ddl(att);
-        IF ddl <> '{}' THEN
-            PERFORM tube_private_patiently(ddl, format('%s is attached to tube %L', att.tbl, att.tube));
-        END IF;
-        PERFORM tube_private_table_touch(att.tbl, att.touch_function);
+            '', 'trigger', tube_private_capture_body(att, tube_private_is_root(att)));
+        PERFORM tube_private_tree(att, late);
+        PERFORM tube_private_table_touch(att.tbl, tube_private_key_type(tube), att.touch_function);
     END LOOP;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_sync(text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_sync(text, boolean) FROM PUBLIC;
 
 -- tube_private_is_root: whether an attached table is the first of its shards.
 --

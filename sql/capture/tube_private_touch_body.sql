@@ -9,6 +9,7 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
     spread text;
+    key_type CONSTANT regtype := tube_private_key_type(tube);
 BEGIN
     SELECT string_agg(format($check$
     IF touch_shard BETWEEN %1$s AND %2$s THEN
@@ -21,7 +22,7 @@ BEGIN
                 HINT = 'A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, '
                     'or take the shard from tube_shard_of(id, %1$s, %4$s).';
         END IF;
-    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards),
+    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards, key_type),
         r.shards), '' ORDER BY r.shard)
     INTO spread
     FROM (
@@ -33,10 +34,10 @@ BEGIN
 #variable_conflict use_column
 DECLARE
     touch_shard CONSTANT integer := $1;
-    touch_ids CONSTANT bigint[] := coalesce($2, '{}');
+    touch_ids CONSTANT <key>[] := coalesce($2, '{}');
     touch_op text := $3;
     touch_chunk CONSTANT integer := $5;
-    wrong bigint;
+    wrong <key>;
 BEGIN
     PERFORM tube_private_check_touch(touch_shard, touch_ids, touch_op, touch_chunk);
     IF touch_ids = '{}' THEN
@@ -53,8 +54,8 @@ BEGIN
         FROM (
             SELECT d.id, d.place, (row_number() OVER (ORDER BY d.place) - 1) / touch_chunk AS chunk
             FROM (
-                SELECT t.id, min(t.place) AS place
-                FROM unnest(touch_ids) WITH ORDINALITY AS t (id, place) GROUP BY t.id
+                SELECT t.id<binary> AS id, min(t.place) AS place
+                FROM unnest(touch_ids) WITH ORDINALITY AS t (id, place) GROUP BY 1
             ) AS d
         ) AS k
         GROUP BY k.chunk
@@ -65,6 +66,8 @@ BEGIN
     WHERE s.tube = <tube> AND touch_shard % s.partitions = s.partition;
 END
 $template$, jsonb_build_object(
+        'key', key_type,
+        'binary', CASE key_type WHEN 'text'::regtype THEN ' COLLATE "C"' ELSE '' END,
         'queue', format('%I.%I', tube_private_schema(), tube),
         'tube', quote_literal(tube),
         'channel', quote_literal(tube_channel(tube)),
@@ -75,11 +78,11 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_tube_touch_body(text) FROM PUBLIC;
 
 -- tube_private_table_touch_body: the text of {table}_touch, which touches every tube of the table.
 --
--- Arguments: tbl.
+-- Arguments: tbl; key_type: of the tubes that it touches.
 -- Result: the body of a plpgsql function (ids, op, payload, chunk_size); NULL when the table is
---   attached to no tube.
+--   attached to no tube with such keys.
 -- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_table_touch_body(tbl regclass) RETURNS text
+CREATE OR REPLACE FUNCTION :"schema".tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
@@ -102,15 +105,16 @@ BEGIN
             'touch', format('%I.%I', tube_private_schema(), tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
-            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards))), '' ORDER BY a.tube)
+            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards, key_type))), '' ORDER BY a.tube)
     INTO calls
     FROM tube_attachment AS a
-    WHERE a.tbl = tube_private_table_touch_body.tbl;
+    WHERE a.tbl = tube_private_table_touch_body.tbl
+        AND tube_private_key_type(a.tube) = tube_private_table_touch_body.key_type;
     RETURN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);'
         || calls || E'\nEND\n';
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_table_touch_body(regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_table_touch_body(regclass, regtype) FROM PUBLIC;
 
 -- tube_private_check_touch: refuses arguments that no touch function can take.
 --
@@ -120,7 +124,7 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_table_touch_body(regclass) FROM PU
 --   T, B, or a chunk size below 1.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_touch(
-    shard integer, ids bigint[], op text, chunk_size integer
+    shard integer, ids anyarray, op text, chunk_size integer
 ) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -144,4 +148,4 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_check_touch(integer, bigint[], text, integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_check_touch(integer, anyarray, text, integer) FROM PUBLIC;

@@ -9,7 +9,8 @@
 --   floor              only incremental pods with a greater seq; NULL counts as 0
 --   backfill_floor     only pods of op B with a greater seq; NULL counts as 0
 --   exclude_backfill   no pods of op B
--- Result: seq, op, shard, ids, keys (NULL where the tube's keys are bigint), payload, ts.
+-- Result: seq, op, shard, ids (NULL where the tube's keys are not bigint), keys (NULL where they are),
+--   payload, ts.
 -- Errors: TU001 the term is over; TU002, TU102, TU103 as tube_leader_epoch; 22023 a bad pods_limit;
 --   40P01 is to be tried again.
 -- Locks: the fence (tube_private_hold_term) and the marked rows, until the transaction ends: a new

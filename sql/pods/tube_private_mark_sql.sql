@@ -15,6 +15,8 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_mark_sql(
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
+DECLARE
+    bigints CONSTANT boolean := tube_private_key_type(tube) = 'bigint'::regtype;
 BEGIN
     RETURN format($mark$
         UPDATE %1$I AS pod SET leader_id = $1
@@ -30,8 +32,9 @@ BEGIN
               ORDER BY p.seq
               LIMIT 1 OFFSET $3 - 1), 9223372036854775807)
           AND pod.leader_id IS DISTINCT FROM $1
-        RETURNING pod.seq, pod.op::text, pod.shard::integer, pod.ids, NULL::text[], pod.payload, pod.ts
-        $mark$, tube, partitions, partition, class);
+        RETURNING pod.seq, pod.op::text, pod.shard::integer, %5$s, pod.payload, pod.ts
+        $mark$, tube, partitions, partition, class,
+        CASE WHEN bigints THEN 'pod.ids, NULL::text[]' ELSE 'NULL::bigint[], pod.ids::text[]' END);
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_mark_sql(text, integer, integer, integer) FROM PUBLIC;

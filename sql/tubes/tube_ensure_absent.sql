@@ -30,8 +30,8 @@ BEGIN
         || format('DROP TABLE %I.%I', tube_private_schema(), in_tube);
     PERFORM tube_private_patiently(ddl, format('tube %L is dropped', in_tube));
     PERFORM tube_private_forget(in_tube, tables);
-    EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, bigint[], char, jsonb, integer)',
-        tube_private_schema(), tube_private_name(in_tube, '_touch'));
+    EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
+        tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);
     DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
 END
 $$;

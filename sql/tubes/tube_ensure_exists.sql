@@ -5,13 +5,15 @@
 --   partitions: 1 to 1024. Another number than before ends every term (see tube_index_sql).
 --   predicate: which rows of attached tables belong to the tube: a condition over their columns that
 --     obeys the rules of row filters. NULL keeps what there is, an empty string removes it.
+--   key_type: of the ids: bigint, uuid or text. NULL means bigint for a new tube, and what it has for
+--     one that is there; it can't be changed.
 -- Result: nothing. Nothing is done when the tube is like that already.
--- Errors: TU101 name, TU103 partitions, TU105 predicate refused (the table at fault is named), 55P03
+-- Errors: 22023 key_type, TU101 name, TU103 partitions, TU105 predicate refused (the table at fault is named), 55P03
 --   the locks could not be had. Nothing was changed then.
 -- Locks: until the transaction ends, the registry row FOR UPDATE, and with another number of
 --   partitions also all leader rows and the tube's table. None when nothing is to be done.
 CREATE OR REPLACE FUNCTION :"schema".tube_ensure_exists(
-    tube text, partitions integer = 1, predicate text = NULL
+    tube text, partitions integer = 1, predicate text = NULL, key_type regtype = NULL
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -25,11 +27,13 @@ BEGIN
     PERFORM tube_private_check_partitions(partitions);
     wanted := nullif(btrim(predicate, E' \t\r\n'), '');
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_ensure_exists.tube;
-    IF NOT FOUND THEN
+    PERFORM tube_private_check_key_type(tube_ensure_exists.tube, reg.key_type, tube_ensure_exists.key_type);
+    IF reg.tube IS NULL THEN
         PERFORM tube_private_check_name(tube_ensure_exists.tube);
         PERFORM tube_private_parse_predicate(tube_ensure_exists.tube, wanted);
-        INSERT INTO tube_registry (tube, partitions, predicate, last_epoch)
-        SELECT tube_ensure_exists.tube, tube_ensure_exists.partitions, wanted, i.last_epoch
+        INSERT INTO tube_registry (tube, partitions, predicate, key_type, last_epoch)
+        SELECT tube_ensure_exists.tube, tube_ensure_exists.partitions, wanted,
+            coalesce(tube_ensure_exists.key_type, 'bigint'), i.last_epoch
         FROM tube_installation AS i
         ON CONFLICT DO NOTHING;
         IF FOUND THEN
@@ -52,4 +56,29 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_ensure_exists(text, integer, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_ensure_exists(text, integer, text, regtype) FROM PUBLIC;
+
+-- tube_private_check_key_type: refuses a type that keys can't have, or that the tube does not have.
+--
+-- Arguments: tube; present: NULL for a new tube; wanted: may be NULL.
+-- Result: nothing.
+-- Errors: 22023.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_key_type(tube text, present regtype, wanted regtype)
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    IF wanted NOT IN ('bigint', 'uuid', 'text') THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the keys of tube %L can''t have the type %s', tube, wanted),
+            HINT = 'Give bigint (also for tables with smaller integers), uuid or text.';
+    ELSIF wanted <> present THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the keys of tube %L have the type %s, not %s', tube, present, wanted),
+            HINT = 'Make another tube for keys of another type.';
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_check_key_type(text, regtype, regtype) FROM PUBLIC;

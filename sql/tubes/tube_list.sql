@@ -4,12 +4,12 @@
 -- Result: a row per attached table, by tube and in the order of attachment; a tube without tables has
 --   one row with a NULL tbl (unless in_tbl is given). Tables that were dropped are not listed. After
 --   the contract's columns: shards (how many it is spread over), id_col, root (whether the ids of
---   this table are the documents').
+--   this table are the documents'), columns and replica (as attached), key_type (of the tube).
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_list(in_tbl regclass = NULL)
 RETURNS TABLE (
     tube text, predicate text, partitions integer, tbl regclass, shard integer,
-    shards integer, id_col name, root boolean
+    shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -21,7 +21,7 @@ BEGIN
             SELECT FROM tube_attachment AS b
             WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
                 AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = b.tbl)
-        ) END
+        ) END, a.columns, a.replica, r.key_type
     FROM tube_registry AS r
     LEFT JOIN (
         SELECT t.* FROM tube_attachment AS t WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = t.tbl)

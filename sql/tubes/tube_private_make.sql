@@ -24,7 +24,7 @@ BEGIN
             seq bigint NOT NULL DEFAULT CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END,
             op char NOT NULL,
             shard tube_shard NOT NULL,
-            ids bigint[] NOT NULL,
+            ids %s[] NOT NULL,
             payload jsonb,
             ts timestamptz NOT NULL DEFAULT clock_timestamp(),
             leader_id uuid
@@ -36,7 +36,7 @@ BEGIN
             autovacuum_vacuum_cost_delay = 0,
             autovacuum_analyze_scale_factor = 0.1,
             autovacuum_analyze_threshold = 5000
-        )$ddl$, queue);
+        )$ddl$, queue, reg.key_type);
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', queue);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
     EXECUTE tube_private_index_ddl(tube, reg.partitions, false);

@@ -18,9 +18,11 @@ DECLARE
 BEGIN
     FOR attempt IN 1..100 LOOP
         BEGIN
+            PERFORM tube_private_own_ddl(true);
             FOREACH statement IN ARRAY statements LOOP
                 EXECUTE statement;
             END LOOP;
+            PERFORM tube_private_own_ddl(false);
             RETURN;
         EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
             -- Tried again below, where the subtransaction is over and its locks are gone.
@@ -33,3 +35,18 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_patiently(text[], text) FROM PUBLIC;
+
+-- tube_private_own_ddl: whether the DDL that comes is ours, so that our event trigger need not follow it.
+--
+-- Arguments: ours: true before, false after; an error in between takes the first back.
+-- Result: nothing.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_own_ddl(ours boolean) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    PERFORM set_config('pytube.own_ddl', CASE WHEN ours THEN 'on' ELSE 'off' END, true);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_own_ddl(boolean) FROM PUBLIC;

@@ -88,3 +88,11 @@ def triggers(conn: Conn, table: str = TABLE) -> list[str]:
         "SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass AND NOT tgisinternal ORDER BY 1", (table,)
     )
     return [row[0] for row in rows]
+
+
+def unfollow(conn: Conn) -> None:
+    """Take our event trigger away, as on a server where one may not be made."""
+    found = conn.execute("SELECT evtname FROM pg_event_trigger").fetchall()
+    for (name,) in found:
+        conn.execute(sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(name)))
+    conn.execute("SELECT tube_sync()")

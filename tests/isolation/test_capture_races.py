@@ -23,7 +23,7 @@ def test_two_attach_the_same_table(conn: Conn, session: NewSession) -> None:
     assert late.blocked(by=first)
     first.commit()
     late.rows()
-    assert len(triggers(conn)) == 3
+    assert len(triggers(conn)) == 4
     conn.execute(f"INSERT INTO {TABLE} VALUES (1)")
     assert ops(conn) == [("I", 1)]
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytube.model import partition_of, shard_of
+
+KEYS = json.loads((Path(__file__).parents[1] / "vectors" / "shards_of_keys.json").read_text())
 
 bigints = st.integers(-(2**63), 2**63 - 1)
 
@@ -17,6 +23,11 @@ bigints = st.integers(-(2**63), 2**63 - 1)
 )
 def test_the_shard_of_an_id(key: int, shard: int, shards: int, expected: int) -> None:
     assert shard_of(key, shard, shards) == expected
+
+
+@pytest.mark.parametrize("vector", KEYS)
+def test_the_shard_of_a_key_that_is_no_number(vector: dict[str, Any]) -> None:
+    assert shard_of(vector["id"], vector["shard"], vector["shards"]) == vector["expected"]
 
 
 @given(bigints, st.integers(0, 10_000), st.integers(1, 1000))

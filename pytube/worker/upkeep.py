@@ -1,0 +1,49 @@
+"""Has the database follow what DDL did to attached tables, where no event trigger does it at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from pytube.errors import DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError
+from pytube.sources import queries
+from pytube.sources.session import Session
+
+INTERVAL = 30.0
+"""Seconds; partitions that came are followed within a minute, a lost session included."""
+
+OpenSession = Callable[[], Awaitable[Session]]
+
+
+async def follow_ddl(
+    open_session: OpenSession,
+    leads: Callable[[], bool],
+    warn: Callable[[str], None],
+    interval: float = INTERVAL,
+) -> None:
+    """Call `tube_sync` every `interval` seconds while this process is the one to do it; for ever.
+
+    Args:
+        open_session: a session for one call, so that none is kept for so rare a thing.
+        leads: whether it is this process' turn: of many workers one is enough.
+        warn: told what went wrong, once until it goes well again.
+        interval: seconds.
+    """
+    told: str | None = None
+    while True:
+        await asyncio.sleep(interval)
+        if not leads():
+            continue
+        try:
+            session = await open_session()
+            try:
+                await session.execute(queries.SYNC)
+            finally:
+                await session.close()
+            told = None
+        except (DatabaseUnavailable, SchemaMismatch):
+            continue  # told by what keeps the sessions
+        except (StatementFailed, UsageError) as error:
+            if str(error) != told:
+                warn(f"changed tables can't be followed: {error}")
+            told = str(error)

@@ -1,0 +1,277 @@
+"""An attached table that is renamed, moved, changed, dropped, dumped: touches go on, or it is detached."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.capture import (
+    TUBE,
+    Conn,
+    Touch,
+    attach,
+    make_tube,
+    open_session,
+    ops,
+    scalar,
+    set_up,
+    take,
+    triggers,
+    unfollow,
+)
+from tests.helpers.database import TestServer, psql_file
+
+Follow = Callable[[Conn], None]
+
+
+@pytest.fixture
+def db(any_dsn: str) -> Iterator[Conn]:
+    """A session on each version, with `item` attached and two rows in it."""
+    with open_session(any_dsn, client_encoding="utf8") as conn:
+        conn.execute("SET search_path = public, tube")
+        set_up(conn, predicate="NOT deleted", shards=2)
+        conn.execute("INSERT INTO item VALUES (1, 'a'), (2, 'b')")
+        take(conn)
+        yield conn
+
+
+@pytest.fixture(params=["event trigger", "tube_sync", "nothing yet"])
+def follow(request: pytest.FixtureRequest, db: Conn) -> Follow:
+    """What follows DDL: our event trigger; a call of `tube_sync`; or nothing so far."""
+    if request.param == "event trigger":
+        return lambda _conn: None
+    unfollow(db)
+    if request.param == "tube_sync":
+        return sync
+    return lambda _conn: None
+
+
+def sync(conn: Conn) -> None:
+    conn.execute("SELECT tube_sync()")
+
+
+def keys(conn: Conn) -> list[int]:
+    return sorted(key for _, key in ops(conn))
+
+
+def test_a_renamed_key(db: Conn, follow: Follow) -> None:
+    db.execute("ALTER TABLE item RENAME id TO ident")
+    follow(db)
+    db.execute("INSERT INTO item VALUES (3)")
+    db.execute("UPDATE item SET value = 'x' WHERE ident < 3")
+    db.execute("UPDATE item SET ident = 4 WHERE ident = 1")
+    db.execute("DELETE FROM item WHERE ident = 2")
+    db.execute("SELECT item_touch('{9}')")
+    found = take(db)
+    assert sorted(touch.id for touch in found) == [1, 1, 2, 2, 3, 4, 9]
+    assert all(touch.shard == touch.id % 2 for touch in found)
+    db.execute("TRUNCATE item")
+    assert keys(db) == [3, 4]
+    db.execute("SELECT tube_sync()")
+    assert db.execute("SELECT id_col, root FROM tube_list()").fetchall() == [("ident", True)]
+    db.execute("INSERT INTO item VALUES (5)")
+    assert ops(db) == [("I", 5)]
+
+
+def test_two_columns_that_change_names(db: Conn, follow: Follow) -> None:
+    db.execute("ALTER TABLE item ADD other bigint DEFAULT 77")
+    with db.transaction():
+        db.execute("ALTER TABLE item RENAME id TO third")
+        db.execute("ALTER TABLE item RENAME other TO id")
+    follow(db)
+    db.execute("UPDATE item SET value = 'x'")
+    assert keys(db) == [1, 2]
+
+
+def test_columns_before_the_key_that_are_dropped(db: Conn, follow: Follow) -> None:
+    db.execute("CREATE TABLE wide (a int, id int PRIMARY KEY, b int, deleted boolean DEFAULT false)")
+    attach(db, "public.wide", 10)
+    db.execute("INSERT INTO wide VALUES (70, 1, 71)")
+    take(db)
+    db.execute("ALTER TABLE wide DROP a, ADD c int DEFAULT 72")
+    follow(db)
+    db.execute("UPDATE wide SET b = 0")
+    assert ops(db) == [("U", 1)]
+
+
+def test_a_renamed_or_dropped_column_of_the_predicate(db: Conn, follow: Follow) -> None:
+    """All rows are touched then, until the predicate fits again."""
+    db.execute("UPDATE item SET deleted = true WHERE id = 2")
+    take(db)
+    db.execute("ALTER TABLE item RENAME deleted TO removed")
+    follow(db)
+    db.execute("UPDATE item SET value = 'x'")
+    assert keys(db) == [1, 2]
+    db.execute("TRUNCATE item")
+    assert keys(db) == [1, 2]
+    db.execute("SELECT tube_sync()")
+    make_tube(db, predicate="NOT removed")
+    db.execute("INSERT INTO item VALUES (3, 'c', false), (4, 'd', true)")
+    assert keys(db) == [3]
+
+
+def test_renamed_columns_that_count(db: Conn, follow: Follow) -> None:
+    db.execute("SELECT tube_table_ensure_attached(%s, 'item', 0, 2, columns => '{value}')", (TUBE,))
+    db.execute("ALTER TABLE item RENAME value TO worth")
+    follow(db)
+    db.execute("UPDATE item SET worth = 'x' WHERE id = 1")
+    assert keys(db) == [1]
+    db.execute("SELECT tube_sync()")
+    assert scalar(db, "SELECT columns FROM tube_list()") == ["worth"]
+    db.execute("UPDATE item SET worth = worth")
+    assert keys(db) == []
+    db.execute("ALTER TABLE item DROP worth")
+    follow(db)
+    db.execute("SELECT tube_sync()")
+    assert scalar(db, "SELECT columns FROM tube_list()") is None
+    db.execute("UPDATE item SET deleted = false")
+    assert keys(db) == [1, 2]
+
+
+def test_a_table_and_a_schema_that_are_renamed_and_moved(db: Conn, follow: Follow) -> None:
+    db.execute("CREATE SCHEMA elsewhere")
+    db.execute("ALTER TABLE item RENAME TO thing")
+    db.execute("ALTER TABLE thing SET SCHEMA elsewhere")
+    db.execute("ALTER SCHEMA elsewhere RENAME TO somewhere")
+    follow(db)
+    db.execute("INSERT INTO somewhere.thing VALUES (3)")
+    db.execute("UPDATE somewhere.thing SET value = 'x' WHERE id = 1")
+    assert ops(db) == [("I", 3), ("U", 1)]
+    db.execute("SELECT tube_sync()")
+    assert scalar(db, "SELECT tbl::text FROM tube_list()") == "somewhere.thing"
+    db.execute("SELECT somewhere.thing_touch('{9}')")
+    assert ops(db) == [("T", 9)]
+    assert scalar(db, "SELECT count(*) FROM pg_proc WHERE proname IN ('item_touch', 'thing_touch')") == 1
+
+
+@pytest.mark.parametrize(
+    "change", ["ALTER TABLE item DROP id", "ALTER TABLE item ALTER id TYPE text", "DROP TABLE item"]
+)
+def test_a_key_or_a_table_that_is_gone_is_detached(db: Conn, follow: Follow, change: str) -> None:
+    db.execute(change)
+    follow(db)
+    if not change.startswith("DROP"):
+        db.execute("INSERT INTO item SELECT FROM item WHERE false")
+    db.execute("SELECT tube_sync()")
+    assert scalar(db, "SELECT tbl FROM tube_list()") is None
+    assert scalar(db, "SELECT count(*) FROM tube_attachment") == 0
+    assert scalar(db, "SELECT to_regproc('public.item_touch')") is None
+    if not change.startswith("DROP"):
+        assert triggers(db, "item") == []
+
+
+def test_a_key_that_becomes_wider(db: Conn, follow: Follow) -> None:
+    db.execute("CREATE TABLE small (id smallint PRIMARY KEY, deleted boolean DEFAULT false)")
+    attach(db, "public.small", 10)
+    db.execute("INSERT INTO small VALUES (1)")
+    db.execute("ALTER TABLE small ALTER id TYPE bigint")
+    follow(db)
+    db.execute("INSERT INTO small VALUES (3000000000)")
+    assert keys(db) == [1, 3000000000]
+
+
+def test_a_dropped_schema(db: Conn, follow: Follow) -> None:
+    db.execute("CREATE SCHEMA sh0007; CREATE TABLE sh0007.t (id int PRIMARY KEY, deleted boolean)")
+    attach(db, "sh0007.t", None)
+    db.execute("DROP SCHEMA sh0007 CASCADE")
+    follow(db)
+    db.execute("SELECT tube_sync()")
+    assert scalar(db, "SELECT count(*) FROM tube_attachment") == 1
+
+
+def test_ddl_of_other_tables_changes_nothing(db: Conn) -> None:
+    before = db.execute("SELECT oid, xmin FROM pg_proc WHERE oid >= 16384").fetchall()
+    db.execute("CREATE TABLE other (id int PRIMARY KEY); ALTER TABLE other ADD n int; DROP TABLE other")
+    db.execute("CREATE TEMP TABLE other (id int)")
+    assert db.execute("SELECT oid, xmin FROM pg_proc WHERE oid >= 16384").fetchall() == before
+    assert scalar(db, "SELECT tube_sync()") == 0
+
+
+def test_ddl_and_pending_touches_in_one_transaction(db: Conn) -> None:
+    with db.transaction():
+        db.execute("INSERT INTO item VALUES (3)")
+        db.execute("ALTER TABLE item RENAME id TO ident")
+        db.execute("UPDATE item SET value = 'x' WHERE ident = 3")
+        db.execute("ALTER TABLE item DROP ident")
+    assert ops(db) == [("I", 3), ("U", 3)]
+    assert scalar(db, "SELECT tbl FROM tube_list()") is None
+
+
+def test_an_owner_who_is_nobody_here_may_change_his_table(db: Conn) -> None:
+    db.execute("DROP ROLE IF EXISTS plain; CREATE ROLE plain; GRANT CREATE ON SCHEMA public TO plain")
+    db.execute("ALTER TABLE item OWNER TO plain; SET ROLE plain")
+    try:
+        db.execute("ALTER TABLE public.item RENAME id TO ident")
+        db.execute("INSERT INTO public.item VALUES (3)")
+    finally:
+        db.execute("RESET ROLE")
+    assert ops(db) == [("I", 3)]
+    db.execute("DROP OWNED BY plain CASCADE; DROP ROLE plain")
+
+
+def dump_and_restore(server: TestServer, source: str, target: str) -> None:
+    """`pg_dump` and `psql`, as an operator runs them."""
+    done = subprocess.run(
+        [str(server.postgres.bin("pg_dump")), "-d", source],
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
+    )
+    assert "tube_private_capture_body" in done.stdout
+    with tempfile.TemporaryDirectory(prefix="pytube-test-", dir="/tmp") as folder:
+        file = Path(folder) / "dump.sql"
+        file.write_text("\\set ON_ERROR_STOP 1\n" + done.stdout)
+        psql_file(server.postgres, target, file)
+
+
+@pytest.mark.parametrize("synced", [True, False])
+def test_a_database_that_is_dumped_and_restored_works(any_server: TestServer, synced: bool) -> None:
+    with any_server.database(installed=True) as source, any_server.database(installed=False) as target:
+        with open_session(source) as old:
+            old.execute("SET search_path = public, tube")
+            # What is dropped shifts the numbers of columns and tables in the copy.
+            old.execute("CREATE TABLE pad (a int); DROP TABLE pad")
+            old.execute("CREATE TABLE item (gone int, id bigint PRIMARY KEY, other bigint, deleted boolean)")
+            old.execute("ALTER TABLE item DROP gone")
+            old.execute("CREATE TABLE log (id int, day int) PARTITION BY LIST (day)")
+            old.execute("CREATE TABLE log_1 PARTITION OF log FOR VALUES IN (1)")
+            make_tube(old, predicate="deleted IS NOT TRUE")
+            make_tube(old, "es-log")
+            attach(old, "public.item", 3, 2)
+            attach(old, "public.log", 7, tube="es-log")
+            old.execute("INSERT INTO item VALUES (1, 91), (2, 92)")
+        dump_and_restore(any_server, source, target)
+        with open_session(target) as new:
+            new.execute("SET search_path = public, tube")
+            if synced:
+                assert scalar(new, "SELECT tube_sync()") == 2
+            assert take(new) == [Touch("I", 3, 2), Touch("I", 4, 1)], "the pods came along"
+            new.execute("INSERT INTO item VALUES (3, 93), (4, 94)")
+            new.execute("UPDATE item SET other = 0 WHERE id = 1")
+            new.execute("SELECT item_touch('{9}')")
+            new.execute("INSERT INTO log_1 VALUES (1, 1)")
+            new.execute("INSERT INTO log VALUES (2, 1)")
+            assert {(touch.shard, touch.id) for touch in take(new)} == {(4, 1), (4, 3), (3, 4), (4, 9)}
+            assert {key for _, key in ops(new, "es-log")} == {1, 2}
+            new.execute("SELECT tube_sync()")
+            assert scalar(new, "SELECT tube_sync()") == 0
+            new.execute("ALTER TABLE item RENAME id TO ident")
+            new.execute("CREATE TABLE log_2 PARTITION OF log FOR VALUES IN (2)")
+            new.execute("SELECT tube_sync()")
+            new.execute("INSERT INTO item VALUES (5)")
+            new.execute("INSERT INTO log_2 VALUES (3, 2)")
+            assert take(new) == [Touch("I", 4, 5)]
+            assert ops(new, "es-log") == [("I", 3)]
+
+
+def test_the_makeshift_warns_where_the_key_is_gone(db: Conn) -> None:
+    unfollow(db)
+    said: list[str] = []
+    db.add_notice_handler(lambda notice: said.append(f"{notice.message_primary}"))
+    db.execute("ALTER TABLE item DROP id")
+    db.execute("INSERT INTO item VALUES ('x')")
+    assert said == [f"tube '{TUBE}' does not follow public.item any more: its key is gone"]

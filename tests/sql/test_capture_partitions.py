@@ -1,0 +1,211 @@
+"""A partitioned table is attached as a whole, and its partitions may come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from tests.helpers.capture import (
+    TUBE,
+    Conn,
+    attach,
+    detach,
+    make_tube,
+    open_session,
+    ops,
+    pods,
+    scalar,
+    take,
+    triggers,
+    unfollow,
+)
+
+TREE = """
+CREATE TABLE public.log (id bigint, day int, n int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
+CREATE TABLE public.log_1 PARTITION OF public.log FOR VALUES FROM (1) TO (2);
+CREATE TABLE public.log_2 (n int, gone text, day int NOT NULL, id bigint NOT NULL, PRIMARY KEY (id, day));
+ALTER TABLE public.log_2 DROP COLUMN gone;
+ALTER TABLE public.log ATTACH PARTITION public.log_2 FOR VALUES FROM (2) TO (3);
+CREATE TABLE public.log_3 PARTITION OF public.log FOR VALUES FROM (3) TO (5) PARTITION BY RANGE (day);
+CREATE TABLE public.log_3_3 PARTITION OF public.log_3 FOR VALUES FROM (3) TO (4);
+"""
+
+Follow = Callable[[Conn], None]
+
+
+@pytest.fixture
+def db(any_dsn: str) -> Iterator[Conn]:
+    """A session on each version, with a tree of partitions attached, and a row in each leaf."""
+    with open_session(any_dsn) as conn:
+        conn.execute("SET search_path = public, tube")
+        conn.execute(TREE)
+        make_tube(conn)
+        conn.execute("INSERT INTO log VALUES (1, 1), (2, 2), (3, 3)")
+        attach(conn, "public.log")
+        yield conn
+
+
+@pytest.fixture(params=["event trigger", "tube_sync"])
+def follow(request: pytest.FixtureRequest, db: Conn) -> Follow:
+    """What follows DDL: nothing more is to be done, or a call of `tube_sync`."""
+    if request.param == "event trigger":
+        return lambda _conn: None
+    unfollow(db)
+    return sync
+
+
+def sync(conn: Conn) -> None:
+    assert scalar(conn, "SELECT tube_sync()") == 1
+
+
+def has_sweep(conn: Conn) -> bool:
+    return any((payload or {}).get("type") == "sweep" for _, _, _, payload in pods(conn))
+
+
+def test_pg_tube_child_partition_writes_made_no_touch(db: Conn) -> None:
+    db.execute("INSERT INTO log VALUES (4, 1), (5, 2), (6, 3)")
+    db.execute("INSERT INTO log_1 VALUES (7, 1)")
+    db.execute("INSERT INTO log_2 (id, day) VALUES (8, 2)")
+    db.execute("INSERT INTO log_3 VALUES (9, 3)")
+    db.execute("INSERT INTO log_3_3 VALUES (10, 3)")
+    assert ops(db) == [("I", key) for key in range(4, 11)]
+    db.execute("UPDATE log SET n = 1 WHERE id > 5")
+    db.execute("UPDATE log_2 SET n = 2 WHERE id = 2")
+    db.execute("DELETE FROM log_3 WHERE id = 9")
+    assert ops(db) == [("D", 9), ("U", 2), *(("U", key) for key in range(6, 11))]
+
+
+def test_a_row_that_moves_to_another_partition(db: Conn) -> None:
+    db.execute("UPDATE log SET day = 3 WHERE id = 1")
+    assert ops(db) == [("U", 1)]
+    db.execute("UPDATE log SET id = 11, day = 1 WHERE id = 2")
+    assert ops(db) == [("D", 2), ("I", 11)]
+
+
+@pytest.mark.parametrize(
+    ("table", "gone"), [("log", [1, 2, 3]), ("log_1", [1]), ("log_3", [3]), ("log_3_3", [3])]
+)
+def test_truncate_touches_each_row_once(db: Conn, table: str, gone: list[int]) -> None:
+    db.execute(f"TRUNCATE {table}")
+    assert ops(db) == [("D", key) for key in gone]
+
+
+def test_truncate_of_the_tree_at_repeatable_read(db: Conn) -> None:
+    with db.transaction():
+        db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        db.execute("TRUNCATE log")
+    assert has_sweep(db)
+    assert ops(db) == [("D", 1), ("D", 2), ("D", 3)]
+
+
+def test_copy_and_the_touch_function(db: Conn) -> None:
+    with db.cursor().copy("COPY log (id, day) FROM STDIN") as copy:
+        copy.write_row((4, 1))
+        copy.write_row((5, 3))
+    db.execute("SELECT log_touch('{9}')")
+    assert ops(db) == [("I", 4), ("I", 5), ("T", 9)]
+
+
+def test_a_partition_that_is_made_later(db: Conn, follow: Follow) -> None:
+    db.execute("CREATE TABLE log_4 PARTITION OF log FOR VALUES FROM (5) TO (6)")
+    db.execute("CREATE TABLE log_3_4 PARTITION OF log_3 FOR VALUES FROM (4) TO (5)")
+    follow(db)
+    take(db)
+    db.execute("INSERT INTO log VALUES (4, 5)")
+    db.execute("INSERT INTO log_4 VALUES (5, 5)")
+    db.execute("INSERT INTO log_3_4 VALUES (6, 4)")
+    assert ops(db) == [("I", 4), ("I", 5), ("I", 6)]
+
+
+def test_rows_come_with_a_partition_that_is_attached(db: Conn, follow: Follow) -> None:
+    db.execute("CREATE TABLE late (id bigint NOT NULL, day int NOT NULL, n int, PRIMARY KEY (id, day))")
+    db.execute("INSERT INTO late VALUES (21, 7), (22, 7)")
+    db.execute("ALTER TABLE log ATTACH PARTITION late FOR VALUES FROM (7) TO (8)")
+    follow(db)
+    assert ops(db) == [("I", 21), ("I", 22)]
+    db.execute("DELETE FROM late WHERE id = 21")
+    db.execute("UPDATE log SET n = 1 WHERE id = 22")
+    assert ops(db) == [("D", 21), ("U", 22)]
+
+
+@pytest.mark.parametrize("how", ["", " CONCURRENTLY"])
+def test_rows_go_with_a_partition_that_is_detached(db: Conn, follow: Follow, how: str) -> None:
+    db.execute(f"ALTER TABLE log DETACH PARTITION log_1{how}")
+    follow(db)
+    assert ops(db) == [("D", 1)]
+    assert triggers(db, "log_1") == []
+    db.execute("INSERT INTO log_1 VALUES (5, 1)")
+    assert ops(db) == []
+
+
+def test_a_tree_that_is_detached(db: Conn, follow: Follow) -> None:
+    db.execute("ALTER TABLE log DETACH PARTITION log_3")
+    follow(db)
+    assert ops(db) == [("D", 3)]
+    assert triggers(db, "log_3") == triggers(db, "log_3_3") == []
+
+
+def test_a_partition_that_is_dropped_is_swept(db: Conn, follow: Follow) -> None:
+    db.execute("DROP TABLE log_3")
+    follow(db)
+    assert has_sweep(db)
+    assert ops(db) == []
+    db.execute("INSERT INTO log VALUES (5, 1)")
+    assert ops(db) == [("I", 5)]
+
+
+@pytest.mark.usefixtures("follow")
+def test_partitions_that_come_and_go_in_one_transaction(db: Conn) -> None:
+    with db.transaction():
+        db.execute("CREATE TABLE log_7 PARTITION OF log FOR VALUES FROM (7) TO (8)")
+        db.execute("INSERT INTO log VALUES (7, 7)")
+        db.execute("ALTER TABLE log DETACH PARTITION log_7")
+        db.execute("DROP TABLE log_7")
+    scalar(db, "SELECT tube_sync()")
+    assert {key for _, key in ops(db)} == {7}
+
+
+def test_a_late_partition_asks_for_a_sweep(db: Conn) -> None:
+    """What was deleted there before it got its triggers made no touch."""
+    unfollow(db)
+    db.execute("CREATE TABLE log_7 PARTITION OF log FOR VALUES FROM (7) TO (8)")
+    db.execute("INSERT INTO log VALUES (7, 7)")
+    db.execute("DELETE FROM log_7")
+    sync(db)
+    assert has_sweep(db)
+    assert ops(db) == [("I", 7)]
+    assert scalar(db, "SELECT tube_sync()") == 0
+
+
+def test_detached_from_the_tube(db: Conn) -> None:
+    detach(db, "public.log")
+    for table in ("log", "log_1", "log_2", "log_3", "log_3_3"):
+        assert triggers(db, table) == []
+    db.execute("CREATE TABLE log_7 PARTITION OF log FOR VALUES FROM (7) TO (8)")
+    assert triggers(db, "log_7") == []
+
+
+def test_replica_is_for_the_leaves(db: Conn) -> None:
+    db.execute("SELECT tube_table_ensure_attached(%s, 'log', 0, replica => true)", (TUBE,))
+    db.execute("SET session_replication_role = replica")
+    db.execute("INSERT INTO log_2 (id, day) VALUES (5, 2)")
+    db.execute("UPDATE log SET n = 3 WHERE id = 3")
+    assert ops(db) == [("I", 5), ("U", 3)]
+
+
+def test_a_foreign_partition_is_refused(db: Conn) -> None:
+    db.execute("CREATE FOREIGN DATA WRAPPER wrapper; CREATE SERVER far FOREIGN DATA WRAPPER wrapper")
+    db.execute("ALTER TABLE log DROP CONSTRAINT log_pkey")
+    with pytest.raises(psycopg.Error, match="it is a foreign table") as refused:
+        db.execute("CREATE FOREIGN TABLE far_7 PARTITION OF log FOR VALUES FROM (7) TO (8) SERVER far")
+    assert refused.value.sqlstate == "TU107"
+
+
+def test_several_tubes(db: Conn) -> None:
+    make_tube(db, "other")
+    attach(db, "public.log", 5, tube="other")
+    db.execute("CREATE TABLE log_7 PARTITION OF log FOR VALUES FROM (7) TO (8)")
+    db.execute("INSERT INTO log_7 VALUES (7, 7)")
+    assert ops(db) == ops(db, "other") == [("I", 7)]

@@ -1,0 +1,62 @@
+"""Who follows DDL, and what is told when it can't be followed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from pytube.errors import DatabaseUnavailable, StatementFailed
+from pytube.sources.session import Session
+from pytube.worker.upkeep import follow_ddl
+from tests.helpers.waiting import wait_until_async
+
+
+class FakeSession:
+    """Answers with what is next."""
+
+    def __init__(self, answers: list[Exception | None]) -> None:
+        self.answers = answers
+        self.calls: list[str] = []
+        self.closed = 0
+
+    async def execute(self, statement: str, *_: Any) -> None:
+        self.calls.append(statement)
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is not None:
+            raise answer
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def run(session: FakeSession, calls: int, leads: bool = True) -> list[str]:
+    """Let it call so often; what it warned of."""
+    warned: list[str] = []
+
+    async def open_session() -> Session:
+        return cast("Session", session)
+
+    turns = iter([False, True] * 1000)
+    task = asyncio.create_task(
+        follow_ddl(open_session, lambda: leads and next(turns), warned.append, interval=0.001)
+    )
+    await wait_until_async(lambda: len(session.calls) >= calls)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return warned
+
+
+async def test_it_calls_on_and_closes_each_session() -> None:
+    session = FakeSession([])
+    assert await run(session, 3) == []
+    assert session.closed >= 2
+    assert set(session.calls) == {"SELECT tube_sync()"}
+
+
+async def test_what_goes_wrong_is_told_once_until_it_goes_well() -> None:
+    wrong = StatementFailed("no privilege")
+    session = FakeSession([wrong, wrong, DatabaseUnavailable("down"), wrong, None, wrong])
+    assert await run(session, 7) == ["changed tables can't be followed: no privilege"] * 2
