@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from typing import ClassVar
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -21,141 +22,226 @@ from hypothesis.stateful import (
 )
 
 from tests.conftest import Servers
-from tests.helpers.capture import TABLE, Conn, attach, make_tube, open_session, take
+from tests.helpers.capture import TABLE, TUBE, Conn, detach, make_tube, open_session, take
+from tests.helpers.capture_model import PREDICATES, SPARE, Row, Rows, State
 
-EXAMPLES = int(os.environ.get("PYTUBE_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("PYTUBE_EXAMPLES", "20"))
+PHASES = [Phase.explicit, Phase.generate] + ([Phase.shrink] if "PYTUBE_NO_SHRINK" not in os.environ else [])
 SHARDS = 3
+TREE = f"""
+-- Deferrable: keys may then be moved onto one another within a statement.
+CREATE TABLE {TABLE} (id bigint, part int, n int, gone boolean, UNIQUE (id, part) DEFERRABLE)
+    PARTITION BY LIST (part);
+CREATE TABLE {TABLE}_0 PARTITION OF {TABLE} FOR VALUES IN (0);
+CREATE TABLE {TABLE}_1 (gone boolean, n int, part int, junk int, id bigint);
+ALTER TABLE {TABLE}_1 DROP junk;
+ALTER TABLE {TABLE} ATTACH PARTITION {TABLE}_1 FOR VALUES IN (1);
+CREATE TABLE {TABLE}_2 PARTITION OF {TABLE} FOR VALUES IN (2);
+"""
+DEEPEST = 3
+SOAK_STEPS = 20_000
+SOAK_EACH = 500
 
-ids = st.integers(-2, 5)
+ids = st.integers(-2, 7)
 rows_of_ids = st.lists(ids, min_size=1, max_size=5, unique=True)
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of the table, but for its id."""
-
-    n: int
-    gone: bool
-
-
-PREDICATES: dict[str, Callable[[Row], bool]] = {
-    "": lambda _row: True,
-    "NOT gone": lambda row: not row.gone,
-    "n > 2": lambda row: row.n > 2,
-}
-
-
-@dataclass
-class State:
-    """The table, the predicate and the touches, as they are to be."""
-
-    rows: dict[int, Row] = field(default_factory=dict)
-    predicate: str = ""
-    touches: list[tuple[str, int]] = field(default_factory=list)
-
-    def copy(self) -> State:
-        return State(dict(self.rows), self.predicate, list(self.touches))
-
-    def inside(self) -> set[int]:
-        passes = PREDICATES[self.predicate]
-        return {key for key, row in self.rows.items() if passes(row)}
-
-    def change(self, rows: dict[int, Row], written: set[int]) -> None:
-        """One statement that wrote the rows that had, or now have, the ids `written`."""
-        before = self.inside()
-        self.rows = rows
-        after = self.inside()
-        for key in written:
-            if key in before or key in after:
-                op = "U" if key in before and key in after else "I" if key in after else "D"
-                self.touches.append((op, key))
+parts = st.integers(0, SPARE)
+leaf = st.none() | parts
+"""The table that a statement names: None is the root."""
 
 
 class Writer(RuleBasedStateMachine):
     """One session that writes; `conn` is set by the test."""
 
     conn: Conn
+    done: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
         super().__init__()
         self.state = State()
         self.saved: list[tuple[str, State]] = []
 
+    def table(self, part: int | None) -> str:
+        return TABLE if part is None else f"{TABLE}_{part}"
+
+    def reached(self, keys: list[int], part: int | None) -> set[int]:
+        """Those of the keys that a statement on this table of the tree finds."""
+        return {key for key in self.state.here(keys) if part in (None, self.state.rows[key].part)}
+
+    def in_tree(self, part: int | None) -> bool:
+        return self.state.whole or part != SPARE
+
     @initialize(predicate=st.sampled_from(sorted(PREDICATES)))
     def start(self, predicate: str) -> None:
+        if self.conn.execute(
+            f"SELECT count(*) FROM pg_inherits WHERE inhparent = '{TABLE}'::regclass"
+        ).fetchone() != (3,):
+            self.conn.execute(f"ALTER TABLE {TABLE} ATTACH PARTITION {TABLE}_2 FOR VALUES IN (2)")
+        self.attach(columns=False)
         self.conn.execute(f"TRUNCATE {TABLE}")
         take(self.conn)
         self.change_predicate(predicate)
 
-    @rule(keys=rows_of_ids, n=st.integers(0, 5), gone=st.booleans())
-    def insert(self, keys: list[int], n: int, gone: bool) -> None:
+    # --- rows ---------------------------------------------------------------------------------
+
+    @rule(keys=rows_of_ids, part=parts, by_root=st.booleans(), n=st.integers(0, 5), gone=st.booleans())
+    def insert(self, keys: list[int], part: int, by_root: bool, n: int, gone: bool) -> None:
+        if not self.in_tree(part):
+            return
+        keys = self.state.free(keys)
         self.conn.execute(
-            f"INSERT INTO {TABLE} SELECT u, %s, %s FROM unnest(%s::bigint[]) AS u"
-            f" WHERE u NOT IN (SELECT id FROM {TABLE})",
-            (n, gone, keys),
+            f"INSERT INTO {self.table(None if by_root else part)} (id, part, n, gone)"
+            " SELECT u, %s, %s, %s FROM unnest(%s::bigint[]) AS u",
+            (part, n, gone, keys),
         )
-        new = {key: Row(n, gone) for key in keys if key not in self.state.rows}
+        new = {key: Row(part, n, gone) for key in keys}
         self.state.change({**self.state.rows, **new}, set(new))
+        self.done["insert"] += 1
 
     @rule(keys=rows_of_ids, n=st.integers(0, 5))
-    def upsert(self, keys: list[int], n: int) -> None:
+    def merge(self, keys: list[int], n: int) -> None:
+        keys = [key for key in keys if key not in self.state.apart]
         self.conn.execute(
-            f"MERGE INTO {TABLE} AS t USING unnest(%s::bigint[]) AS u ON t.id = u"
-            " WHEN MATCHED THEN UPDATE SET n = %s WHEN NOT MATCHED THEN INSERT VALUES (u, %s, false)",
+            f"MERGE INTO {TABLE} AS t USING unnest(%s::bigint[]) AS u ON t.id = u WHEN MATCHED THEN"
+            " UPDATE SET n = %s WHEN NOT MATCHED THEN INSERT (id, part, n, gone) VALUES (u, 0, %s, false)",
             (keys, n, n),
         )
-        rows = {key: Row(n, self.state.rows[key].gone if key in self.state.rows else False) for key in keys}
-        self.state.change({**self.state.rows, **rows}, set(rows))
+        there, new = self.state.here(keys), set(self.state.free(keys))
+        changed = {key: Row(row.part, n, row.gone) for key, row in self.state.rows.items() if key in there}
+        if self.state.attached and new and there:
+            self.state.loose |= there | new
+        self.state.change({**self.state.rows, **changed}, there, update=True)
+        self.state.change({**self.state.rows, **{key: Row(0, n, False) for key in new}}, new)
+        self.done["merge"] += 1
 
-    @rule(keys=rows_of_ids, n=st.integers(0, 5), gone=st.none() | st.booleans())
-    def update(self, keys: list[int], n: int, gone: bool | None) -> None:
+    @rule(keys=rows_of_ids, part=leaf, n=st.integers(0, 2), gone=st.none() | st.booleans())
+    def update(self, keys: list[int], part: int | None, n: int, gone: bool | None) -> None:
+        if not self.in_tree(part):
+            return
         self.conn.execute(
-            f"UPDATE {TABLE} SET n = n + %s, gone = coalesce(%s, gone) WHERE id = ANY (%s)", (n, gone, keys)
+            f"UPDATE {self.table(part)} SET n = n + %s, gone = coalesce(%s, gone) WHERE id = ANY (%s)",
+            (n, gone, keys),
         )
+        written = self.reached(keys, part)
         rows = dict(self.state.rows)
-        written = set(keys) & set(rows)
         for key in written:
             old = rows[key]
-            rows[key] = Row(old.n + n, old.gone if gone is None else gone)
-        self.state.change(rows, written)
+            rows[key] = Row(old.part, old.n + n, old.gone if gone is None else gone)
+        self.state.change(rows, written, update=True)
+        self.done["update"] += 1
 
-    @rule(keys=rows_of_ids, shift=st.integers(-3, 3), gone=st.booleans())
-    def change_keys(self, keys: list[int], shift: int, gone: bool) -> None:
-        moved = {key: key + shift for key in keys if key in self.state.rows}
-        rows = {key: row for key, row in self.state.rows.items() if key not in moved}
-        if any(new in rows for new in moved.values()):
-            return  # the statement would fail
+    @rule(keys=rows_of_ids, shift=st.integers(-3, 3), gone=st.booleans(), part=leaf)
+    def change_keys(self, keys: list[int], shift: int, gone: bool, part: int | None) -> None:
+        """Some may move to another partition, too."""
+        if not self.in_tree(part):
+            return
+        moved = {key: key + shift for key in self.reached(keys, part)}
+        rows: Rows = {key: row for key, row in self.state.rows.items() if key not in moved}
+        if any(new in rows or new in self.state.apart for new in moved.values()):
+            return  # the statement would fail, or two rows have one id
+        where = "part" if part is not None else "part * (part - 1)"
         self.conn.execute(
-            f"UPDATE {TABLE} SET id = id + %s, gone = %s WHERE id = ANY (%s)", (shift, gone, keys)
+            f"UPDATE {self.table(part)} SET id = id + %s, gone = %s, part = {where} WHERE id = ANY (%s)",
+            (shift, gone, keys),
         )
-        rows.update({new: Row(self.state.rows[old].n, gone) for old, new in moved.items()})
-        self.state.change(rows, set(moved) | set(moved.values()))
+        if any(new not in moved for new in moved.values()):
+            # It looks as that MERGE would.
+            passes = PREDICATES[self.state.predicate]
+            self.state.loose |= {key for key in moved if not passes(self.state.rows[key])}
+        for old, new in moved.items():
+            row = self.state.rows[old]
+            rows[new] = Row(row.part if part is not None else row.part * (row.part - 1), row.n, gone)
+        self.state.change(rows, set(moved) | set(moved.values()), update=True)
+        self.done["key change"] += 1
 
-    @rule(keys=rows_of_ids)
-    def delete(self, keys: list[int]) -> None:
-        self.conn.execute(f"DELETE FROM {TABLE} WHERE id = ANY (%s)", (keys,))
-        rows = {key: row for key, row in self.state.rows.items() if key not in keys}
-        self.state.change(rows, set(self.state.rows) - set(rows))
+    @rule(keys=rows_of_ids, part=leaf)
+    def delete(self, keys: list[int], part: int | None) -> None:
+        if not self.in_tree(part):
+            return
+        self.conn.execute(f"DELETE FROM {self.table(part)} WHERE id = ANY (%s)", (keys,))
+        self.state.without(self.reached(keys, part))
+        self.done["delete"] += 1
+
+    @rule(part=leaf)
+    def truncate(self, part: int | None) -> None:
+        if not self.in_tree(part):
+            return
+        self.conn.execute(f"TRUNCATE {self.table(part)}")
+        self.state.without(self.reached(list(self.state.rows), part))
+        self.done["truncate"] += 1
 
     @rule(keys=rows_of_ids)
     def fail(self, keys: list[int]) -> None:
         """A statement that breaks off after it wrote rows leaves no touch."""
-        statement = f"INSERT INTO {TABLE} SELECT u, 1, false FROM unnest(%s::bigint[]) AS u"
+        statement = f"INSERT INTO {TABLE} SELECT u, 1, 1, false FROM unnest(%s::bigint[]) AS u"
         with self.conn.transaction(force_rollback=True):
-            self.conn.execute(f"INSERT INTO {TABLE} VALUES (100, 1, false)")
+            self.conn.execute(f"INSERT INTO {TABLE} VALUES (100, 1, 1, false)")
             with pytest.raises(psycopg.errors.UniqueViolation):
                 self.conn.execute(statement, ([*keys, 100],))
+        self.done["failing statement"] += 1
+
+    # --- the tube and the tree ------------------------------------------------------------------
 
     @rule(predicate=st.sampled_from(sorted(PREDICATES)))
     def change_predicate(self, predicate: str) -> None:
-        make_tube(self.conn, partitions=2, predicate=predicate)
+        self.conn.execute(
+            "SELECT tube_ensure_exists(%s, partitions, %s) FROM tube_registry", (TUBE, predicate)
+        )
         self.state.predicate = predicate
+        self.done["predicate change"] += 1
 
+    @rule(partitions=st.integers(1, 4))
+    def repartition(self, partitions: int) -> None:
+        self.conn.execute("SELECT tube_ensure_exists(%s, %s)", (TUBE, partitions))
+        self.done["repartition"] += 1
+
+    @rule(columns=st.booleans())
+    def attach(self, columns: bool) -> None:
+        self.conn.execute(
+            "SELECT tube_table_ensure_attached(%s, %s, 0, %s, columns => %s)",
+            (TUBE, TABLE, SHARDS, ["n"] if columns else None),
+        )
+        self.state.attached = True
+        self.state.columns = columns
+        self.done["attach"] += 1
+
+    @precondition(lambda self: self.state.attached)
+    @rule()
+    def detach(self) -> None:
+        detach(self.conn)
+        self.state.attached = False
+        self.done["detach"] += 1
+
+    @precondition(lambda self: self.state.whole)
+    @rule()
+    def detach_partition(self) -> None:
+        self.conn.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {TABLE}_2")
+        self.state.detach_spare()
+        self.done["partition detach"] += 1
+
+    @precondition(lambda self: not self.state.whole)
+    @rule(keys=st.lists(ids, max_size=3, unique=True), n=st.integers(0, 5))
+    def attach_partition(self, keys: list[int], n: int) -> None:
+        """With rows that nobody saw come, while it was none of the tree."""
+        keys = self.state.free(keys)
+        self.conn.execute(
+            f"INSERT INTO {TABLE}_2 (id, part, n, gone)"
+            " SELECT u, 2, %s, false FROM unnest(%s::bigint[]) AS u",
+            (n, keys),
+        )
+        self.state.apart |= {key: Row(SPARE, n, False) for key in keys}
+        self.conn.execute(f"ALTER TABLE {TABLE} ATTACH PARTITION {TABLE}_2 FOR VALUES IN (2)")
+        self.state.attach_spare()
+        self.done["partition attach"] += 1
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.saved) < DEEPEST)
     @rule()
     def begin_or_save(self) -> None:
         name = f"s{len(self.saved)}"
         self.conn.execute(f"SAVEPOINT {name}" if self.saved else "BEGIN")
         self.saved.append((name, self.state.copy()))
+        self.done["savepoint" if len(self.saved) > 1 else "begin"] += 1
 
     @precondition(lambda self: self.saved)
     @rule(committed=st.booleans())
@@ -167,45 +253,69 @@ class Writer(RuleBasedStateMachine):
             self.conn.execute("COMMIT" if committed else "ROLLBACK")
         if not committed:
             self.state = before
+        self.done["commit" if committed else "rollback"] += 1
 
     @invariant()
     def the_tube_holds_exactly_these(self) -> None:
         if self.saved:
             return
         found = take(self.conn)
-        assert sorted((touch.op, touch.id) for touch in found) == sorted(self.state.touches)
+        written = sorted((touch.op, touch.id) for touch in found)
+        assert self.state.allows(written), (written, sorted(self.state.touches), self.state.loose)
         assert all(touch.shard == touch.id % SHARDS for touch in found)
         self.state.touches.clear()
+        self.state.loose.clear()
 
     def teardown(self) -> None:
         self.conn.execute("ROLLBACK")
 
 
 @contextmanager
-def writing(dsn: str, shards: int) -> Iterator[Conn]:
+def writing(dsn: str) -> Iterator[Conn]:
     with open_session(dsn, client_encoding="utf8") as conn:
         conn.execute("SET client_min_messages = error")
-        # Deferrable: keys may then be moved onto one another within a statement.
-        conn.execute(f"CREATE TABLE {TABLE} (id bigint PRIMARY KEY DEFERRABLE, n int, gone boolean)")
-        make_tube(conn)
-        attach(conn, shards=shards)
+        conn.execute(TREE)
+        make_tube(conn, partitions=2)
         yield conn
+
+
+def run(conn: Conn, examples: int, steps: int = 30) -> Counter[str]:
+    """Let writers write; how often each did what."""
+
+    class Machine(Writer):
+        done: ClassVar[Counter[str]] = Counter()
+
+    Machine.conn = conn
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            phases=PHASES,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    return Machine.done
 
 
 @pytest.mark.parametrize("version", [18, "system"])
 def test_no_touch_is_missing_and_none_is_too_many(servers: Servers, version: int | str) -> None:
-    with servers.get(version).database(installed=True) as dsn, writing(dsn, SHARDS) as conn:  # type: ignore[arg-type]
+    with servers.get(version).database(installed=True) as dsn, writing(dsn) as conn:  # type: ignore[arg-type]
+        run(conn, EXAMPLES)
 
-        class Machine(Writer):
-            pass
 
-        Machine.conn = conn
-        run_state_machine_as_test(
-            Machine,
-            settings=settings(
-                max_examples=EXAMPLES,
-                stateful_step_count=30,
-                deadline=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_in_twenty_thousand_steps(dsn: str) -> None:
+    """Each kind of step at least 500 times."""
+    done: Counter[str] = Counter()
+    with writing(dsn) as conn:
+        for _ in range(20):
+            done += run(conn, 100, 100)
+            if done.total() >= SOAK_STEPS and min(done.values()) >= SOAK_EACH:
+                break
+    assert done.total() >= SOAK_STEPS
+    assert len(done) == 17
+    assert min(done.values()) >= SOAK_EACH, done
