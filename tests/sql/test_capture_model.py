@@ -20,6 +20,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from psycopg.pq import TransactionStatus
 
 from tests.conftest import Servers
 from tests.helpers.capture import TABLE, TUBE, Conn, detach, make_tube, open_session, take
@@ -267,6 +268,11 @@ class Writer(RuleBasedStateMachine):
         self.state.loose.clear()
 
     def teardown(self) -> None:
+        """What is open is committed, and looked at."""
+        if self.conn.info.transaction_status is TransactionStatus.INTRANS:
+            self.conn.execute("COMMIT")
+            self.saved.clear()
+            self.the_tube_holds_exactly_these()
         self.conn.execute("ROLLBACK")
 
 
