@@ -3,6 +3,152 @@ CREATE SCHEMA tube;
 CREATE DOMAIN tube.tube_shard AS integer
 	CONSTRAINT tube_shard_check CHECK ((VALUE >= 0));
 
+CREATE FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) RETURNS SETOF bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    -- Until this function ends. Nothing below is looked up by name but by the statements themselves.
+    PERFORM set_config('search_path', in_search_path, true);
+    IF first IS NOT NULL THEN
+        EXECUTE first;
+    END IF;
+    RETURN QUERY EXECUTE statement;
+END
+$$;
+
+CREATE FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    att tube_attachment;
+    column_name name;
+    added integer := 0;
+BEGIN
+    PERFORM tube_private_require(in_tube);
+    IF shard_from IS NULL OR shard_to IS NULL OR shard_from > shard_to THEN
+        RAISE EXCEPTION USING
+            ERRCODE = CASE WHEN shard_from > shard_to THEN 'invalid_parameter_value' ELSE 'null_value_not_allowed' END,
+            MESSAGE = format('there are no shards from %s to %s',
+                coalesce(shard_from::text, 'NULL'), coalesce(shard_to::text, 'NULL')),
+            HINT = 'Give the first and the last shard.';
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' schedule ' || in_tube, 0));
+    FOR att IN
+        SELECT a.* FROM tube_attachment AS a
+        WHERE a.tube = in_tube AND a.shard <= shard_to AND a.shard + (a.shards - 1) >= shard_from
+            AND tube_private_is_root(a) AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+        ORDER BY a.shard
+    LOOP
+        column_name := tube_private_backfill_column(att.tbl, order_col);
+        CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}');
+        EXECUTE format('SELECT %I.%I($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
+            ' ''tbl'', $2, ''order_col'', $3))', tube_private_schema(), tube_private_name(in_tube, '_touch'))
+        USING att.shard, (
+            SELECT format('%I.%I', n.nspname, c.relname)
+            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl),
+            column_name::text;
+        added := added + 1;
+    END LOOP;
+    RETURN added;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_backfill_step1() RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN nextval('tube_seq')::text;
+END
+$$;
+
+CREATE FUNCTION tube.tube_backfill_step2(timeout interval DEFAULT '00:01:00'::interval) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    until CONSTANT timestamptz := clock_timestamp() + timeout;
+    pause double precision := 0.005;
+    running xid[];
+BEGIN
+    IF timeout IS NULL OR timeout < interval '0' THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the timeout is %s', coalesce(timeout::text, 'NULL')), HINT = 'Give 0 or more.';
+    END IF;
+    -- At REPEATABLE READ, step 3 in the same transaction would look at rows as they were before.
+    PERFORM set_config('pytube.backfill_waited', 'true', true);
+    running := tube_private_running();
+    LOOP
+        -- By xids, which stay the same when a transaction is prepared meanwhile.
+        running := ARRAY(SELECT k.transactionid FROM pg_locks AS k
+            WHERE k.locktype = 'transactionid' AND k.granted AND k.mode = 'ExclusiveLock'
+                AND k.transactionid = ANY (running));
+        EXIT WHEN running = '{}';
+        IF clock_timestamp() >= until THEN
+            RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+                MESSAGE = format('transactions that began before are still open after %s: %s',
+                    timeout, tube_private_tell_running(running)),
+                HINT = 'End them, or call again with a longer timeout.';
+        END IF;
+        PERFORM pg_sleep(least(pause, greatest(0.001, extract(epoch FROM until - clock_timestamp()))));
+        pause := least(0.1, pause * 2);
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer DEFAULT NULL::integer, fetch_chunk_size integer DEFAULT 20000, insert_chunk_size integer DEFAULT 250) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET row_security TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    att tube_attachment := tube_private_backfill_table(tube, tbl);
+    column_name CONSTANT name := tube_private_backfill_column(att.tbl, order_col);
+    root CONSTANT boolean := tube_private_is_root(att);
+    first CONSTANT integer := coalesce(shard, att.shard);
+    shards CONSTANT integer := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
+    query text;
+BEGIN
+    PERFORM tube_private_check_step3(step1, att, shard);
+    IF NOT pg_try_advisory_xact_lock(hashtextextended(
+        format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+            MESSAGE = format('another session is at a backfill of %s into tube %L', att.tbl, att.tube),
+            HINT = 'Wait until it is over.';
+    END IF;
+    IF root AND tube_private_control_waits(att.tube, first, shards, '{backfill_end}') THEN
+        RAISE NOTICE 'the backfill of % into tube % is skipped: a backfill_end of an earlier one waits',
+            att.tbl, quote_literal(att.tube);
+        RETURN;
+    END IF;
+
+    query := format('SELECT %s, 0 FROM %s WHERE %s%s%s ORDER BY %I',
+        CASE WHEN root AND NOT (
+                SELECT a.attnotnull FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = att.id_col)
+            THEN format('coalesce(%1$I::bigint, tube_private_null_id(%2$s, %1$L)::bigint)', att.id_col, att.tbl::oid)
+            ELSE quote_ident(att.id_col) END,
+        att.tbl, coalesce('(' || att.row_filter || ')', 'true'),
+        CASE WHEN root THEN '' ELSE format(' AND %I IS NOT NULL', att.id_col) END,
+        CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
+            tube_private_shard_expression(quote_ident(att.id_col) || '::bigint', att.shard, att.shards), first) END,
+        column_name);
+    IF root THEN
+        PERFORM tube_private_put_control(att.tube, first, shards, 'T', 'backfill_start', step1);
+    END IF;
+    PERFORM tube_pods_insert(att.tube, query, first, 'B',
+        (SELECT nullif(greatest(c.reltuples, 0), 0)::bigint * shards / att.shards
+         FROM pg_class AS c WHERE c.oid = att.tbl),
+        fetch_chunk_size, insert_chunk_size);
+    IF root THEN
+        PERFORM tube_private_put_control(att.tube, first, shards, 'B', 'backfill_end', step1);
+    END IF;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -411,6 +557,80 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character DEFAULT 'B'::bpchar, approx_size bigint DEFAULT NULL::bigint, fetch_chunk_size integer DEFAULT 20000, insert_chunk_size integer DEFAULT 250, in_search_path text DEFAULT current_setting('search_path'::text)) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET cursor_tuple_fraction TO '1'
+    AS $_$
+DECLARE
+    most CONSTANT integer := 1000000; -- an array of a fetch has to fit into memory
+    every CONSTANT interval := '2 seconds';
+    began CONSTANT timestamptz := clock_timestamp();
+    told timestamptz := began;
+    portal CONSTANT text := quote_ident('pytube ' || gen_random_uuid());
+    body CONSTANT text := E'(\n' || regexp_replace(query, '[;\s]+$', '') || E'\n)';
+    id_type regtype;
+    declaration text;
+    next_rows text;
+    ids bigint[];
+    done bigint := 0;
+    pods bigint := 0;
+BEGIN
+    -- Refused before the query is run.
+    PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, false);
+    IF fetch_chunk_size IS NULL OR fetch_chunk_size < 1 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('%s rows can''t be read at a time', coalesce(fetch_chunk_size::text, 'NULL')),
+            HINT = 'Give a fetch_chunk_size of 1 or more.';
+    ELSIF query IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
+            MESSAGE = 'the query is NULL', HINT = 'Give the text of a SELECT.';
+    END IF;
+
+    BEGIN
+        -- A first row of NULLs, so that nothing of the query is run.
+        SELECT t.id::oid INTO id_type FROM tube_as_caller(in_search_path, NULL, format(
+            'SELECT pg_catalog.pg_typeof(q.id)::pg_catalog.oid::pg_catalog.int8'
+            ' FROM (SELECT NULL, NULL UNION ALL SELECT * FROM %s AS r) AS q (id, place) LIMIT 1', body)) AS t (id);
+    EXCEPTION WHEN syntax_error THEN
+        -- If it is right but for the number of its columns, it passes here.
+        PERFORM FROM tube_as_caller(in_search_path, NULL,
+            format('SELECT 1::pg_catalog.int8 FROM %s AS q LIMIT 0', body));
+        RAISE EXCEPTION USING ERRCODE = 'syntax_error',
+            MESSAGE = 'the query of tube_pods_insert has not two columns',
+            HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM …';
+    END;
+
+    declaration := format('DECLARE %s NO SCROLL CURSOR FOR SELECT q.id%s::pg_catalog.int8 FROM %s AS q (id, place)',
+        portal,
+        -- A number with a fraction is not rounded to an id, but refused.
+        CASE WHEN id_type NOT IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype)
+            THEN '::pg_catalog.text' ELSE '' END,
+        body);
+    next_rows := format('FETCH FORWARD %s FROM %s', least(fetch_chunk_size, most), portal);
+    LOOP
+        SELECT array_agg(t.id) INTO ids FROM tube_as_caller(in_search_path, declaration, next_rows) AS t (id);
+        EXIT WHEN ids IS NULL;
+        declaration := NULL;
+        pods := pods + tube_pods_put(tube_or_tubes, shard, op, ids, insert_chunk_size, false);
+        done := done + cardinality(ids);
+        IF clock_timestamp() - told >= every THEN
+            told := clock_timestamp();
+            RAISE NOTICE '%: % ids%, % a second', tube_or_tubes, done,
+                CASE WHEN approx_size > 0
+                    THEN format(' of about %s (%s %%)', approx_size, least(100, 100 * done / approx_size))
+                    ELSE '' END,
+                round(done / extract(epoch FROM told - began));
+        END IF;
+        EXIT WHEN cardinality(ids) < least(fetch_chunk_size, most);
+    END LOOP;
+    EXECUTE 'CLOSE ' || portal;
+    PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
+    RAISE NOTICE '%: % ids in % pods, in % s', tube_or_tubes, done, pods,
+        round(extract(epoch FROM clock_timestamp() - began), 1);
+END
+$_$;
+
 CREATE FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer DEFAULT 1000, floor bigint DEFAULT 0, backfill_floor bigint DEFAULT 0, exclude_backfill boolean DEFAULT false) RETURNS TABLE(seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -516,6 +736,58 @@ BEGIN
         purged := purged + done;
     END LOOP;
     RETURN purged;
+END
+$$;
+
+CREATE FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_sort TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    put_op text := op;
+    put_chunk integer;
+    tube_name text;
+    tubes text[] := '{}';
+    range record;
+    made bigint;
+    pods bigint := 0;
+BEGIN
+    PERFORM tube_private_check_touch(shard, ids, op, chunk_size);
+    put_chunk := least(chunk_size, greatest(1, cardinality(ids))); -- far from the end of integer
+    IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
+        put_op := 'B';
+    END IF;
+    FOREACH tube_name IN ARRAY coalesce(nullif(string_to_array(tube_or_tubes, ','), '{}'), ARRAY[tube_or_tubes])
+    LOOP
+        IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_name) THEN
+            tube_name := btrim(tube_name);
+            PERFORM tube_private_require(tube_name);
+        END IF;
+        CONTINUE WHEN tube_name = ANY (tubes);
+        tubes := tubes || tube_name;
+        SELECT a.shard AS first, a.shards INTO range FROM tube_attachment AS a
+        WHERE a.tube = tube_name AND a.shards > 1
+            AND tube_pods_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+        LIMIT 1;
+        IF NOT FOUND THEN
+            SELECT tube_pods_put.shard AS first, 1 AS shards INTO range;
+        END IF;
+        IF ids <> '{}' THEN
+            EXECUTE tube_private_put_sql(tube_name, range.first, range.shards) USING put_op, ids, put_chunk;
+            GET DIAGNOSTICS made = ROW_COUNT;
+            pods := pods + made;
+        END IF;
+        IF last THEN
+            PERFORM tube_private_notify(tube_channel(tube_name), s.partition)
+            FROM tube_sleeper AS s
+            WHERE s.tube = tube_name
+                AND (s.partition - range.first % s.partitions + s.partitions) % s.partitions < range.shards;
+        END IF;
+    END LOOP;
+    RETURN pods;
 END
 $$;
 
@@ -662,6 +934,55 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col text) RETURNS name
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    found_name name;
+    written text;
+BEGIN
+    IF order_col IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
+            MESSAGE = 'there is no column to order by', HINT = 'Give the name of a column of the table.';
+    END IF;
+    BEGIN
+        written := (parse_ident(order_col))[1];
+    EXCEPTION WHEN invalid_parameter_value THEN
+        written := order_col; -- no identifier as SQL writes it
+    END;
+    SELECT a.attname INTO found_name FROM pg_attribute AS a
+    WHERE a.attrelid = tbl AND a.attname IN (order_col, written) AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attname <> order_col LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_column',
+            MESSAGE = format('%s has no column %L', tbl, order_col),
+            HINT = (SELECT 'There are: ' || string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) || '.'
+                FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped);
+    END IF;
+    RETURN found_name;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    att tube_attachment;
+BEGIN
+    PERFORM tube_private_require(tube);
+    SELECT a.* INTO att FROM tube_attachment AS a
+    WHERE a.tube = tube_private_backfill_table.tube AND a.tbl = tube_private_backfill_table.tbl;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('%s is not attached to tube %L', coalesce(tbl::text, 'NULL'), tube),
+            HINT = 'Attach it first, so that no change is missed: tube_table_ensure_attached.';
+    END IF;
+    RETURN att;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, root boolean) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -789,9 +1110,12 @@ $template$;
             RETURNING shard
         )
         SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
-    same CONSTANT text := 'WHERE (SELECT array_agg(DISTINCT id) FROM (%s) AS o)
+    same text := 'WHERE (SELECT array_agg(DISTINCT id) FROM (%s) AS o)
                     = (SELECT array_agg(DISTINCT id) FROM (%s) AS n)';
     one_side CONSTANT text := '(SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s)';
+    doubtful CONSTANT text := CASE
+        WHEN att.row_filter IS NOT NULL AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl)
+        THEN 'EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)' END;
     differ CONSTANT text := 'SELECT id, %s AS side FROM (%s EXCEPT ALL %s) AS d WHERE passes';
     old_side text := 'SELECT <id> AS id, 1 AS side FROM old_table WHERE <filter>';
     new_side text := 'SELECT <id> AS id, 2 AS side FROM new_table WHERE <filter>';
@@ -803,6 +1127,11 @@ BEGIN
         old_side := format(differ, 1, format(one_side, 'old_table'), format(one_side, 'new_table'));
         new_side := format(differ, 2, format(one_side, 'new_table'), format(one_side, 'old_table'));
         either := format('SELECT FROM (%s) AS o UNION ALL SELECT FROM (%s) AS n', old_side, new_side);
+    END IF;
+    IF doubtful IS NOT NULL THEN
+        old_side := old_side || ' OR ' || doubtful;
+        either := either || format(' UNION ALL SELECT FROM old_table WHERE %s', doubtful);
+        same := same || format(' AND NOT %s', doubtful);
     END IF;
     body := replace(body, '<either>', either);
     body := replace(body, '<put_update>', replace(replace(put, '<sides>',
@@ -962,6 +1291,30 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_check_step3(step1 text, att tube.tube_attachment, shard integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    IF step1 IS NULL OR step1 !~ '^[0-9]{1,18}$' OR step1::bigint NOT BETWEEN 1 AND tube_settle_seq() THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('%s is nothing that tube_backfill_step1 gave', coalesce(quote_literal(step1), 'NULL')),
+            HINT = 'Call tube_backfill_step1(), commit, then tube_backfill_step2(), commit, then this.';
+    ELSIF shard NOT BETWEEN att.shard AND att.shard + (att.shards - 1) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('%s is attached to tube %L with the shards %s to %s, and %s is none of them',
+                att.tbl, att.tube, att.shard, att.shard + (att.shards - 1), shard),
+            HINT = 'Leave the shard out.';
+    ELSIF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
+        AND coalesce(current_setting('pytube.backfill_waited', true), '') <> ''
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
+            MESSAGE = 'step 2 of the backfill was in this same transaction, so step 3 would miss rows',
+            HINT = 'Commit between them.';
+    END IF;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1063,6 +1416,21 @@ BEGIN
         WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns));
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $_$
+DECLARE
+    waits boolean;
+BEGIN
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I WHERE payload IS NOT NULL AND ids = ''{}'''
+        ' AND shard BETWEEN $1 AND $2 AND payload ->> ''type'' = ANY ($3))', tube_private_schema(), tube)
+    INTO waits USING first, first + (shards - 1), types;
+    RETURN waits;
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_cursor_error(statement text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1730,6 +2098,40 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_put_control(tube text, first integer, shards integer, op text, type text, start_seq text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload)'
+        ' SELECT $1, s, ''{}'', jsonb_build_object(''type'', $2, ''start_seq'', $3)'
+        ' FROM generate_series($4, $5) AS s', tube_private_schema(), tube)
+    USING op, type, start_seq, first, first + (shards - 1);
+    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
+    FROM tube_sleeper AS s
+    WHERE s.tube = tube_private_put_control.tube
+        AND (s.partition - first % s.partitions + s.partitions) % s.partitions < shards;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_put_sql(tube text, first integer, shards integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    RETURN format($sql$
+        INSERT INTO %I.%I (op, shard, ids)
+        SELECT $1, g.shard, g.ids[c.first : c.first + $3 - 1]
+        FROM (%s OFFSET 0) AS g, LATERAL generate_series(1, cardinality(g.ids), $3) AS c (first)$sql$,
+        tube_private_schema(), tube,
+        CASE shards
+            WHEN 1 THEN format('SELECT %s AS shard, $2 || ''{}''::bigint[] AS ids', first)
+            ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids FROM (SELECT unnest($2) AS id) AS t GROUP BY 1',
+                tube_private_shard_expression('t.id', first, shards))
+        END);
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1986,6 +2388,27 @@ EXCEPTION WHEN SQLSTATE 'TU105' THEN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_running() RETURNS xid[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    running xid[] := ARRAY(
+        SELECT k.transactionid FROM pg_locks AS k
+        WHERE k.locktype = 'transactionid' AND k.granted AND k.mode = 'ExclusiveLock'
+            AND k.pid IS DISTINCT FROM pg_backend_pid());
+BEGIN
+    PERFORM pg_stat_clear_snapshot(); -- else it is as at its first use in this transaction
+    RETURN ARRAY(
+        SELECT r.x FROM unnest(running) AS r (x)
+        LEFT JOIN pg_locks AS k ON k.locktype = 'transactionid' AND k.transactionid = r.x
+            AND k.granted AND k.mode = 'ExclusiveLock'
+        LEFT JOIN pg_stat_activity AS a ON a.pid = k.pid
+        LEFT JOIN pg_prepared_xacts AS p ON p.transaction = r.x
+        WHERE coalesce(a.datname, p.database, current_database()) = current_database());
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_schema() RETURNS name
     LANGUAGE sql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2128,7 +2551,8 @@ BEGIN
             SELECT c.type, count(*) AS pods
             FROM (
                 SELECT payload ->> 'type' AS type FROM %I.%I
-                WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) = %s LIMIT 10000
+                -- Written so that the index of all pods does not serve, but that of control pods.
+                WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) + 0 = %s LIMIT 10000
             ) AS c
             GROUP BY c.type
         ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, partition) INTO result;
@@ -2322,6 +2746,36 @@ BEGIN
         || calls || E'\nEND\n';
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_tell_running(running xid[]) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    result text;
+BEGIN
+    PERFORM pg_stat_clear_snapshot();
+    SELECT string_agg(h.told, '; ') INTO result
+    FROM (
+        SELECT format('pid %s of user %s, application %s%s', a.pid, coalesce(a.usename, '(none)'),
+            coalesce(quote_literal(nullif(a.application_name, '')), '(none)'),
+            coalesce(', open for ' || date_trunc('second', clock_timestamp() - a.xact_start), '')) AS told,
+            a.xact_start AS since
+        FROM pg_stat_activity AS a
+        WHERE EXISTS (
+            SELECT FROM pg_locks AS k
+            WHERE k.pid = a.pid AND k.locktype = 'transactionid' AND k.granted
+                AND k.mode = 'ExclusiveLock' AND k.transactionid = ANY (running))
+        UNION ALL
+        SELECT format('prepared transaction %L of user %s, open for %s', p.gid, p.owner,
+            date_trunc('second', clock_timestamp() - p.prepared)), p.prepared
+        FROM pg_prepared_xacts AS p WHERE p.transaction = ANY (running)
+        ORDER BY since
+        LIMIT 10
+    ) AS h;
+    RETURN coalesce(result, format('%s that could not be found', cardinality(running)));
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_touch_rows(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2630,6 +3084,9 @@ CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, parti
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -2958,6 +3415,16 @@ ALTER TABLE ONLY tube.tube_parked
 ALTER TABLE ONLY tube.tube_sleeper
     ADD CONSTRAINT tube_sleeper_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
+REVOKE ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_step1() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_step2(timeout interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_channel(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_ensure_absent(in_tube text) FROM PUBLIC;
@@ -2992,11 +3459,15 @@ REVOKE ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) FROM 
 
 REVOKE ALL ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
 
@@ -3007,6 +3478,10 @@ REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, part
 REVOKE ALL ON FUNCTION tube.tube_private_attachable(tbl regclass, member boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, root boolean) FROM PUBLIC;
 
@@ -3022,6 +3497,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_partition(tube text, partitions i
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_partitions(partitions integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_check_step3(step1 text, att tube.tube_attachment, shard integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray, op text, chunk_size integer) FROM PUBLIC;
@@ -3029,6 +3506,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray
 REVOKE ALL ON FUNCTION tube.tube_private_column_values(tbl regclass, columns name[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
 
@@ -3098,6 +3577,10 @@ REVOKE ALL ON FUNCTION tube.tube_private_privileges(tbl regclass, schema_name na
 
 REVOKE ALL ON FUNCTION tube.tube_private_prune(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_put_control(tube text, first integer, shards integer, op text, type text, start_seq text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_put_sql(tube text, first integer, shards integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) FROM PUBLIC;
@@ -3115,6 +3598,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_row_columns(att tube.tube_attachment, s
 REVOKE ALL ON FUNCTION tube.tube_private_row_filter(tube text, tbl regclass, predicate text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_row_filter_or_all(tube text, tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_running() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
 
@@ -3145,6 +3630,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_sync_stale(late boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_table_touch(tbl regclass, key_type regtype, touch_function text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_tell_running(running xid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_touch_rows(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text) FROM PUBLIC;
 
