@@ -153,9 +153,11 @@ def entries() -> dict[str, tuple[str, str, str]]:
 def in_the_database(conn: psycopg.Connection) -> dict[str, tuple[str, str]]:
     """Arguments and result of the functions that are there, written as on the page."""
     rows = conn.execute(
-        r"SELECT proname, pg_get_function_arguments(oid), pg_get_function_result(oid) FROM pg_proc"
+        # Of functions of one name, the one that was there first.
+        r"SELECT DISTINCT ON (proname) proname, pg_get_function_arguments(oid), pg_get_function_result(oid)"
+        r" FROM pg_proc"
         r" WHERE proname NOT LIKE 'tube\_private\_%' AND prorettype <> 'trigger'::regtype AND pronamespace"
-        r" IN ('tube'::regnamespace, 'public'::regnamespace)"
+        r" IN ('tube'::regnamespace, 'public'::regnamespace) ORDER BY proname, oid"
     ).fetchall()
     found = {}
     for name, arguments, result in rows:
