@@ -12,7 +12,18 @@ from bench.frame.pace import Pace
 from bench.frame.page import Section, targets_table
 from bench.frame.server import running
 
-SCENARIOS = ("drain", "worker", "latency", "capture", "options", "takeover", "growth", "fleet", "insert")
+SCENARIOS = (
+    "drain",
+    "worker",
+    "latency",
+    "capture",
+    "options",
+    "takeover",
+    "growth",
+    "fleet",
+    "insert",
+    "backfill",
+)
 """Those with absolute targets come first: some machines are slower after minutes of work."""
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"

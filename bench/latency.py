@@ -107,13 +107,14 @@ def _database(server: Server) -> str:
 class Probing:
     """Writes rows one by one, and looks when they came. Each probe has an id of its own."""
 
-    def __init__(self, server: Server, dsn: str, worker: Process) -> None:
+    def __init__(self, server: Server, dsn: str, worker: Process, rows: int = ROWS) -> None:
+        """`rows`: the ids of probes begin after them."""
         self._server = server
         self._dsn = dsn
         self._worker = worker
         self._process = psutil.Process(worker.process.pid)
         self._readings = server.readings(dsn)
-        self._next = ROWS
+        self._next = rows
 
     def ready(self) -> None:
         """One document got through, and the worker fell asleep."""

@@ -32,6 +32,14 @@ class DatabaseUnavailable(PytubeError):
     exit_code = 3
 
 
+class BackfillBusy(UsageError):
+    """The table is being backfilled already, or somebody else works on the backfill. TU121."""
+
+
+class BackfillEnded(UsageError):
+    """The backfill is finished, cancelled, superseded or failed, or past what was asked. TU124."""
+
+
 class StatementFailed(PytubeError):
     """Postgres refused a statement of ours for a reason of its own (a time-out, a full disk)."""
 
@@ -147,5 +155,9 @@ SQLSTATES: dict[str, type[PytubeError]] = {
     "TU108": UsageError,  # unknown or unattached table
     "TU109": UsageError,  # tubes hold pods
     "TU110": UsageError,  # tube_seq was altered
+    "TU121": BackfillBusy,
+    "TU122": UsageError,  # unknown backfill
+    "TU123": BackfillBusy,  # this session does not work on it
+    "TU124": BackfillEnded,
 }
 """SQLSTATE to the type that it is raised as in Python."""

@@ -127,5 +127,50 @@ class DatabaseUp(Event):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class BackfillStarted(LineEvent):
+    """The line has come to the beginning of a backfill of a shard."""
+
+    shard: int
+    start_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillFinished(LineEvent):
+    """All keys of a backfill of a shard were delivered or parked; next comes its sweep, if it has one."""
+
+    shard: int
+    start_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFinished(LineEvent):
+    """Documents of a shard that the backfill has not written were found at the sink, and touched."""
+
+    shard: int
+    start_seq: int
+    keys: int
+    """How many were touched; those that the source does not have are deleted, at their turn."""
+    seconds: float
+    skipped: str | None = None
+    """Why there was no sweep; None when there was one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFailed(LineEvent):
+    """The sink could not be looked through; it is tried again. Told once."""
+
+    shard: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillTaken(LineEvent):
+    """A scheduled backfill was taken over from its control pod; a worker runs it."""
+
+    shard: int
+    backfill: int
+
+
 EventCallback = Callable[[Event], None]
 """Called in the worker's event loop, in order. It must return at once; what it raises is logged."""

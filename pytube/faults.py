@@ -53,6 +53,31 @@ class Point(StrEnum):
     """The line has ended; its term has not."""
     AFTER_RELEASE = "after_release"
     """The term has ended; the election does not know yet."""
+    AFTER_TAKE = "after_take"
+    """A scheduled backfill has taken the place of its control pod, and nobody runs it yet."""
+    BEFORE_COLLECT = "before_collect"
+    """All transactions are over that a backfill waits for; no id is collected."""
+    AFTER_COLLECT = "after_collect"
+    """Its ids are stored; none is in the tube."""
+    AFTER_CHUNK = "after_chunk"
+    """Some of its pods are in the tube."""
+    DURING_SWEEP = "during_sweep"
+    """Some of the keys that a scan has found are touched."""
+    BEFORE_SWEEP_END = "before_sweep_end"
+    """All are; the control pod is still there."""
+
+
+OF_BACKFILLS: Final = frozenset(
+    {
+        Point.AFTER_TAKE,
+        Point.BEFORE_COLLECT,
+        Point.AFTER_COLLECT,
+        Point.AFTER_CHUNK,
+        Point.DURING_SWEEP,
+        Point.BEFORE_SWEEP_END,
+    }
+)
+"""Those that no process comes to without a backfill."""
 
 
 class Action(StrEnum):

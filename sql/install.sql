@@ -153,6 +153,23 @@ INSERT INTO :"schema".tube_version VALUES ('0003') ON CONFLICT DO NOTHING;
 -- What was parked. ------------------------------------------------------------------------------------------
 \ir park/tube_park_list.sql
 
+-- Backfills in chunks, and what follows them. ---------------------------------------------------------------
+\ir backfill/tube_private_backfill.sql
+\ir backfill/tube_backfill_create.sql
+\ir backfill/tube_backfill_lock.sql
+\ir backfill/tube_backfill_unlock.sql
+\ir backfill/tube_backfill_holders.sql
+\ir backfill/tube_backfill_collect.sql
+\ir backfill/tube_backfill_chunk.sql
+\ir backfill/tube_backfill_pressure.sql
+\ir backfill/tube_backfill_note.sql
+\ir backfill/tube_backfill_command.sql
+\ir backfill/tube_backfill_list.sql
+\ir backfill/tube_backfill_take.sql
+\ir backfill/tube_sweep_ready.sql
+\ir backfill/tube_sweep_touch.sql
+\ir backfill/tube_sweep_end.sql
+
 -- Rights, and the generated functions of tubes that were there before. --------------------------------------
 \ir capture/tube_private_follow_ddl.sql
 SELECT :"schema".tube_private_sync_all() AS tubes_synced \gset

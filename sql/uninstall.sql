@@ -56,6 +56,9 @@ BEGIN
 END
 $$;
 
+-- It would keep its function from going.
+DROP TRIGGER IF EXISTS tube_backfill_gone_trigger ON :"schema".tube_backfill;
+
 -- Our own objects go by their names, so that nobody else's go with them. -----------------------------
 DO $$
 DECLARE
@@ -72,6 +75,7 @@ BEGIN
 END
 $$;
 DROP TABLE
+    :"schema".tube_backfill,
     :"schema".tube_parked,
     :"schema".tube_sleeper,
     :"schema".tube_instance,

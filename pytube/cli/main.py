@@ -8,6 +8,7 @@ import click
 
 import pytube
 from pytube import logs
+from pytube.cli.backfill import backfill
 from pytube.cli.config import config
 from pytube.cli.context import Settings
 from pytube.cli.demo import demo
@@ -56,5 +57,5 @@ def cli(
     context.obj = Settings(config_path, debug)
 
 
-for command in (install, upgrade, uninstall, doctor, config, tube, worker, status, park, demo):
+for command in (install, upgrade, uninstall, doctor, config, tube, worker, status, park, backfill, demo):
     cli.add_command(command)

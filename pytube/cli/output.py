@@ -15,7 +15,7 @@ from rich.text import Text
 _WIDE = 240
 """Columns of a table that goes to a file or a pipe."""
 
-_FOLDED = {"tube", "predicate", "tbl", "leader", "error"}
+_FOLDED = {"note", "tube", "predicate", "tbl", "leader", "error"}
 """What is broken into lines where a terminal is narrow; other columns keep their width."""
 
 

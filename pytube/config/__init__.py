@@ -2,6 +2,7 @@
 
 from pytube.config.loader import load, parse
 from pytube.config.models import (
+    BackfillConfig,
     Config,
     EnrichConfig,
     KafkaConfig,
@@ -13,6 +14,7 @@ from pytube.config.models import (
 from pytube.config.show import masked
 
 __all__ = [
+    "BackfillConfig",
     "Config",
     "EnrichConfig",
     "KafkaConfig",

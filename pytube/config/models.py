@@ -131,11 +131,31 @@ class EnrichConfig(Section):
         return self
 
 
+class BackfillConfig(Section):
+    """`[tube.NAME.backfill]`: what backfills of one tube slow themselves for."""
+
+    backlog: int = Field(default=2000, ge=1)
+    """Nothing is inserted while so many backfill pods wait in the tube."""
+
+    replica_lag: float = Field(default=10.0, gt=0)
+    """Nothing is inserted while a replica is so many seconds behind, by its own account."""
+
+    replica_behind: int = Field(default=256, ge=1)
+    """Nor while one lacks so many megabytes of WAL."""
+
+    rate: float | None = Field(default=None, gt=0)
+    """Rows a second at most."""
+
+    chunk: int = Field(default=40, ge=1, le=10_000)
+    """Pods, of 250 ids each, in one transaction."""
+
+
 class TubeConfig(Section):
     """`[tube.NAME]`: how a worker serves one tube."""
 
     sink: SinkConfig
     enrich: EnrichConfig = EnrichConfig()
+    backfill: BackfillConfig = BackfillConfig()
     keys_in_flight: int = Field(default=50_000, ge=1)
     """Keys that one partition holds at most, whatever the backlog."""
 

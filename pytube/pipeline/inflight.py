@@ -295,6 +295,11 @@ class InFlight:
         """The control pod was acted upon."""
         self._finish(pod.seq)
 
+    def drop_control(self, pod: Pod) -> None:
+        """The control pod was acted upon, and is gone: not to be purged."""
+        del self._left[pod.seq], self._held[pod.seq]
+        self._backfill.discard(pod.seq)
+
     def _finish(self, seq: int) -> None:
         del self._left[seq]
         self._finished[seq] = self._held.pop(seq)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self, TypeVar
 
 import orjson
 from pydantic import Field
@@ -14,7 +15,14 @@ from pytube.errors import SinkUnavailable
 from pytube.model import OK, Batch, Document, Result
 from pytube.sinks.append_file import AppendFile
 from pytube.sinks.calls import Abandoned, ThreadCall
+from pytube.sinks.jsonl_index import JsonlIndex
 from pytube.sinks.options import SinkOptions
+from pytube.sinks.output import STDOUT
+from pytube.sinks.scan import PAGE
+
+_T = TypeVar("_T")
+_LEAST_ID = -(2**63)
+_GREATEST_ID = 2**63 - 1
 
 
 class JsonlOptions(SinkOptions):
@@ -52,6 +60,7 @@ class JsonlSink:
         self._file: AppendFile | None = None
         self._calls: set[ThreadCall[None]] = set()
         self._abandoned = Abandoned()
+        self._index: JsonlIndex | None = None
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
@@ -117,6 +126,33 @@ class JsonlSink:
         file, self._file = self._file, None
         if file is not None:
             file.close()
+        index, self._index = self._index, None
+        if index is not None:
+            index.close()
+
+    def cannot_scan(self) -> str | None:
+        """Only a file can be read back."""
+        if self.path == STDOUT:
+            return "the standard output can't be read back"
+        path = Path(self.path)
+        return f'"{self.path}" is no file' if path.exists() and not path.is_file() else None
+
+    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[int]]:
+        """What the file holds, by an index of it: made at the first scan, then kept up to date."""
+        if self._file is None:
+            raise SinkUnavailable('sink "jsonl" is not open')
+        if self._index is None:
+            self._index = JsonlIndex(self.path)
+        index = self._index
+        await _in_thread(index.catch_up)
+        first = _LEAST_ID
+        while True:
+            page = await _in_thread(lambda: index.page(tube, shard, below_seq, first, PAGE))  # noqa: B023 # awaited
+            if page:
+                yield page
+            if len(page) < PAGE or page[-1] == _GREATEST_ID:
+                return
+            first = page[-1] + 1
 
     def _keep(self, file: AppendFile) -> None:
         if self._file is None:
@@ -136,6 +172,13 @@ class JsonlSink:
 
         # The time is the same for the whole batch, and is that of the write, not of the wait.
         file.append(may_write, lambda: (b"%.6f" % time.time()).join(pieces))
+
+
+async def _in_thread(function: Callable[[], _T]) -> _T:
+    """Run it in a thread; cancelled, it is left to end by itself."""
+    call = ThreadCall(lambda _: function(), "jsonl-scan")
+    await call.over()
+    return call.result()
 
 
 def encode(batch: Batch, client: str | None) -> list[bytes]:

@@ -71,7 +71,7 @@ class Replay:
         """Lines that came after one of the same key with a higher token."""
         self._compare = compare
         self._on_line = on_line
-        self._files = [_Tail(str(path)) for path in paths]
+        self._files = [Tail(str(path)) for path in paths]
 
     def poll(self, pieces: int | None = None) -> int:
         """Apply the lines that have come; how many they were. A file not yet there has none.
@@ -140,7 +140,7 @@ def parse(raw: bytes) -> Line | None:
         return None
 
 
-class _Tail:
+class Tail:
     """One file, read from where the last read ended."""
 
     def __init__(self, path: str) -> None:

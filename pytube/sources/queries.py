@@ -89,6 +89,28 @@ PARKED_KEYS: Final = """
     LIMIT %(limit)s
 """
 
+# --- control pods (pytube.sources.control) ------------------------------------------------------
+
+BACKFILL_TAKE: Final = """
+    SELECT tube_backfill_take(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shard)s, %(seq)s)
+"""
+
+SWEEP_READY: Final = """
+    SELECT tube_sweep_ready(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shard)s, %(seq)s)
+"""
+
+SWEEP_TOUCH: Final = """
+    SELECT tube_sweep_touch(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shard)s, %(ids)s)
+"""
+
+SWEEP_END: Final = """
+    SELECT tube_sweep_end(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shard)s, %(seq)s)
+"""
+
 # --- the settled seq (pytube.sources.settled) ---------------------------------------------------
 
 SETTLE_SEQ: Final = "SELECT tube_settle_seq()"

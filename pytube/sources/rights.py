@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from pytube.backfill import queries as backfills
 from pytube.enrich.roots import ROOTS
 from pytube.sources import queries
 
 _STATEMENTS = [text for name, text in vars(queries).items() if name.isupper() and isinstance(text, str)]
-_TEXT = "\n".join([*_STATEMENTS, ROOTS])
+_TEXT = "\n".join([*_STATEMENTS, ROOTS, *backfills.OF_WORKERS])
 
 FUNCTIONS = frozenset(re.findall(r"\b(tube_[a-z_]+)\(", _TEXT))
 """Functions of ours that a worker calls."""

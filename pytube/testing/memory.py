@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -125,6 +125,25 @@ class MemorySink:
 
     async def abandon(self, batch: Batch) -> None:
         """Return at once: a cancelled send has stopped."""
+
+    def cannot_scan(self) -> str | None:
+        """It can."""
+        return None
+
+    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[int]]:
+        """The keys held, two a page; a store is one tube's."""
+        del tube
+        self._refuse_when_down()
+        self._refuse_when_closed()
+        found = [
+            d.id
+            for d in self.store.held.values()
+            if d.shard == shard and not d.is_delete and d.seq < below_seq
+        ]
+        for start in range(0, len(found), 2):
+            await asyncio.sleep(0)
+            self._refuse_when_down()
+            yield found[start : start + 2]
 
     async def close(self) -> None:
         """Refuse sends, those that hang too."""

@@ -22,7 +22,7 @@ from pytube.errors import (
     SinkUnavailable,
 )
 from pytube.faults import Point, fault
-from pytube.model import Batch, Documents, Result, Token
+from pytube.model import Batch, Documents, PodClass, Result, Token
 from pytube.pipeline.answers import Answers, is_all_ok, sort_answers
 from pytube.pipeline.batching import by_shard, keys_of, split
 from pytube.pipeline.inflight import Flight
@@ -116,6 +116,11 @@ class Delivery:
     def keys(self) -> int:
         """Keys that have not landed."""
         return len(self._flight)
+
+    @property
+    def is_backfill(self) -> bool:
+        """Whether its keys are those of a backfill."""
+        return self._flight.pod_class is PodClass.BACKFILL
 
     async def run(self) -> None:
         """Deliver the flight.

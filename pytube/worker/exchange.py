@@ -69,7 +69,10 @@ class Exchange:
             return False
         limit = 0
         if self._rest.is_due() and self.may_mark():
-            limit = max(1, min(self._limits.mark_limit, int(self._room / self._ids_per_pod)))
+            room = self._room
+            if self._room_for_backfill > 0:
+                room = min(room, self._room_for_backfill)
+            limit = max(1, min(self._limits.mark_limit, int(room / self._ids_per_pod)))
             self._rest.looking()
         done = self._machine.finished()
         if not (done or limit):
@@ -123,6 +126,11 @@ class Exchange:
         held = max(self._machine.keys, self._machine.pods)
         return self._limits.keys_in_flight - held - self._coming
 
+    @property
+    def _room_for_backfill(self) -> int:
+        """Backfill may fill half of the room only: incremental pods are to be found, and to fly, at once."""
+        return self._limits.keys_in_flight // 2 - self._machine.waiting(PodClass.BACKFILL)
+
     # --- one exchange ---------------------------------------------------------------------
 
     async def _purge_and_mark(self, done: Mapping[int, float], limit: int) -> list[Pod]:
@@ -145,8 +153,7 @@ class Exchange:
 
     async def _mark(self, done: Sequence[int], limit: int) -> list[Pod]:
         settled = self._settled()
-        backfilled = self._machine.waiting(PodClass.BACKFILL)
-        with_backfill = backfilled < self._limits.keys_in_flight // 2
+        with_backfill = self._room_for_backfill > 0
         pods = await self._source.mark(
             limit,
             settled.seq if settled is not None else 0,

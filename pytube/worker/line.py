@@ -16,8 +16,10 @@ from pytube.faults import Point, fault
 from pytube.model import Pod, PodClass
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.pipeline.share import BackfillShare
+from pytube.sources.control import ControlSource
 from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled
+from pytube.worker.control import Control
 from pytube.worker.delivery import Carrier, Delivery
 from pytube.worker.exchange import Exchange
 from pytube.worker.meter import Meter
@@ -36,6 +38,7 @@ class Line:
         source: TubeSource,
         carrier: Carrier,
         rest: Rest,
+        control: ControlSource,
         settled: Callable[[], Settled | None],
         emit: Callable[[Event], None],
     ) -> None:
@@ -45,6 +48,7 @@ class Line:
         self._source = source
         self._carrier = carrier
         self._parking = Parking(source, self.tenure.term, emit)
+        self._control = Control(control, self._parking, carrier.sink, self.tenure.term, emit, carrier.news)
         self._rest = rest
         self._settled = settled
         self._emit = emit
@@ -103,18 +107,18 @@ class Line:
             await self._hold(pods)
             busy = True
         busy |= self._launch()
+        busy |= await self._control.attend(self.machine)
         self._read_meter()
         if not busy:
             may_look = not self._exchange.under_way and self._exchange.may_mark()
-            await self._rest.wait(self._settled(), idle=not self.machine.keys, may_look=may_look)
+            idle = not (self.machine.keys or self._control.waits)
+            await self._rest.wait(self._settled(), idle=idle, may_look=may_look)
 
     async def _hold(self, pods: Sequence[Pod]) -> None:
         """Take over pods that were marked."""
         control = self.machine.add(pods)
         self._exchange.held(pods)
-        await self._parking.set_aside(control)
-        for pod in control:
-            self.machine.finish_control(pod)
+        await self._control.came(control, self.machine)
 
     # --- keys fly -------------------------------------------------------------------------
 
@@ -141,9 +145,15 @@ class Line:
         resting = [delivery.keys for delivery in self._deliveries.values() if delivery.resting]
         return len(self._deliveries) - len(resting) + sum(resting) // self._carrier.size.keys
 
+    def _backfilling(self) -> int:
+        """Flights of backfill under way, but for those that rest."""
+        return sum(delivery.is_backfill and not delivery.resting for delivery in self._deliveries.values())
+
     def _next_flight(self) -> Flight | None:
         incremental = self.machine.waiting(PodClass.INCREMENTAL)
         backfill = self.machine.waiting(PodClass.BACKFILL)
+        if self._backfilling() >= max(1, self._limits.sends - 1):
+            backfill = 0  # one send at least is free for an incremental touch that comes now
         chosen = self._share.choose(incremental=incremental, backfill=backfill)
         if chosen is None:
             return None
@@ -204,6 +214,7 @@ class Line:
             What they failed with, cancellations too.
         """
         self._carrier.closing = True
+        await self._control.stop()
         for task, delivery in self._deliveries.items():
             if not delivery.sending:
                 task.cancel()

@@ -16,7 +16,7 @@ from pytube.worker.delivery import Landed
 MOST_KNOWN = 100_000
 """Parked keys that are remembered; where there are more, the database is asked at each landing."""
 
-_UNKNOWN_CONTROL = "a control pod that this version of the worker does not act upon"
+UNKNOWN_CONTROL = "a control pod that this version of the worker does not act upon"
 
 
 class Parking:
@@ -64,16 +64,16 @@ class Parking:
         if well:
             await self._source.unpark(well)
 
-    async def set_aside(self, pods: Sequence[Pod]) -> None:
-        """Control pods that this version does not act upon are kept, for somebody who does."""
+    async def set_aside(self, pods: Sequence[tuple[Pod, str]]) -> None:
+        """Control pods that can't be acted upon are kept, each with the reason, for somebody who can."""
         if not pods:
             return
         await self._source.park(
-            ParkItem(pod.shard, None, pod.op, pod.seq, _UNKNOWN_CONTROL, attempts=0, payload=pod.payload)
-            for pod in pods
+            ParkItem(pod.shard, None, pod.op, pod.seq, reason, attempts=0, payload=pod.payload)
+            for pod, reason in pods
         )
-        for pod in pods:
-            self._tell(pod.shard, None, _UNKNOWN_CONTROL)
+        for pod, reason in pods:
+            self._tell(pod.shard, None, reason)
 
     def _remember(self, keys: set[Key]) -> None:
         self._known = keys if len(keys) <= MOST_KNOWN else None

@@ -29,6 +29,9 @@ from pytube.worker.stream import Stream
 
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
+_HELD_BACK_PAUSE = 0.02
+"""Seconds at most between looks of a line that is full of backfill: it holds keys, so it can't fall asleep,
+and incremental touches are not to wait for it."""
 _DEEP_PAUSE = 5.0
 _HELD_UP_PAUSE = 0.05
 """Seconds between rounds of a line that may not look: it has no room, or no trust."""
@@ -88,7 +91,8 @@ class Rest:
         self._empty_looks = 0 if pods else self._empty_looks + 1
         self._saw_all = not (more or left_out)
         self._looked_at = now
-        self._pause = min(_LONGEST_PAUSE, self._pause * 2) if self._empty_looks > 1 else _FIRST_PAUSE
+        longest = _HELD_BACK_PAUSE if left_out else _LONGEST_PAUSE
+        self._pause = min(longest, self._pause * 2) if self._empty_looks > 1 else _FIRST_PAUSE
         self._next_look = now if more else now + self._pause
         self._stream.came(pods, now)
         if self._asleep and self._stream.runs(now):

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import structlog
 
+from pytube.backfill.limits import BackfillLimits
 from pytube.config import Config
 from pytube.db.pool import make_pool
 from pytube.election import Claim
@@ -17,9 +18,11 @@ from pytube.errors import DatabaseUnavailable, SchemaMismatch, StatementFailed, 
 from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
 from pytube.sinks import build_sink
 from pytube.sources import terms
+from pytube.sources.control import ControlSource
 from pytube.sources.pods import TubeSource
 from pytube.sources.session import Session
 from pytube.sources.terms import Candidate
+from pytube.worker.backfills import Backfills
 from pytube.worker.database import Database
 from pytube.worker.delivery import Carrier
 from pytube.worker.elections import build_election
@@ -67,6 +70,7 @@ class TubeRunner:
         # The lines of a process share the pool: more readers than this only queue at the source.
         self._pool = make_pool(dsn, schema, f"pytube {tube} enrich", size=settings.sink.sends * 2)
         self._enricher = build_enricher(settings.enrich, tube, self._pool, config.postgres.answer_timeout)
+        self._backfills = Backfills(self.database, tube, BackfillLimits.of(settings.backfill), self.warn)
         self._election = build_election(
             config,
             tube,
@@ -112,6 +116,7 @@ class TubeRunner:
                 self.warn,
             )
         )
+        self._serve(self._backfills.run())
 
     async def stop(self) -> None:
         """Give everything back in order; the drain limit bounds the wait for sends."""
@@ -192,7 +197,14 @@ class TubeRunner:
         carrier = Carrier(
             tenure, self._enricher, self._sink, self.limits, gates, rest.news, self.candidate.client_id
         )
-        return Line(TubeSource(session, term), carrier, rest, lambda: self.database.settled, self.emit)
+        return Line(
+            TubeSource(session, term),
+            carrier,
+            rest,
+            ControlSource(session, term),
+            lambda: self.database.settled,
+            self.emit,
+        )
 
     # --- what others ask ------------------------------------------------------------------
 

@@ -15,10 +15,11 @@ from pytube.events import (
     Parked,
     SinkDown,
     SourceDown,
+    SweepFailed,
     TrustLapsed,
 )
 
-_GRAVE = (DatabaseDown, LeaderFenced, Parked, SinkDown, SourceDown, TrustLapsed)
+_GRAVE = (DatabaseDown, LeaderFenced, Parked, SinkDown, SourceDown, SweepFailed, TrustLapsed)
 
 
 def tell(log: FilteringBoundLogger, event: Event) -> None:

@@ -109,3 +109,34 @@ CREATE TABLE :"schema".tube_parked (
 );
 CREATE UNIQUE INDEX tube_parked_key_idx ON :"schema".tube_parked (tube, shard, id) WHERE id IS NOT NULL;
 CREATE UNIQUE INDEX tube_parked_seq_idx ON :"schema".tube_parked (tube, seq) WHERE id IS NULL;
+
+-- Backfills, under way and past. One that is under way has its ids in a table of its own beside this one.
+CREATE TABLE :"schema".tube_backfill (
+    backfill_id  bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tube         text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    tbl          regclass    NOT NULL,
+    table_name   text        NOT NULL,  -- as it was called; tbl may be gone
+    order_col    name        NOT NULL,
+    shard        integer     NOT NULL,
+    shards       integer     NOT NULL,
+    root         boolean     NOT NULL,
+    by_worker    boolean     NOT NULL,  -- a worker inserts the pods, not the one who began it
+    start_seq    bigint      NOT NULL,
+    state        text        NOT NULL DEFAULT 'waiting' CHECK (state IN (
+        'waiting', 'inserting', 'delivering', 'finished', 'cancelled', 'superseded', 'failed')),
+    paused       boolean     NOT NULL DEFAULT false,
+    rows_total   bigint,
+    rows_done    bigint      NOT NULL DEFAULT 0,
+    pods_total   bigint,
+    pods_done    bigint      NOT NULL DEFAULT 0, -- the cursor: where the next chunk begins
+    ends_left    integer,               -- shards whose backfill_end nobody has acted upon
+    rate         float8,                -- rows a second, lately
+    note         text,                  -- what it is at, or waits for
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    collected_at timestamptz,
+    inserted_at  timestamptz,
+    ended_at     timestamptz,
+    updated_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50);
+CREATE UNIQUE INDEX tube_backfill_active_idx ON :"schema".tube_backfill (tube, tbl)
+    WHERE state IN ('waiting', 'inserting', 'delivering');

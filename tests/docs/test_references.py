@@ -108,6 +108,7 @@ def sections() -> dict[str, type[BaseModel]]:
             found[f"`[{field.alias or name}]`"] = section_of(field.annotation)
     found["`[tube.NAME]`"] = TubeConfig
     found["`[tube.NAME.sink]`"] = section_of(TubeConfig.model_fields["sink"].annotation)
+    found["`[tube.NAME.backfill]`"] = section_of(TubeConfig.model_fields["backfill"].annotation)
     found["`[tube.NAME.enrich]`"] = section_of(TubeConfig.model_fields["enrich"].annotation)
     return found
 

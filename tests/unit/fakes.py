@@ -55,6 +55,8 @@ class FakeTube:
     marks: int = 0
     down: bool = False
     seq: int = 0
+    refusal: Exception | None = None
+    """Why scheduled backfills are refused."""
 
     def insert(self, *ids: int, op: str = "U", shard: int = 0, payload: Any = None) -> int:
         """Commit a pod; its seq."""
@@ -97,6 +99,23 @@ class FakeTube:
     def unpark(self, keys: Sequence[Key]) -> int:
         return sum(self.parked.pop(key, None) is not None for key in keys)
 
+    def take(self, seq: int) -> int | None:
+        """A scheduled backfill becomes number 1, unless a test says otherwise."""
+        if self.refusal is not None:
+            raise self.refusal
+        return 1 if self.remove(seq) else None
+
+    def remove(self, seq: int) -> bool:
+        assert seq in self.marked, f"pod {seq} is acted upon, but was not marked by this term"
+        self.marked.discard(seq)
+        return self.pods.pop(seq, None) is not None
+
+    def may_sweep(self, shard: int, before: int) -> bool:
+        return not any(
+            pod.shard == shard and pod.op == "B" and pod.ids and pod.seq < before
+            for pod in self.pods.values()
+        )
+
     def sleep(self, *, sleeping: bool) -> None:
         self.sleeping = sleeping
 
@@ -134,6 +153,10 @@ class FakeSession(Session):
             queries.UNPARK: lambda given: tube.unpark(
                 [(shard, int(key)) for shard, key in zip(given["shards"], given["ids"], strict=True)]
             ),
+            queries.BACKFILL_TAKE: lambda given: tube.take(given["seq"]),
+            queries.SWEEP_READY: lambda given: tube.may_sweep(given["shard"], given["seq"]),
+            queries.SWEEP_TOUCH: lambda given: tube.insert(*given["ids"], op="B", shard=given["shard"]),
+            queries.SWEEP_END: lambda given: tube.remove(given["seq"]),
             queries.SLEEP: lambda _: tube.sleep(sleeping=True),
             queries.WAKE: lambda _: tube.sleep(sleeping=False),
             queries.SETTLE_SEQ: lambda _: tube.seq,

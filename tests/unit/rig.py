@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
 from pytube.pipeline.trust import Trust
+from pytube.sources.control import ControlSource
 from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
@@ -74,7 +75,8 @@ class Rig:
             self.tenure, self.enricher, self.sink, self.limits, gates, self.rest.news, "tester"
         )
         source = TubeSource(self.session, self.term)
-        self.line = Line(source, self.carrier, self.rest, lambda: self.settled, self.events.append)
+        control = ControlSource(self.session, self.term)
+        self.line = Line(source, self.carrier, self.rest, control, lambda: self.settled, self.events.append)
         self.task: asyncio.Task[None] | None = None
 
     def told(self, kind: type[E]) -> list[E]:

@@ -111,7 +111,7 @@ async def test_a_key_that_was_parked_by_this_line_is_unparked_too() -> None:
 
 async def test_a_control_pod_is_set_aside_whole() -> None:
     rig = Rig()
-    payload = {"type": "backfill_start", "start_seq": "1"}
+    payload = {"type": "of a later version", "start_seq": "1"}
     seq = rig.tube.insert(op="T", shard=3, payload=payload)
     async with rig.running():
         await rig.until_empty()

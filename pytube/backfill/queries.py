@@ -1,0 +1,46 @@
+"""The statements of backfills. Sessions have our schema first in their search path."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CREATE: Final = """
+    SELECT tube_backfill_create(
+        %(tube)s, %(table)s::oid::regclass, %(order_col)s, %(supersede)s, %(by_worker)s)
+"""
+COMMAND: Final = "SELECT (tube_backfill_command(%(backfill)s, %(command)s)).state"
+LIST: Final = "SELECT l.*, l.relation::oid AS oid FROM tube_backfill_list(%(tube)s) AS l"
+ROOTS: Final = (
+    "SELECT l.tbl::oid, l.tbl::text FROM tube_list() AS l WHERE l.tube = %(tube)s AND l.root ORDER BY 1"
+)
+UNTAKEN: Final = """
+    SELECT backfill_id FROM tube_backfill_list(%(tube)s)
+    WHERE by_worker AND state IN ('waiting', 'inserting') AND NOT paused AND pid IS NULL
+    ORDER BY backfill_id
+"""
+
+LOCK: Final = "SELECT tube_backfill_lock(%(backfill)s)"
+UNLOCK: Final = "SELECT tube_backfill_unlock(%(backfill)s)"
+HOLDERS: Final = "SELECT xid, holder FROM tube_backfill_holders(%(xids)s)"
+COLLECT: Final = "SELECT tube_backfill_collect(%(backfill)s)"
+
+# These three give the same columns.
+NOTE: Final = """
+    SELECT tube, table_name, state, paused, rows_done, rows_total, note
+    FROM tube_backfill_note(%(backfill)s, %(note)s)
+"""
+CHUNK: Final = """
+    SELECT tube, table_name, state, paused, rows_done, rows_total, note
+    FROM tube_backfill_chunk(%(backfill)s, %(pods)s, %(rate)s)
+"""
+STATE: Final = """
+    SELECT tube, table_name, state, paused, rows_done, rows_total, note
+    FROM tube_backfill WHERE backfill_id = %(backfill)s
+"""
+PRESSURE: Final = """
+    SELECT waiting, replica, replica_lag, replica_behind
+    FROM tube_backfill_pressure(%(tube)s, %(pods_limit)s)
+"""
+
+OF_WORKERS: Final = (UNTAKEN, LOCK, UNLOCK, HOLDERS, COLLECT, NOTE, CHUNK, STATE, PRESSURE)
+"""What is sent by whoever works on a backfill."""

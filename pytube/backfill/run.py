@@ -1,0 +1,173 @@
+"""Works on one backfill: waits, collects the ids, and inserts pods chunk by chunk.
+
+All that it knows is in the database. So it can be killed at any moment, and whoever goes on begins
+where it was. The right to work on the backfill belongs to the session: whoever lost that inserts
+nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from pytube.backfill import queries
+from pytube.backfill.limits import BackfillLimits, Pressure
+from pytube.backfill.progress import Progress, Rate
+from pytube.errors import BackfillBusy, BackfillEnded, UsageError
+from pytube.faults import Point, fault
+from pytube.sources.session import Session
+
+_LOOK_AGAIN = 0.2
+"""Seconds between looks at what is waited for."""
+_PRESSURE_INTERVAL = 0.25
+
+
+class BackfillRun:
+    """One backfill, over a session of its own that has no limit on how long a statement takes."""
+
+    def __init__(
+        self, session: Session, backfill: int, limits: BackfillLimits, told: Callable[[Progress], None]
+    ) -> None:
+        """`told` is called with the progress now and then, and at the end."""
+        self._session = session
+        self._arguments = {"backfill": backfill}
+        self._backfill = backfill
+        self._limits = limits
+        self._told = told
+        self._rate = Rate()
+        self._known_rate: float | None = None
+        self._pressed_at = 0.0
+        self._unwatched = 0
+        """Pods inserted since the pressure was looked at."""
+
+    async def run(self) -> Progress:
+        """Go on until all pods are inserted; while it is paused, wait.
+
+        Raises:
+            BackfillBusy: somebody else works on it.
+            BackfillEnded: it was cancelled or superseded, or has failed; the message says why.
+            DatabaseUnavailable: the session was lost.
+        """
+        if not await self._session.value(queries.LOCK, self._arguments):
+            raise BackfillBusy(
+                f"somebody else works on backfill {self._backfill}; `pytube backfill status` says who"
+            )
+        try:
+            now = await self._note(None)
+            if now.state == "waiting":
+                await self._wait_for_transactions()
+                await self._collect()
+            return await self._insert()
+        finally:
+            if not self._session.closed:
+                await self._session.value(queries.UNLOCK, self._arguments)
+
+    async def wait_until_delivered(self) -> Progress:
+        """Wait until workers have acted upon its end in all shards; raises as `run`."""
+        progress = self._check(await self._state())
+        while progress.state != "finished":
+            await asyncio.sleep(_LOOK_AGAIN)
+            progress = self._check(await self._state())
+        return progress
+
+    # --- before anything is inserted ------------------------------------------------------
+
+    async def _wait_for_transactions(self) -> None:
+        """Until all are over that ran after the start seq was drawn: what they wrote is seen then."""
+        xids: list[str] | None = None
+        while True:
+            rows = await self._session.rows(queries.HOLDERS, {"xids": xids})
+            if not rows:
+                return
+            xids = [xid for xid, _ in rows]
+            names = sorted({holder for _, holder in rows})
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            self._check(await self._note(f"waits for transactions to end: {', '.join(names[:3])}{more}"))
+            await asyncio.sleep(_LOOK_AGAIN)
+
+    async def _collect(self) -> None:
+        progress = self._check(await self._note("collects the ids"))
+        while progress.state == "waiting":
+            if progress.paused:
+                await asyncio.sleep(_LOOK_AGAIN)
+            else:
+                await fault(Point.BEFORE_COLLECT)
+                await self._session.value(queries.COLLECT, self._arguments)
+                await fault(Point.AFTER_COLLECT)
+            progress = self._check(await self._state())
+
+    # --- chunk by chunk -------------------------------------------------------------------
+
+    async def _insert(self) -> Progress:
+        progress = self._check(await self._state())
+        while progress.state == "inserting":
+            began = time.monotonic()
+            if progress.paused or await self._is_pressed(progress):
+                await asyncio.sleep(_LOOK_AGAIN)
+                progress = self._check(await self._state())
+                continue
+            before = progress.rows_done
+            row = await self._session.row(
+                queries.CHUNK,
+                self._arguments | {"pods": self._limits.chunk, "rate": self._known_rate},
+            )
+            await fault(Point.AFTER_CHUNK)
+            self._unwatched += self._limits.chunk
+            progress = self._check(self._progress(row))
+            await self._keep_to_rate(progress.rows_done - before, began)
+        return progress
+
+    async def _keep_to_rate(self, rows: int, began: float) -> None:
+        if self._limits.rate is not None:
+            await asyncio.sleep(max(0.0, began + rows / self._limits.rate - time.monotonic()))
+
+    async def _is_pressed(self, progress: Progress) -> bool:
+        """Whether the tube or a replica has enough to do; looked at now and then."""
+        soon = time.monotonic() < self._pressed_at + _PRESSURE_INTERVAL
+        if soon and self._unwatched * 4 < self._limits.backlog:
+            return False
+        row = await self._session.row(
+            queries.PRESSURE, {"tube": progress.tube, "pods_limit": self._limits.backlog}
+        )
+        reason = None if row is None else self._limits.reason(Pressure(*row))
+        if reason is None:
+            self._pressed_at, self._unwatched = time.monotonic(), 0
+            return False
+        await self._note(f"waits: {reason}")
+        return True
+
+    # --- what is known of it --------------------------------------------------------------
+
+    async def _state(self) -> Progress:
+        return self._progress(await self._session.row(queries.STATE, self._arguments))
+
+    async def _note(self, note: str | None) -> Progress:
+        return self._progress(await self._session.row(queries.NOTE, self._arguments | {"note": note}))
+
+    def _progress(self, row: tuple[object, ...] | None) -> Progress:
+        if row is None:
+            raise UsageError(f"backfill {self._backfill} is gone: its tube was dropped")
+        tube, table, state, paused, rows_done, rows_total, note = row
+        if state == "inserting":
+            self._known_rate = self._rate.saw(int(str(rows_done)), time.monotonic())
+        progress = Progress(
+            self._backfill,
+            str(tube),
+            str(table),
+            str(state),
+            bool(paused),
+            int(str(rows_done)),
+            None if rows_total is None else int(str(rows_total)),
+            self._known_rate,
+            None if note is None else str(note),
+        )
+        self._told(progress)
+        return progress
+
+    def _check(self, progress: Progress) -> Progress:
+        """As given; raises when it was ended by somebody."""
+        if progress.state in ("cancelled", "superseded", "failed"):
+            reason = f": {progress.note}" if progress.note else ""
+            raise BackfillEnded(f"backfill {self._backfill} of {progress.table} was {progress.state}{reason}")
+        return progress

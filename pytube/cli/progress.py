@@ -1,0 +1,103 @@
+"""How a backfill is shown while it goes on: a bar on a terminal, lines elsewhere, JSON for machines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Protocol
+
+import click
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from pytube.backfill.progress import Progress
+from pytube.cli.output import console, print_json, seconds
+
+_LINE_INTERVAL = 5.0
+"""Seconds between two lines of the same state."""
+
+
+class Told(Protocol):
+    """Who is told."""
+
+    def progress(self, progress: Progress) -> None:
+        """How far a backfill is."""
+
+    def line(self, text: str) -> None:
+        """Something else."""
+
+
+@contextmanager
+def told(*, as_json: bool) -> Iterator[Told]:
+    """Whoever fits the standard output."""
+    if as_json or not sys.stdout.isatty():
+        yield _Lines(as_json=as_json)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"))
+    with Bar(*columns, console=console()) as bar:
+        yield _Bars(bar)
+
+
+class _Lines:
+    """One line every few seconds, and whenever the state has changed."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._last: tuple[object, ...] = ()
+        self._at = 0.0
+
+    def progress(self, progress: Progress) -> None:
+        state = (progress.backfill, progress.state, progress.paused, progress.note is None)
+        if state == self._last and time.monotonic() < self._at + _LINE_INTERVAL:
+            return
+        self._last, self._at = state, time.monotonic()
+        if self._as_json:
+            print_json(asdict(progress) | {"seconds_left": progress.seconds_left})
+        else:
+            click.echo(f"backfill {progress.backfill} of {progress.table}: {_detail(progress)}")
+        sys.stdout.flush()
+
+    def line(self, text: str) -> None:
+        if self._as_json:
+            print_json({"message": text})
+        else:
+            click.echo(text)
+
+
+class _Bars:
+    """A bar for each backfill."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar = bar
+        self._tasks: dict[int, int] = {}
+
+    def progress(self, progress: Progress) -> None:
+        task = self._tasks.get(progress.backfill)
+        if task is None:
+            task = self._tasks[progress.backfill] = int(self._bar.add_task(progress.table, detail=""))
+        self._bar.update(
+            task,  # type: ignore[arg-type] # a number with a name of its own
+            total=progress.rows_total,
+            completed=progress.rows_done,
+            detail=_detail(progress),
+        )
+
+    def line(self, text: str) -> None:
+        self._bar.console.print(text)
+
+
+def _detail(progress: Progress) -> str:
+    parts = ["paused" if progress.paused else progress.state]
+    if progress.rows_total is not None:
+        parts.append(f"{progress.rows_done} of {progress.rows_total} rows")
+    if progress.rate and progress.state == "inserting":
+        parts.append(f"{progress.rate:.0f} rows/s")
+    left = progress.seconds_left
+    if left is not None and progress.state == "inserting":
+        parts.append(f"{seconds(left)} left")
+    if progress.note:
+        parts.append(progress.note)
+    return ", ".join(parts)

@@ -1,0 +1,128 @@
+"""What the file of the sink `jsonl` holds, by key: on disk, so that memory does not grow with the keys."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+from pathlib import Path
+
+import orjson
+
+from pytube.errors import SinkUnavailable
+from pytube.sinks.jsonl_replay import Tail, parse
+
+_TABLE = """
+    CREATE TABLE held (
+        tube TEXT, shard INTEGER, id INTEGER, token INTEGER, seq INTEGER, live INTEGER,
+        PRIMARY KEY (tube, shard, id)
+    ) WITHOUT ROWID
+"""
+_PUT = """
+    INSERT INTO held VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (tube, shard, id) DO UPDATE
+    SET token = excluded.token, seq = excluded.seq, live = excluded.live
+    WHERE excluded.token >= held.token
+"""
+_PAGE = """
+    SELECT id FROM held
+    WHERE tube = ? AND shard = ? AND id >= ? AND live AND seq < ? ORDER BY id LIMIT ?
+"""
+_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_ENVELOPE = re.compile(
+    rb'\{"tube":(' + _TEXT + rb'),"shard":(\d+),"id":(-?\d+),"op":"(upsert|delete)","token":"(\d+)",'
+    rb'"epoch":\d+,"counter":\d+,"seq":(\d+),"at":[\d.]+,(?:"client":' + _TEXT + rb',)?"doc":'
+)
+"""A line as the sink writes it. Documents are not decoded: that would take most of the time."""
+
+_Row = tuple[str, int, int, int, int, bool]
+
+_SETTINGS = ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", "PRAGMA cache_size = -16000")
+
+
+class JsonlIndex:
+    """The highest token of each key, and its stamp, as of the last `catch_up`.
+
+    It lives in a temporary file that goes with the process. All methods block; each may be called
+    from any thread.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._turn = threading.Lock()
+        self._closing = False
+        self._tail = Tail(path)
+        self._inode: int | None = None
+        # A name that is empty means a temporary file.
+        self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        for statement in (*_SETTINGS, _TABLE):
+            self._db.execute(statement)
+
+    def catch_up(self) -> None:
+        """Take in the lines that have come; a file that was rotated is read from its beginning.
+
+        Raises:
+            SinkUnavailable: the file can't be read, or the index was closed.
+        """
+        with self._turn:
+            try:
+                self._follow_rotation()
+                while chunk := self._tail.read():
+                    self._take(self._tail.split(chunk))
+                    if self._closing:
+                        raise SinkUnavailable('sink "jsonl" is closed')
+            except (OSError, sqlite3.Error) as error:
+                raise self._unavailable(error) from error
+
+    def page(self, tube: str, shard: int, below_seq: int, first: int, limit: int) -> list[int]:
+        """Ids from `first` on, ascending, of documents with a lower stamp; at most `limit`."""
+        with self._turn:
+            try:
+                rows = self._db.execute(_PAGE, (tube, shard, first, below_seq, limit))
+                return [row[0] for row in rows]
+            except sqlite3.Error as error:
+                raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> SinkUnavailable:
+        return SinkUnavailable(f'sink "jsonl": "{self._path}" could not be looked through: {error}')
+
+    def close(self) -> None:
+        """End what is under way, and let go of the file; does not wait for a lock of the sink's file."""
+        self._closing = True
+        if self._turn.acquire(timeout=1.0):
+            try:
+                self._db.close()
+            finally:
+                self._turn.release()
+
+    def _follow_rotation(self) -> None:
+        try:
+            inode = self._path.stat().st_ino
+        except FileNotFoundError:
+            return
+        if inode != self._inode:
+            self._tail = Tail(str(self._path))
+            self._inode = inode
+
+    def _take(self, lines: list[bytes]) -> None:
+        rows = [row for row in map(_row, lines) if row is not None]
+        self._db.execute("BEGIN")
+        self._db.executemany(_PUT, rows)
+        self._db.execute("COMMIT")
+
+
+def _row(raw: bytes) -> _Row | None:
+    """Tube, shard, id, token, seq, and whether it is there; None for a line that is not whole."""
+    found = _ENVELOPE.match(raw)
+    if found is not None:
+        try:
+            orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            found = None  # torn, or with numbers that orjson does not take
+    if found is not None:
+        tube, shard, key, op, token, seq = found.groups()
+        return orjson.loads(tube), int(shard), int(key), int(token), int(seq), op == b"upsert"
+    line = parse(raw) if raw else None
+    if line is None:
+        return None
+    return line.tube, line.shard, line.id, int(line.token), line.seq, not line.is_delete

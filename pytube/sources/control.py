@@ -1,0 +1,45 @@
+"""What a line does about control pods, in the database. Each call is fenced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytube.db.arrays import Int8Array
+from pytube.model import Pod
+from pytube.sources import queries
+from pytube.sources.session import Session
+from pytube.sources.terms import Term
+
+
+class ControlSource:
+    """Over the session of a line; errors as for `TubeSource`."""
+
+    def __init__(self, session: Session, term: Term) -> None:
+        self._session = session
+        self._arguments = term.arguments
+
+    async def take_backfill(self, pod: Pod) -> int | None:
+        """The scheduled backfill takes the place of its pod; its number, None when that was done before.
+
+        Raises:
+            BackfillBusy: the table is being backfilled.
+            UsageError: it names no attached table, or no column of it.
+        """
+        number = await self._session.value(queries.BACKFILL_TAKE, self._of(pod))
+        return None if number is None else int(number)
+
+    async def may_sweep(self, pod: Pod) -> bool:
+        """Whether all earlier backfill pods of the shard are done."""
+        return bool(await self._session.value(queries.SWEEP_READY, self._of(pod)))
+
+    async def touch(self, shard: int, ids: Sequence[int]) -> int:
+        """Touch what a scan has found; the number of pods."""
+        arguments = self._arguments | {"shard": shard, "ids": Int8Array(ids)}
+        return int(await self._session.value(queries.SWEEP_TOUCH, arguments))
+
+    async def end(self, pod: Pod) -> bool:
+        """The backfill_end was acted upon: it goes. Whether it was there."""
+        return bool(await self._session.value(queries.SWEEP_END, self._of(pod)))
+
+    def _of(self, pod: Pod) -> dict[str, object]:
+        return self._arguments | {"shard": pod.shard, "seq": pod.seq}

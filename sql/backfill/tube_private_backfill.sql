@@ -1,0 +1,111 @@
+-- tube_private_backfill: a backfill, locked for the transaction.
+--
+-- Arguments: backfill_id.
+-- Result: its row.
+-- Errors: TU122 there is none of that number.
+-- Locks: the row FOR NO KEY UPDATE.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill(backfill_id bigint) RETURNS :"schema".tube_backfill
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    result tube_backfill;
+BEGIN
+    SELECT b.* INTO result FROM tube_backfill AS b
+    WHERE b.backfill_id = tube_private_backfill.backfill_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU122',
+            MESSAGE = format('there is no backfill %s', coalesce(backfill_id::text, 'NULL')),
+            HINT = 'tube_backfill_list() shows all of them.';
+    END IF;
+    RETURN result;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_backfill(bigint) FROM PUBLIC;
+
+-- tube_private_backfill_ids: the name of the table that holds the ids of a backfill.
+--
+-- Arguments: backfill_id.
+-- Result: the name with our schema, quoted.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_ids(backfill_id bigint) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN format('%I.%I', tube_private_schema(), 'tube_backfill_ids_' || backfill_id);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_ids(bigint) FROM PUBLIC;
+
+-- tube_private_backfill_key: the advisory lock of whoever works on a backfill.
+--
+-- Arguments: backfill_id.
+-- Result: the key.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_key(backfill_id bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN hashtextextended('pytube backfill ' || tube_private_schema(), backfill_id);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_key(bigint) FROM PUBLIC;
+
+-- tube_private_backfill_end: ends a backfill before its time, and takes back what waits of it.
+--
+-- Its pods are known by their payload. Those that a worker has marked are left, which is at most what
+-- a worker holds; its control pods go in any case, so that its end is never acted upon.
+--
+-- Arguments: backfill: its row, locked; outcome: cancelled, superseded or failed; note: why, or NULL.
+-- Result: how many pods were taken back.
+-- Locks: the pods, and the table of its ids ACCESS EXCLUSIVE; one chunk at most has to be waited for.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_end(
+    backfill :"schema".tube_backfill, outcome text, note text
+) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    queue text := format('%I.%I', tube_private_schema(), backfill.tube);
+    tag jsonb := jsonb_build_object('backfill', backfill.backfill_id);
+    all_partitions integer := (SELECT r.partitions FROM tube_registry AS r WHERE r.tube = backfill.tube);
+    taken bigint := 0;
+    done bigint;
+BEGIN
+    UPDATE tube_backfill AS b
+    SET state = outcome, note = tube_private_backfill_end.note, paused = false,
+        ended_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE b.backfill_id = backfill.backfill_id;
+    EXECUTE 'DROP TABLE IF EXISTS ' || tube_private_backfill_ids(backfill.backfill_id);
+    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1', queue) USING tag;
+    FOR part IN 0 .. all_partitions - 1 LOOP
+        EXECUTE format('DELETE FROM %s WHERE (shard %% %s) = %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+            ' AND seq > $1 AND leader_id IS NULL AND payload @> $2', queue, all_partitions, part)
+            USING backfill.start_seq, tag;
+        GET DIAGNOSTICS done = ROW_COUNT;
+        taken := taken + done;
+    END LOOP;
+    RETURN taken;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_end(:"schema".tube_backfill, text, text) FROM PUBLIC;
+
+-- tube_private_backfill_gone: the trigger that takes the ids away with the row of their backfill.
+--
+-- Result: nothing.
+-- Locks: the table of the ids ACCESS EXCLUSIVE.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_gone() RETURNS trigger
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    EXECUTE 'DROP TABLE IF EXISTS ' || tube_private_backfill_ids(OLD.backfill_id);
+    RETURN NULL;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_gone() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER tube_backfill_gone_trigger AFTER DELETE ON :"schema".tube_backfill
+    FOR EACH ROW EXECUTE FUNCTION :"schema".tube_private_backfill_gone();

@@ -1,0 +1,167 @@
+"""Backfills that a worker runs and delivers, and the sweep against writers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from pytube.config import load
+from pytube.events import BackfillFinished, BackfillStarted, BackfillTaken, Event, SweepFinished
+from pytube.sinks.jsonl_replay import replay
+from pytube.worker import Worker
+from tests.conftest import Connect
+from tests.helpers import cli
+from tests.helpers.waiting import wait_until_async
+
+Connection = psycopg.Connection[Any]
+SHARDS = 4
+
+
+@pytest.fixture
+def items(conn: Connection) -> Connection:
+    """An attached table of 1000 rows, none of which is touched."""
+    conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY, n int)")
+    conn.execute("INSERT INTO public.items SELECT g, 0 FROM generate_series(1, 1000) g")
+    conn.execute("SELECT tube_ensure_exists('items', 2)")
+    conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', shard => 0, shards => 4)")
+    return conn
+
+
+@pytest.fixture
+def folder(dsn: str, tmp_path: Path) -> Path:
+    (tmp_path / "pytube.toml").write_text(
+        f'[postgres]\ndsn = "{dsn}"\n'
+        f'[tube.items.sink]\ntype = "jsonl"\npath = "{tmp_path}/sink.jsonl"\nfsync = false\n'
+    )
+    return tmp_path
+
+
+def stale(folder: Path, *ids: int) -> None:
+    """Documents that were at the sink before there was a tube."""
+    with (folder / "sink.jsonl").open("a") as file:
+        for key in ids:
+            line = {"tube": "items", "shard": key % SHARDS, "id": key, "op": "upsert", "token": "1"}
+            file.write(json.dumps(line | {"epoch": 0, "counter": 1, "seq": 0, "at": 1.0, "doc": {}}) + "\n")
+
+
+def held(folder: Path) -> dict[int, Any]:
+    """What the sink holds, by id."""
+    lines = replay([folder / "sink.jsonl"]).values()
+    return {line.id: line.doc for line in lines if not line.is_delete}
+
+
+def rows(conn: Connection) -> dict[int, Any]:
+    return dict(conn.execute("SELECT id, row_to_json(items) FROM public.items").fetchall())
+
+
+@asynccontextmanager
+async def working(folder: Path) -> AsyncIterator[list[Event]]:
+    """A worker; the events that it tells."""
+    events: list[Event] = []
+    worker = Worker(load(folder / "pytube.toml"), on_event=events.append)
+    await worker.start()
+    try:
+        yield events
+    finally:
+        await worker.stop()
+
+
+async def finished(conn: Connection, *, backfills: int = 1) -> None:
+    """Until so many are finished, and the tube is empty."""
+
+    def done() -> bool:
+        states = [state for (state,) in conn.execute("SELECT state FROM tube_backfill").fetchall()]
+        return states == ["finished"] * backfills and conn.execute(
+            "SELECT count(*) FROM tube.items"
+        ).fetchone() == (0,)
+
+    await wait_until_async(done, 40, "the backfill is finished")
+
+
+def count(events: list[Event], kind: type[Event]) -> int:
+    return sum(isinstance(event, kind) for event in events)
+
+
+async def test_from_start_to_sweep(items: Connection, folder: Path) -> None:
+    items.execute("DELETE FROM tube.items")
+    stale(folder, *range(990, 1100))
+    async with working(folder) as events:
+        command = ("backfill", "start", "--tube", "items", "--wait")
+        await asyncio.to_thread(cli.run, *command, folder=folder)
+        await finished(items)
+    assert held(folder) == rows(items)
+    assert [count(events, kind) for kind in (BackfillStarted, BackfillFinished, SweepFinished)] == [4, 4, 4]
+    assert sum(event.keys for event in events if isinstance(event, SweepFinished)) == 99
+
+
+async def test_a_scheduled_backfill_is_run(items: Connection, folder: Path) -> None:
+    items.execute("DELETE FROM tube.items")
+    stale(folder, 5000, 5001)
+    payload = {"type": "backfill_schedule", "tbl": "public.items", "order_col": "n"}
+    items.execute("SELECT items_touch(2, '{}', 'B', %s)", (json.dumps(payload),))
+    async with working(folder) as events:
+        await wait_until_async(lambda: count(events, BackfillTaken) == 1, 20, "the schedule is taken")
+        await finished(items)
+    assert held(folder) == rows(items)
+    assert items.execute("SELECT by_worker, order_col FROM tube_backfill").fetchall() == [(True, "n")]
+
+
+async def test_left_to_a_worker(items: Connection, folder: Path) -> None:
+    items.execute("DELETE FROM tube.items")
+    command = ("backfill", "start", "--tube", "items", "--in-worker")
+    await asyncio.to_thread(cli.run, *command, folder=folder)
+    assert items.execute("SELECT state FROM tube_backfill").fetchall() == [("waiting",)]
+    async with working(folder):
+        await finished(items)
+    assert held(folder) == rows(items)
+
+
+async def test_two_schedules_of_one_table_come_one_after_the_other(items: Connection, folder: Path) -> None:
+    payload = json.dumps({"type": "backfill_schedule", "tbl": "public.items", "order_col": "n"})
+    for shard in (0, 1):
+        items.execute("SELECT items_touch(%s, '{}', 'B', %s)", (shard, payload))
+    async with working(folder):
+        await finished(items, backfills=2)
+    first, second = items.execute(
+        "SELECT created_at, ended_at FROM tube_backfill ORDER BY backfill_id"
+    ).fetchall()
+    assert first[1] <= second[0]
+
+
+async def test_a_sweep_against_a_writer(items: Connection, connect: Connect, folder: Path) -> None:
+    """Rows come back, go and change while the sweep finds their old documents."""
+    stale(folder, *range(1001, 3001))
+    writer = connect()
+    go_on = True
+
+    def write() -> None:
+        number = 0
+        while go_on:
+            key = 1001 + number * 7 % 2000
+            writer.execute(
+                "INSERT INTO public.items VALUES (%s, %s) ON CONFLICT (id) DO NOTHING", (key, number)
+            )
+            writer.execute("DELETE FROM public.items WHERE id = %s", (1001 + number * 11 % 2000,))
+            writer.execute("UPDATE public.items SET n = n + 1 WHERE id = %s", (1001 + number * 13 % 2000,))
+            number += 1
+
+    writing = asyncio.create_task(asyncio.to_thread(write))
+    try:
+        async with working(folder) as events:
+            await asyncio.to_thread(cli.run, "backfill", "start", "--tube", "items", folder=folder)
+            await wait_until_async(lambda: count(events, SweepFinished) == 4, 40, "all is swept")
+            go_on = False
+            await writing
+            await finished(items)
+    finally:
+        go_on = False
+        await asyncio.wait([writing])
+    assert sum(event.keys for event in events if isinstance(event, SweepFinished)) > 1000
+    assert held(folder) == rows(items)
