@@ -3,6 +3,20 @@ CREATE SCHEMA tube;
 CREATE DOMAIN tube.tube_shard AS integer
 	CONSTRAINT tube_shard_check CHECK ((VALUE >= 0));
 
+CREATE FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) RETURNS SETOF bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    -- Until this function ends. Nothing below is looked up by name but by the statements themselves.
+    PERFORM set_config('search_path', in_search_path, true);
+    IF first IS NOT NULL THEN
+        EXECUTE first;
+    END IF;
+    RETURN QUERY EXECUTE statement;
+END
+$$;
+
 CREATE TABLE tube.tube_backfill (
     backfill_id bigint NOT NULL,
     tube text NOT NULL,
@@ -203,6 +217,12 @@ BEGIN
             MESSAGE = format('%s has no column %L', att.tbl, coalesce(tube_backfill_create.order_col, att.id_col)),
             HINT = 'Give a column of the table to order by, or none.';
     END IF;
+    -- What tube_backfill_step3 holds while it runs.
+    IF NOT pg_try_advisory_xact_lock(
+        hashtextextended(format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
+    THEN
+        PERFORM tube_private_backfill_refuse(att.tube, att.tbl, 'another session');
+    END IF;
     FOR old IN
         SELECT b.* FROM tube_backfill AS b
         WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering')
@@ -296,7 +316,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer, OUT waiting bigint, OUT replica text, OUT replica_lag double precision, OUT replica_behind bigint) RETURNS record
+CREATE FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) RETURNS TABLE(waiting bigint, replica text, replica_lag double precision, replica_behind bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -314,9 +334,6 @@ BEGIN
         INTO counted USING pods_limit + 1 - waiting;
         waiting := waiting + counted;
     END LOOP;
-    IF pg_is_in_recovery() THEN
-        RETURN;
-    END IF;
     SELECT coalesce(nullif(r.application_name, ''), r.client_addr::text, r.pid::text),
         extract(epoch FROM r.replay_lag)::float8,
         pg_wal_lsn_diff(pg_current_wal_lsn(), coalesce(r.replay_lsn, r.flush_lsn, r.write_lsn, r.sent_lsn))::bigint
@@ -324,6 +341,139 @@ BEGIN
     FROM pg_stat_replication AS r
     WHERE r.state IN ('streaming', 'catchup')
     ORDER BY 3 DESC NULLS LAST LIMIT 1;
+    RETURN NEXT;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    att tube_attachment;
+    column_name name;
+    added integer := 0;
+BEGIN
+    PERFORM tube_private_require(in_tube);
+    IF shard_from IS NULL OR shard_to IS NULL OR shard_from > shard_to THEN
+        RAISE EXCEPTION USING
+            ERRCODE = CASE WHEN shard_from > shard_to THEN 'invalid_parameter_value' ELSE 'null_value_not_allowed' END,
+            MESSAGE = format('there are no shards from %s to %s',
+                coalesce(shard_from::text, 'NULL'), coalesce(shard_to::text, 'NULL')),
+            HINT = 'Give the first and the last shard.';
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' schedule ' || in_tube, 0));
+    FOR att IN
+        SELECT a.* FROM tube_attachment AS a
+        WHERE a.tube = in_tube AND a.shard <= shard_to AND a.shard + (a.shards - 1) >= shard_from
+            AND tube_private_is_root(a) AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+        ORDER BY a.shard
+    LOOP
+        column_name := tube_private_backfill_column(att.tbl, order_col);
+        CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}');
+        EXECUTE format('SELECT %I.%I($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
+            ' ''tbl'', $2, ''order_col'', $3))', tube_private_schema(), tube_private_name(in_tube, '_touch'))
+        USING att.shard, (
+            SELECT format('%I.%I', n.nspname, c.relname)
+            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl),
+            column_name::text;
+        added := added + 1;
+    END LOOP;
+    RETURN added;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_backfill_step1() RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN nextval('tube_seq')::text;
+END
+$$;
+
+CREATE FUNCTION tube.tube_backfill_step2(timeout interval DEFAULT '00:01:00'::interval) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    until CONSTANT timestamptz := clock_timestamp() + timeout;
+    pause double precision := 0.005;
+    running xid[];
+BEGIN
+    IF timeout IS NULL OR timeout < interval '0' THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the timeout is %s', coalesce(timeout::text, 'NULL')), HINT = 'Give 0 or more.';
+    END IF;
+    -- At REPEATABLE READ, step 3 in the same transaction would look at rows as they were before.
+    PERFORM set_config('pytube.backfill_waited', 'true', true);
+    running := tube_private_running();
+    LOOP
+        -- By xids, which stay the same when a transaction is prepared meanwhile.
+        running := ARRAY(SELECT k.transactionid FROM pg_locks AS k
+            WHERE k.locktype = 'transactionid' AND k.granted AND k.mode = 'ExclusiveLock'
+                AND k.transactionid = ANY (running));
+        EXIT WHEN running = '{}';
+        IF clock_timestamp() >= until THEN
+            RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+                MESSAGE = format('transactions that began before are still open after %s: %s',
+                    timeout, tube_private_tell_running(running)),
+                HINT = 'End them, or call again with a longer timeout.';
+        END IF;
+        PERFORM pg_sleep(least(pause, greatest(0.001, extract(epoch FROM until - clock_timestamp()))));
+        pause := least(0.1, pause * 2);
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer DEFAULT NULL::integer, fetch_chunk_size integer DEFAULT 20000, insert_chunk_size integer DEFAULT 250) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET row_security TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    att tube_attachment := tube_private_backfill_table(tube, tbl);
+    column_name CONSTANT name := tube_private_backfill_column(att.tbl, order_col);
+    root CONSTANT boolean := tube_private_is_root(att);
+    first CONSTANT integer := coalesce(shard, att.shard);
+    shards CONSTANT integer := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
+    query text;
+BEGIN
+    PERFORM tube_private_check_step3(step1, att, shard);
+    IF NOT pg_try_advisory_xact_lock(hashtextextended(
+        format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+            MESSAGE = format('another session is at a backfill of %s into tube %L', att.tbl, att.tube),
+            HINT = 'Wait until it is over.';
+    END IF;
+    IF root AND tube_private_control_waits(att.tube, first, shards, '{backfill_end}') THEN
+        RAISE NOTICE 'the backfill of % into tube % is skipped: a backfill_end of an earlier one waits',
+            att.tbl, quote_literal(att.tube);
+        RETURN;
+    END IF;
+
+    query := format('SELECT %s, 0 FROM %s WHERE %s%s%s ORDER BY %I',
+        CASE WHEN root AND NOT (
+                SELECT a.attnotnull FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = att.id_col)
+            THEN format('coalesce(%1$I::bigint, tube_private_null_id(%2$s, %1$L)::bigint)', att.id_col, att.tbl::oid)
+            ELSE quote_ident(att.id_col) END,
+        att.tbl, coalesce('(' || att.row_filter || ')', 'true'),
+        CASE WHEN root THEN '' ELSE format(' AND %I IS NOT NULL', att.id_col) END,
+        CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
+            tube_private_shard_expression(quote_ident(att.id_col) || '::bigint', att.shard, att.shards), first) END,
+        column_name);
+    IF root THEN
+        PERFORM tube_private_put_control(att.tube, first, shards, 'T', 'backfill_start', step1);
+    END IF;
+    PERFORM tube_pods_insert(att.tube, query, first, 'B',
+        (SELECT nullif(greatest(c.reltuples, 0), 0)::bigint * shards / att.shards
+         FROM pg_class AS c WHERE c.oid = att.tbl),
+        fetch_chunk_size, insert_chunk_size);
+    IF root THEN
+        PERFORM tube_private_put_control(att.tube, first, shards, 'B', 'backfill_end', step1);
+    END IF;
 END
 $_$;
 
@@ -392,13 +542,13 @@ BEGIN
         || format('DROP TABLE %I.%I', tube_private_schema(), in_tube);
     PERFORM tube_private_patiently(ddl, format('tube %L is dropped', in_tube));
     PERFORM tube_private_forget(in_tube, tables);
-    EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, bigint[], char, jsonb, integer)',
-        tube_private_schema(), tube_private_name(in_tube, '_touch'));
+    EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
+        tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);
     DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
 END
 $$;
 
-CREATE FUNCTION tube.tube_ensure_exists(tube text, partitions integer DEFAULT 1, predicate text DEFAULT NULL::text) RETURNS void
+CREATE FUNCTION tube.tube_ensure_exists(tube text, partitions integer DEFAULT 1, predicate text DEFAULT NULL::text, key_type regtype DEFAULT NULL::regtype) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
@@ -411,11 +561,13 @@ BEGIN
     PERFORM tube_private_check_partitions(partitions);
     wanted := nullif(btrim(predicate, E' \t\r\n'), '');
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_ensure_exists.tube;
-    IF NOT FOUND THEN
+    PERFORM tube_private_check_key_type(tube_ensure_exists.tube, reg.key_type, tube_ensure_exists.key_type);
+    IF reg.tube IS NULL THEN
         PERFORM tube_private_check_name(tube_ensure_exists.tube);
         PERFORM tube_private_parse_predicate(tube_ensure_exists.tube, wanted);
-        INSERT INTO tube_registry (tube, partitions, predicate, last_epoch)
-        SELECT tube_ensure_exists.tube, tube_ensure_exists.partitions, wanted, i.last_epoch
+        INSERT INTO tube_registry (tube, partitions, predicate, key_type, last_epoch)
+        SELECT tube_ensure_exists.tube, tube_ensure_exists.partitions, wanted,
+            coalesce(tube_ensure_exists.key_type, 'bigint'), i.last_epoch
         FROM tube_installation AS i
         ON CONFLICT DO NOTHING;
         IF FOUND THEN
@@ -713,7 +865,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean)
+CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -724,7 +876,7 @@ BEGIN
             SELECT FROM tube_attachment AS b
             WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
                 AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = b.tbl)
-        ) END
+        ) END, a.columns, a.replica, r.key_type
     FROM tube_registry AS r
     LEFT JOIN (
         SELECT t.* FROM tube_attachment AS t WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = t.tbl)
@@ -768,6 +920,80 @@ BEGIN
     USING seqs;
     GET DIAGNOSTICS deleted = ROW_COUNT;
     RETURN deleted;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character DEFAULT 'B'::bpchar, approx_size bigint DEFAULT NULL::bigint, fetch_chunk_size integer DEFAULT 20000, insert_chunk_size integer DEFAULT 250, in_search_path text DEFAULT current_setting('search_path'::text)) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET cursor_tuple_fraction TO '1'
+    AS $_$
+DECLARE
+    most CONSTANT integer := 1000000; -- an array of a fetch has to fit into memory
+    every CONSTANT interval := '2 seconds';
+    began CONSTANT timestamptz := clock_timestamp();
+    told timestamptz := began;
+    portal CONSTANT text := quote_ident('pytube ' || gen_random_uuid());
+    body CONSTANT text := E'(\n' || regexp_replace(query, '[;\s]+$', '') || E'\n)';
+    id_type regtype;
+    declaration text;
+    next_rows text;
+    ids bigint[];
+    done bigint := 0;
+    pods bigint := 0;
+BEGIN
+    -- Refused before the query is run.
+    PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, false);
+    IF fetch_chunk_size IS NULL OR fetch_chunk_size < 1 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('%s rows can''t be read at a time', coalesce(fetch_chunk_size::text, 'NULL')),
+            HINT = 'Give a fetch_chunk_size of 1 or more.';
+    ELSIF query IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
+            MESSAGE = 'the query is NULL', HINT = 'Give the text of a SELECT.';
+    END IF;
+
+    BEGIN
+        -- A first row of NULLs, so that nothing of the query is run.
+        SELECT t.id::oid INTO id_type FROM tube_as_caller(in_search_path, NULL, format(
+            'SELECT pg_catalog.pg_typeof(q.id)::pg_catalog.oid::pg_catalog.int8'
+            ' FROM (SELECT NULL, NULL UNION ALL SELECT * FROM %s AS r) AS q (id, place) LIMIT 1', body)) AS t (id);
+    EXCEPTION WHEN syntax_error THEN
+        -- If it is right but for the number of its columns, it passes here.
+        PERFORM FROM tube_as_caller(in_search_path, NULL,
+            format('SELECT 1::pg_catalog.int8 FROM %s AS q LIMIT 0', body));
+        RAISE EXCEPTION USING ERRCODE = 'syntax_error',
+            MESSAGE = 'the query of tube_pods_insert has not two columns',
+            HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM …';
+    END;
+
+    declaration := format('DECLARE %s NO SCROLL CURSOR FOR SELECT q.id%s::pg_catalog.int8 FROM %s AS q (id, place)',
+        portal,
+        -- A number with a fraction is not rounded to an id, but refused.
+        CASE WHEN id_type NOT IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype)
+            THEN '::pg_catalog.text' ELSE '' END,
+        body);
+    next_rows := format('FETCH FORWARD %s FROM %s', least(fetch_chunk_size, most), portal);
+    LOOP
+        SELECT array_agg(t.id) INTO ids FROM tube_as_caller(in_search_path, declaration, next_rows) AS t (id);
+        EXIT WHEN ids IS NULL;
+        declaration := NULL;
+        pods := pods + tube_pods_put(tube_or_tubes, shard, op, ids, insert_chunk_size, false);
+        done := done + cardinality(ids);
+        IF clock_timestamp() - told >= every THEN
+            told := clock_timestamp();
+            RAISE NOTICE '%: % ids%, % a second', tube_or_tubes, done,
+                CASE WHEN approx_size > 0
+                    THEN format(' of about %s (%s %%)', approx_size, least(100, 100 * done / approx_size))
+                    ELSE '' END,
+                round(done / extract(epoch FROM told - began));
+        END IF;
+        EXIT WHEN cardinality(ids) < least(fetch_chunk_size, most);
+    END LOOP;
+    EXECUTE 'CLOSE ' || portal;
+    PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
+    RAISE NOTICE '%: % ids in % pods, in % s', tube_or_tubes, done, pods,
+        round(extract(epoch FROM clock_timestamp() - began), 1);
 END
 $_$;
 
@@ -879,6 +1105,58 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_sort TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    put_op text := op;
+    put_chunk integer;
+    tube_name text;
+    tubes text[] := '{}';
+    range record;
+    made bigint;
+    pods bigint := 0;
+BEGIN
+    PERFORM tube_private_check_touch(shard, ids, op, chunk_size);
+    put_chunk := least(chunk_size, greatest(1, cardinality(ids))); -- far from the end of integer
+    IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
+        put_op := 'B';
+    END IF;
+    FOREACH tube_name IN ARRAY coalesce(nullif(string_to_array(tube_or_tubes, ','), '{}'), ARRAY[tube_or_tubes])
+    LOOP
+        IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_name) THEN
+            tube_name := btrim(tube_name);
+            PERFORM tube_private_require(tube_name);
+        END IF;
+        CONTINUE WHEN tube_name = ANY (tubes);
+        tubes := tubes || tube_name;
+        SELECT a.shard AS first, a.shards INTO range FROM tube_attachment AS a
+        WHERE a.tube = tube_name AND a.shards > 1
+            AND tube_pods_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+        LIMIT 1;
+        IF NOT FOUND THEN
+            SELECT tube_pods_put.shard AS first, 1 AS shards INTO range;
+        END IF;
+        IF ids <> '{}' THEN
+            EXECUTE tube_private_put_sql(tube_name, range.first, range.shards) USING put_op, ids, put_chunk;
+            GET DIAGNOSTICS made = ROW_COUNT;
+            pods := pods + made;
+        END IF;
+        IF last THEN
+            PERFORM tube_private_notify(tube_channel(tube_name), s.partition)
+            FROM tube_sleeper AS s
+            WHERE s.tube = tube_name
+                AND (s.partition - range.first % s.partitions + s.partitions) % s.partitions < range.shards;
+        END IF;
+    END LOOP;
+    RETURN pods;
+END
+$$;
+
 CREATE FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[] DEFAULT NULL::bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -950,7 +1228,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_attachable(tbl regclass) RETURNS void
+CREATE FUNCTION tube.tube_private_attachable(tbl regclass, member boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -972,19 +1250,53 @@ BEGIN
         WHEN rel.relkind = 'v' THEN 'it is a view'
         WHEN rel.relkind = 'm' THEN 'it is a materialized view'
         WHEN rel.relkind = 'f' THEN 'it is a foreign table'
-        WHEN rel.relkind = 'p' THEN 'it is a partitioned table'
-        WHEN rel.relkind <> 'r' THEN 'it is no table'
+        WHEN rel.relkind NOT IN ('r', 'p') THEN 'it is no table'
         WHEN rel.relpersistence = 't' THEN 'it is a temporary table'
-        WHEN rel.relispartition THEN 'it is a partition'
+        WHEN member THEN NULL
+        WHEN rel.relispartition THEN format('it is a partition of %s', pg_partition_root(tbl))
+        WHEN rel.relkind = 'p' THEN NULL
         WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = tbl) THEN 'other tables inherit from it'
         WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = tbl) THEN 'it inherits from another table'
     END;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU107',
             MESSAGE = format('%s can''t be attached: %s', tbl, wrong),
-            HINT = 'Attach the plain, permanent tables that the rows are stored in.';
+            HINT = 'Attach plain, permanent tables, and partitioned ones as a whole.';
+    END IF;
+    IF rel.relkind = 'p' AND NOT member THEN
+        PERFORM tube_private_attachable(t.relid, true) FROM pg_partition_tree(tbl) AS t WHERE t.relid <> tbl;
     END IF;
     PERFORM tube_private_privileges(tbl, rel.nspname);
+END
+$$;
+
+CREATE TABLE tube.tube_attachment (
+    tube text NOT NULL,
+    tbl regclass NOT NULL,
+    shard integer NOT NULL,
+    shards integer DEFAULT 1 NOT NULL,
+    id_col name NOT NULL,
+    "position" bigint NOT NULL,
+    row_filter text,
+    trigger_function text NOT NULL,
+    touch_function text,
+    columns name[],
+    replica boolean DEFAULT false NOT NULL,
+    seen_oid oid,
+    seen_attnums smallint[],
+    seen_names name[],
+    members oid[],
+    CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
+    CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
+);
+
+CREATE FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN format('%I with shards %s to %s', att.id_col, att.shard, att.shard + (att.shards - 1))
+        || coalesce(', columns ' || array_to_string(att.columns, ' '), '') || CASE WHEN att.replica THEN ', replica' ELSE '' END;
 END
 $$;
 
@@ -1006,20 +1318,6 @@ BEGIN
 END
 $$;
 
-CREATE TABLE tube.tube_attachment (
-    tube text NOT NULL,
-    tbl regclass NOT NULL,
-    shard integer NOT NULL,
-    shards integer DEFAULT 1 NOT NULL,
-    id_col name NOT NULL,
-    "position" bigint NOT NULL,
-    row_filter text,
-    trigger_function text NOT NULL,
-    touch_function text,
-    CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
-    CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
-);
-
 CREATE FUNCTION tube.tube_private_backfill_attachment(backfill tube.tube_backfill) RETURNS tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1037,6 +1335,36 @@ BEGIN
         RETURN NULL;
     END IF;
     RETURN att;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col text) RETURNS name
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    found_name name;
+    written text;
+BEGIN
+    IF order_col IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
+            MESSAGE = 'there is no column to order by', HINT = 'Give the name of a column of the table.';
+    END IF;
+    BEGIN
+        written := (parse_ident(order_col))[1];
+    EXCEPTION WHEN invalid_parameter_value THEN
+        written := order_col; -- no identifier as SQL writes it
+    END;
+    SELECT a.attname INTO found_name FROM pg_attribute AS a
+    WHERE a.attrelid = tbl AND a.attname IN (order_col, written) AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attname <> order_col LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_column',
+            MESSAGE = format('%s has no column %L', tbl, order_col),
+            HINT = (SELECT 'There are: ' || string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) || '.'
+                FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped);
+    END IF;
+    RETURN found_name;
 END
 $$;
 
@@ -1136,6 +1464,25 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    att tube_attachment;
+BEGIN
+    PERFORM tube_private_require(tube);
+    SELECT a.* INTO att FROM tube_attachment AS a
+    WHERE a.tube = tube_private_backfill_table.tube AND a.tbl = tube_private_backfill_table.tbl;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('%s is not attached to tube %L', coalesce(tbl::text, 'NULL'), tube),
+            HINT = 'Attach it first, so that no change is missed: tube_table_ensure_attached.';
+    END IF;
+    RETURN att;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_backfill_worker(backfill_id bigint) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1157,15 +1504,28 @@ CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, root bo
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
 DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    vals CONSTANT text[] := tube_private_column_values(att.tbl, att.columns);
+    changed CONSTANT text := (
+        SELECT coalesce(string_agg(format(' OR r.c%s IS DISTINCT FROM n.c%s', i, i), ''), '')
+        FROM generate_subscripts(vals, 1) AS i);
     fragments jsonb := jsonb_build_object(
-        'id', quote_ident(att.id_col),
+        'id', tube_private_key_expression(att),
+        'key', key_type,
+        'guard', tube_private_guard(att),
+        'values', (
+            SELECT coalesce(string_agg(format(', %s AS c%s', v.value, v.place), ''), '')
+            FROM unnest(vals) WITH ORDINALITY AS v (value, place)),
+        'rows', CASE WHEN att.replica THEN tube_private_row_body(att, root) ELSE '' END,
+        'truncated', tube_private_truncated_call(att, root),
+        'changed', changed,
         'id_literal', quote_literal(att.id_col),
         'filter', coalesce(att.row_filter, 'true'),
         'queue', format('%I.%I', tube_private_schema(), att.tube),
         'tube', quote_literal(att.tube),
         'channel', quote_literal(tube_channel(att.tube)),
-        'shard_of_one', tube_private_shard_expression('r.id', att.shard, att.shards),
-        'shard_of_many', tube_private_shard_expression('id', att.shard, att.shards),
+        'shard_of_one', tube_private_shard_expression('r.id', att.shard, att.shards, key_type),
+        'shard_of_many', tube_private_shard_expression('id', att.shard, att.shards, key_type),
         'shard_put', CASE att.shards WHEN 1 THEN att.shard::text ELSE 'cap_shard' END,
         'into_shard', CASE att.shards WHEN 1 THEN '' ELSE E'\n        RETURNING shard INTO cap_shard' END,
         'i', CASE WHEN root THEN 'I' ELSE 'U' END,
@@ -1173,8 +1533,8 @@ DECLARE
         'null_many', CASE WHEN root
             THEN 'WHEN id IS NULL THEN tube_private_null_id(TG_RELID, <id_literal>)' ELSE '' END,
         'some_id', CASE WHEN root
-            THEN 'coalesce(<id>::bigint, tube_private_null_id(TG_RELID, <id_literal>)::bigint)'
-            ELSE '<id>::bigint' END,
+            THEN 'coalesce(<id>, tube_private_null_id(TG_RELID, <id_literal>)::<key>)'
+            ELSE '<id>' END,
         'skip_null', CASE WHEN root THEN '' ELSE ' WHERE id IS NOT NULL' END);
     body text := $template$
 #variable_conflict use_column
@@ -1182,16 +1542,19 @@ DECLARE
     cap_backfill CONSTANT boolean := strpos(current_setting('application_name'), 'backfill') > 0;
     cap_shard integer;
     cap_shards integer[];
-BEGIN
-    IF pg_current_xact_id_if_assigned() IS NULL THEN
+BEGIN<rows>
+    IF pg_current_xact_id_if_assigned() IS NULL AND TG_OP <> 'TRUNCATE' THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
-    END IF;
+    END IF;<guard>
     IF TG_OP = 'UPDATE' THEN
 <one_update>
     ELSIF TG_OP = 'INSERT' THEN
 <one_insert>
-    ELSE
+    ELSIF TG_OP = 'DELETE' THEN
 <one_delete>
+    ELSE
+        PERFORM <truncated>;
+        RETURN NULL;
     END IF;
     IF FOUND THEN
         PERFORM tube_private_notify(<channel>, s.partition)
@@ -1202,7 +1565,7 @@ BEGIN
 
     IF TG_OP = 'UPDATE' THEN
         PERFORM FROM (
-            SELECT FROM old_table WHERE <filter> UNION ALL SELECT FROM new_table WHERE <filter>
+            <either>
         ) AS x LIMIT 1;
     ELSIF TG_OP = 'INSERT' THEN
         PERFORM FROM new_table WHERE <filter> LIMIT 1;
@@ -1263,19 +1626,35 @@ $template$;
             RETURNING shard
         )
         SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
-    same CONSTANT text := 'WHERE (SELECT array_agg(DISTINCT id) FROM (%s) AS o)
+    same text := 'WHERE (SELECT array_agg(DISTINCT id) FROM (%s) AS o)
                     = (SELECT array_agg(DISTINCT id) FROM (%s) AS n)';
-    one_side CONSTANT text := '(SELECT <id>::bigint AS id, (<filter>) IS TRUE AS passes FROM %s)';
-    old_side CONSTANT text := 'SELECT <id>::bigint AS id, 1 AS side FROM old_table WHERE <filter>';
-    new_side CONSTANT text := 'SELECT <id>::bigint AS id, 2 AS side FROM new_table WHERE <filter>';
+    one_side CONSTANT text := '(SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s)';
+    doubtful CONSTANT text := CASE
+        WHEN att.row_filter IS NOT NULL AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl)
+        THEN 'EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)' END;
+    differ CONSTANT text := 'SELECT id, %s AS side FROM (%s EXCEPT ALL %s) AS d WHERE passes';
+    old_side text := 'SELECT <id> AS id, 1 AS side FROM old_table WHERE <filter>';
+    new_side text := 'SELECT <id> AS id, 2 AS side FROM new_table WHERE <filter>';
+    either text := 'SELECT FROM old_table WHERE <filter> UNION ALL SELECT FROM new_table WHERE <filter>';
     old_ids CONSTANT text := 'SELECT <some_id> AS id FROM old_table WHERE <filter>';
     new_ids CONSTANT text := 'SELECT <some_id> AS id FROM new_table WHERE <filter>';
 BEGIN
+    IF vals IS NOT NULL THEN
+        old_side := format(differ, 1, format(one_side, 'old_table'), format(one_side, 'new_table'));
+        new_side := format(differ, 2, format(one_side, 'new_table'), format(one_side, 'old_table'));
+        either := format('SELECT FROM (%s) AS o UNION ALL SELECT FROM (%s) AS n', old_side, new_side);
+    END IF;
+    IF doubtful IS NOT NULL THEN
+        old_side := old_side || ' OR ' || doubtful;
+        either := either || format(' UNION ALL SELECT FROM old_table WHERE %s', doubtful);
+        same := same || format(' AND NOT %s', doubtful);
+    END IF;
+    body := replace(body, '<either>', either);
     body := replace(body, '<put_update>', replace(replace(put, '<sides>',
         old_side || E'\n                        UNION ALL ' || new_side),
         '<op>', 'CASE bit_or(side) WHEN 1 THEN ''<d>'' WHEN 2 THEN ''<i>'' ELSE ''U'' END'));
-    body := replace(body, '<put_same>', replace(replace(replace(slices, '<same>', format(same, old_ids, new_ids)),
-        '<sides>', new_ids), '<op>', '''U'''));
+    body := replace(body, '<put_same>', CASE WHEN vals IS NOT NULL THEN '' ELSE replace(replace(replace(slices, '<same>', format(same, old_ids, new_ids)),
+        '<sides>', new_ids), '<op>', '''U''') END);
     body := replace(body, '<put_insert>', replace(replace(replace(slices, '<same>', ''),
         '<sides>', new_ids), '<op>', '''<i>'''));
     body := replace(body, '<put_delete>', replace(replace(replace(slices, '<same>', ''),
@@ -1285,7 +1664,8 @@ BEGIN
         '<rows>', format(one_side, 'old_table') || E' AS r,\n            '
             || format(one_side, 'new_table') || ' AS n'),
         '<table>', 'new_table'),
-        '<passes>', '(r.passes OR n.passes) AND r.id IS NOT DISTINCT FROM n.id'));
+        '<passes>', '(r.passes OR n.passes) AND r.id IS NOT DISTINCT FROM n.id' || CASE WHEN vals IS NULL THEN ''
+            ELSE ' AND (r.passes IS DISTINCT FROM n.passes<changed>)' END));
     body := replace(body, '<one_insert>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<i>'''),
         '<rows>', format(one_side, 'new_table') || ' AS r'), '<table>', 'new_table'), '<passes>', 'r.passes'));
     body := replace(body, '<one_delete>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<d>'''),
@@ -1338,6 +1718,23 @@ BEGIN
         RAISE EXCEPTION 'partition % of tube % is leased to % for another % ms', partition,
             quote_literal(tube), held.client_id, ceil(extract(epoch FROM runs_for) * 1000)
             USING ERRCODE = 'TU004', HINT = 'Try again when the lease has run out, or was released.';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_check_key_type(tube text, present regtype, wanted regtype) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF wanted NOT IN ('bigint', 'uuid', 'text') THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the keys of tube %L can''t have the type %s', tube, wanted),
+            HINT = 'Give bigint (also for tables with smaller integers), uuid or text.';
+    ELSIF wanted <> present THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the keys of tube %L have the type %s, not %s', tube, present, wanted),
+            HINT = 'Make another tube for keys of another type.';
     END IF;
 END
 $$;
@@ -1410,6 +1807,30 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_check_step3(step1 text, att tube.tube_attachment, shard integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    IF step1 IS NULL OR step1 !~ '^[0-9]{1,18}$' OR step1::bigint NOT BETWEEN 1 AND tube_settle_seq() THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('%s is nothing that tube_backfill_step1 gave', coalesce(quote_literal(step1), 'NULL')),
+            HINT = 'Call tube_backfill_step1(), commit, then tube_backfill_step2(), commit, then this.';
+    ELSIF shard NOT BETWEEN att.shard AND att.shard + (att.shards - 1) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('%s is attached to tube %L with the shards %s to %s, and %s is none of them',
+                att.tbl, att.tube, att.shard, att.shard + (att.shards - 1), shard),
+            HINT = 'Leave the shard out.';
+    ELSIF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
+        AND coalesce(current_setting('pytube.backfill_waited', true), '') <> ''
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
+            MESSAGE = 'step 2 of the backfill was in this same transaction, so step 3 would miss rows',
+            HINT = 'Commit between them.';
+    END IF;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1444,7 +1865,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_check_touch(shard integer, ids bigint[], op text, chunk_size integer) RETURNS void
+CREATE FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray, op text, chunk_size integer) RETURNS void
     LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -1467,6 +1888,65 @@ BEGIN
     END IF;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_column_values(tbl regclass, columns name[]) RETURNS text[]
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    simple CONSTANT regtype[] := ARRAY['boolean', 'smallint', 'integer', 'bigint', 'oid', 'uuid', 'date',
+        'time', 'timestamp', 'timestamptz', 'bytea']::regtype[];
+    strings CONSTANT regtype[] := ARRAY['text', 'varchar']::regtype[];
+BEGIN
+    RETURN (
+        SELECT array_agg(CASE
+            WHEN a.atttypid = ANY (simple) THEN quote_ident(a.attname)
+            WHEN a.atttypid = ANY (strings) THEN format('%I::text COLLATE "C"', a.attname)
+            -- By its output function, without a cast that somebody may have made.
+            ELSE format('concat(num_nulls(%1$I), %1$I) COLLATE "C"', a.attname) END ORDER BY a.attnum)
+        FROM pg_attribute AS a
+        WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns));
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) RETURNS name[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    wrong text;
+BEGIN
+    SELECT coalesce(quote_ident(c.name), 'NULL') INTO wrong
+    FROM unnest(columns) AS c (name)
+    WHERE NOT EXISTS (
+        SELECT FROM pg_attribute AS a
+        WHERE a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped)
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_column',
+            MESSAGE = format('%s has no column %s', tbl, wrong),
+            HINT = 'Give in columns the names of columns of the table.';
+    END IF;
+    RETURN (
+        SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute AS a
+        WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $_$
+DECLARE
+    waits boolean;
+BEGIN
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I WHERE payload IS NOT NULL AND ids = ''{}'''
+        ' AND shard BETWEEN $1 AND $2 AND payload ->> ''type'' = ANY ($3))', tube_private_schema(), tube)
+    INTO waits USING first, first + (shards - 1), types;
+    RETURN waits;
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_cursor_error(statement text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1492,11 +1972,11 @@ CREATE FUNCTION tube.tube_private_drop_triggers(tube text, tables regclass[]) RE
     AS $$
 BEGIN
     RETURN coalesce((
-        SELECT array_agg(format('DROP TRIGGER %I ON %s', t.tgname, a.tbl) ORDER BY a.tbl, t.tgname)
+        SELECT array_agg(format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass) ORDER BY t.tgrelid, t.tgname)
         FROM tube_attachment AS a
-        JOIN pg_trigger AS t ON t.tgrelid = a.tbl
-            AND t.tgfoid = to_regprocedure(format('%I.%I()', tube_private_schema(), a.trigger_function))
-        WHERE a.tube = tube_private_drop_triggers.tube AND a.tbl = ANY (tables)
+        JOIN pg_trigger AS t
+            ON t.tgfoid = to_regprocedure(format('%I.%I()', tube_private_schema(), a.trigger_function))
+        WHERE a.tube = tube_private_drop_triggers.tube AND a.tbl = ANY (tables) AND t.tgparentid = 0
     ), '{}');
 END
 $$;
@@ -1561,6 +2041,77 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_follow(att tube.tube_attachment) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    old CONSTANT tube_attachment := att;
+    ddl text[];
+BEGIN
+    att := tube_private_present(att);
+    IF att.id_col IS NULL THEN
+        RAISE WARNING USING
+            MESSAGE = format('%s is detached from tube %L: its key %I was dropped, or has another type',
+                att.tbl, att.tube, old.id_col),
+            HINT = 'Attach it again, by id_col.';
+        ddl := tube_private_drop_triggers(att.tube, ARRAY[att.tbl]);
+        IF ddl <> '{}' THEN
+            PERFORM tube_private_patiently(ddl, format('%s is detached from tube %L', att.tbl, att.tube));
+        END IF;
+        PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube;
+        RETURN NULL;
+    END IF;
+    IF att.row_filter IS DISTINCT FROM old.row_filter THEN
+        att.row_filter := tube_private_row_filter_or_all(att.tube, att.tbl);
+    END IF;
+    att := tube_private_seen(att);
+    IF att IS DISTINCT FROM old THEN
+        UPDATE tube_attachment AS a
+        SET id_col = att.id_col, columns = att.columns, row_filter = att.row_filter,
+            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
+        WHERE a.tube = att.tube AND a.tbl = att.tbl;
+        UPDATE tube_registry AS r SET version = r.version + 1
+        WHERE r.tube = att.tube AND att.id_col <> old.id_col;
+    END IF;
+    RETURN att;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+BEGIN
+    IF current_setting('pytube.own_ddl', true) = 'on' THEN
+        RETURN;
+    END IF;
+    -- Tables are often made, and only partitions concern us.
+    IF TG_TAG IN ('CREATE TABLE', 'CREATE FOREIGN TABLE') AND NOT EXISTS (
+        SELECT FROM pg_event_trigger_ddl_commands() AS d JOIN pg_class AS c ON c.oid = d.objid
+        WHERE d.classid = 'pg_class'::regclass AND c.relispartition AND c.relpersistence <> 't')
+    THEN
+        RETURN;
+    END IF;
+    PERFORM tube_private_sync_stale(false);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_followed() RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM pg_event_trigger AS e
+        WHERE e.evtfoid = to_regproc(format('%I.tube_private_follow_ddl', tube_private_schema()))
+            AND e.evtenabled IN ('O', 'A'));
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1575,7 +2126,7 @@ BEGIN
         RETURNING a.*
     LOOP
         EXECUTE format('DROP FUNCTION IF EXISTS %I.%I()', tube_private_schema(), gone.trigger_function);
-        PERFORM tube_private_table_touch(gone.tbl, gone.touch_function);
+        PERFORM tube_private_table_touch(gone.tbl, tube_private_key_type(tube), gone.touch_function);
     END LOOP;
 END
 $$;
@@ -1612,6 +2163,29 @@ BEGIN
     RETURN true;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    columns text;
+BEGIN
+    IF tube_private_followed() THEN
+        RETURN '';
+    END IF;
+    SELECT string_agg(DISTINCT format('(%s, %L)', s.attnum, s.name), ', ') INTO columns
+    FROM unnest(att.seen_attnums, att.seen_names) AS s (attnum, name);
+    RETURN format($guard$
+    IF (SELECT count(*) FROM pg_attribute WHERE attrelid = %s AND (attnum, attname) IN (%s)) < %s THEN
+        EXECUTE tube_private_makeshift(%L, TG_OP, TG_RELID);
+        PERFORM tube_private_notify(%L, s.partition) FROM tube_sleeper AS s WHERE s.tube = %L;
+        RETURN NULL;
+    END IF;$guard$, att.seen_oid, columns,
+        (SELECT count(DISTINCT u) FROM unnest(att.seen_attnums) AS u),
+        att.trigger_function, tube_channel(att.tube), att.tube);
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1665,7 +2239,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_key(tbl regclass) RETURNS name
+CREATE FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) RETURNS name
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -1674,22 +2248,59 @@ DECLARE
 BEGIN
     SELECT a.attname, a.atttypid INTO col
     FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND a.attname = 'id' AND a.attnum > 0 AND NOT a.attisdropped;
-    IF NOT FOUND THEN
+    WHERE a.attrelid = tbl AND a.attname = coalesce(wanted, 'id') AND a.attnum > 0 AND NOT a.attisdropped;
+    IF NOT FOUND AND wanted IS NULL THEN
         SELECT a.attname, a.atttypid INTO col
         FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
         WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1;
     END IF;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('%s has no column id and no primary key of a single column', tbl),
-            HINT = 'Documents are named by one number: add such a column, with a primary key.';
-    ELSIF col.atttypid NOT IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) THEN
+            MESSAGE = format('%s has no column %s', tbl,
+                coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
+            HINT = 'Documents are named by one column: add such a column, with a primary key, or name it in id_col.';
+    ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('the key %I of %s has the type %s', col.attname, tbl, col.atttypid::regtype),
-            HINT = 'Only smallint, integer and bigint keys can be attached.';
+            MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
+                col.attname, tbl, col.atttypid::regtype, key_type),
+            HINT = 'Columns for keys: smallint, integer, bigint in a tube of bigint; uuid in one of uuid; '
+                'text, varchar in one of text. tube_ensure_exists has the argument key_type.';
     END IF;
     RETURN col.attname;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_key_expression(att tube.tube_attachment) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
+BEGIN
+    RETURN format(CASE key_type WHEN 'text'::regtype THEN '(%I::%s COLLATE "C")' ELSE '%I::%s' END,
+        att.id_col, key_type);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_key_fits(column_type regtype, key_type regtype) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN CASE key_type
+        WHEN 'bigint'::regtype THEN column_type IN ('smallint', 'integer', 'bigint')
+        WHEN 'uuid'::regtype THEN column_type = 'uuid'::regtype
+        ELSE column_type IN ('text', 'varchar')
+    END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_key_type(tube text) RETURNS regtype
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (SELECT r.key_type FROM tube_registry AS r WHERE r.tube = tube_private_key_type.tube);
 END
 $$;
 
@@ -1706,7 +2317,7 @@ BEGIN
             seq bigint NOT NULL DEFAULT CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END,
             op char NOT NULL,
             shard tube_shard NOT NULL,
-            ids bigint[] NOT NULL,
+            ids %s[] NOT NULL,
             payload jsonb,
             ts timestamptz NOT NULL DEFAULT clock_timestamp(),
             leader_id uuid
@@ -1718,7 +2329,7 @@ BEGIN
             autovacuum_vacuum_cost_delay = 0,
             autovacuum_analyze_scale_factor = 0.1,
             autovacuum_analyze_threshold = 5000
-        )$ddl$, queue);
+        )$ddl$, queue, reg.key_type);
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', queue);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
     EXECUTE tube_private_index_ddl(tube, reg.partitions, false);
@@ -1729,10 +2340,49 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_makeshift(trigger_function text, op text, rel regclass) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    att tube_attachment;
+    sides text;
+BEGIN
+    SELECT a.* INTO att FROM tube_attachment AS a
+    WHERE a.trigger_function = tube_private_makeshift.trigger_function;
+    att := tube_private_present(att);
+    IF att.id_col IS NULL THEN
+        RAISE WARNING USING
+            MESSAGE = format('tube %L does not follow %s any more: its key is gone', att.tube, rel),
+            HINT = 'Attach it again, by id_col.';
+        RETURN 'SELECT';
+    END IF;
+    IF op = 'TRUNCATE' THEN
+        RETURN 'SELECT ' || replace(tube_private_truncated_call(att, false), 'TG_RELID', quote_literal(rel::oid));
+    END IF;
+    sides := concat_ws(' UNION ALL ',
+        CASE WHEN op <> 'INSERT' THEN format('SELECT %s AS id FROM old_table', tube_private_key_expression(att)) END,
+        CASE WHEN op <> 'DELETE' THEN format('SELECT %s AS id FROM new_table', tube_private_key_expression(att)) END);
+    RETURN format($sql$
+        INSERT INTO %I.%I (op, shard, ids)
+        SELECT CASE WHEN strpos(current_setting('application_name'), 'backfill') > 0 THEN 'B' ELSE 'U' END,
+            g.shard, g.ids[c.first : c.first + 249]
+        FROM (
+            SELECT k.shard, array_agg(DISTINCT k.id) AS ids
+            FROM (SELECT id, %s AS shard FROM (%s) AS x WHERE id IS NOT NULL) AS k
+            GROUP BY k.shard
+        ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)$sql$,
+        tube_private_schema(), att.tube,
+        tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)), sides);
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer, class integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
+DECLARE
+    bigints CONSTANT boolean := tube_private_key_type(tube) = 'bigint'::regtype;
 BEGIN
     RETURN format($mark$
         UPDATE %1$I AS pod SET leader_id = $1
@@ -1748,10 +2398,24 @@ BEGIN
               ORDER BY p.seq
               LIMIT 1 OFFSET $3 - 1), 9223372036854775807)
           AND pod.leader_id IS DISTINCT FROM $1
-        RETURNING pod.seq, pod.op::text, pod.shard::integer, pod.ids, NULL::text[], pod.payload, pod.ts
-        $mark$, tube, partitions, partition, class);
+        RETURNING pod.seq, pod.op::text, pod.shard::integer, %5$s, pod.payload, pod.ts
+        $mark$, tube, partitions, partition, class,
+        CASE WHEN bigints THEN 'pod.ids, NULL::text[]' ELSE 'NULL::bigint[], pod.ids::text[]' END);
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_members(tbl regclass) RETURNS TABLE(rel regclass, kind "char")
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT c.oid::regclass, c.relkind FROM pg_class AS c
+    WHERE c.oid = tbl OR (
+        c.oid IN (SELECT t.relid FROM pg_partition_tree(tbl) AS t)
+        AND (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl));
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_name(stem text, ending text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT SECURITY DEFINER
@@ -1794,6 +2458,15 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_own_ddl(ours boolean) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM set_config('pytube.own_ddl', CASE WHEN ours THEN 'on' ELSE 'off' END, true);
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1829,9 +2502,11 @@ DECLARE
 BEGIN
     FOR attempt IN 1..100 LOOP
         BEGIN
+            PERFORM tube_private_own_ddl(true);
             FOREACH statement IN ARRAY statements LOOP
                 EXECUTE statement;
             END LOOP;
+            PERFORM tube_private_own_ddl(false);
             RETURN;
         EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
             -- Tried again below, where the subtransaction is over and its locks are gone.
@@ -1868,6 +2543,36 @@ BEGIN
                 OFFSET 0) AS found))$where$, partitions, partition, class, tube);
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_present(att tube.tube_attachment) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    listed CONSTANT integer := coalesce(cardinality(att.columns), 0);
+    names name[];
+BEGIN
+    IF att.seen_oid = att.tbl::oid THEN
+        SELECT array_agg(a.attname ORDER BY s.place) INTO names
+        FROM unnest(att.seen_attnums) WITH ORDINALITY AS s (attnum, place)
+        LEFT JOIN pg_attribute AS a
+            ON a.attrelid = att.tbl AND a.attnum = s.attnum AND NOT a.attisdropped;
+        att.id_col := names[1];
+        att.columns := nullif(array_remove(names[2 : 1 + listed], NULL), '{}');
+        IF names[2 + listed :] IS DISTINCT FROM att.seen_names[2 + listed :] THEN
+            att.row_filter := NULL;
+        END IF;
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM pg_attribute AS a
+        WHERE a.attrelid = att.tbl AND a.attname = att.id_col AND NOT a.attisdropped
+            AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube))
+    ) THEN
+        att.id_col := NULL;
+    END IF;
+    RETURN att;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_privileges(tbl regclass, schema_name name) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1908,6 +2613,40 @@ BEGIN
     END IF;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_put_control(tube text, first integer, shards integer, op text, type text, start_seq text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload)'
+        ' SELECT $1, s, ''{}'', jsonb_build_object(''type'', $2, ''start_seq'', $3)'
+        ' FROM generate_series($4, $5) AS s', tube_private_schema(), tube)
+    USING op, type, start_seq, first, first + (shards - 1);
+    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
+    FROM tube_sleeper AS s
+    WHERE s.tube = tube_private_put_control.tube
+        AND (s.partition - first % s.partitions + s.partitions) % s.partitions < shards;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_put_sql(tube text, first integer, shards integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    RETURN format($sql$
+        INSERT INTO %I.%I (op, shard, ids)
+        SELECT $1, g.shard, g.ids[c.first : c.first + $3 - 1]
+        FROM (%s OFFSET 0) AS g, LATERAL generate_series(1, cardinality(g.ids), $3) AS c (first)$sql$,
+        tube_private_schema(), tube,
+        CASE shards
+            WHEN 1 THEN format('SELECT %s AS shard, $2 || ''{}''::bigint[] AS ids', first)
+            ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids FROM (SELECT unnest($2) AS id) AS t GROUP BY 1',
+                tube_private_shard_expression('t.id', first, shards))
+        END);
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2016,6 +2755,8 @@ CREATE TABLE tube.tube_registry (
     version bigint DEFAULT 1 NOT NULL,
     last_epoch bigint DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    key_type regtype DEFAULT 'bigint'::regtype NOT NULL,
+    CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
     CONSTRAINT tube_registry_partitions_check CHECK (((partitions >= 1) AND (partitions <= 1024)))
 );
 
@@ -2038,6 +2779,66 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_row_body(att tube.tube_attachment, root boolean) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    vals CONSTANT text[] := tube_private_column_values(att.tbl, att.columns);
+BEGIN
+    RETURN tube_private_fill($template$
+    IF TG_LEVEL = 'ROW' THEN
+        INSERT INTO <queue> (op, shard, ids)
+        SELECT CASE <null> WHEN cap_backfill THEN 'B' ELSE k.op END, <shard>, ARRAY[k.id]
+        FROM (
+            SELECT x.id, CASE bit_or(x.side) WHEN 1 THEN '<d>' WHEN 2 THEN '<i>' ELSE 'U' END AS op
+            FROM (
+                SELECT <id> AS id, 1 AS side FROM (SELECT <old>) AS o
+                WHERE TG_OP <> 'INSERT' AND (<filter>)
+                UNION ALL
+                SELECT <id>, 2 FROM (SELECT <new>) AS n
+                WHERE TG_OP <> 'DELETE' AND (<filter>)
+            ) AS x<skip>
+            GROUP BY x.id
+        ) AS k<unchanged>;
+        PERFORM tube_private_notify(<channel>, s.partition) FROM tube_sleeper AS s WHERE s.tube = <tube>;
+        RETURN NULL;
+    END IF;$template$, jsonb_build_object(
+        'queue', format('%I.%I', tube_private_schema(), att.tube),
+        'tube', quote_literal(att.tube),
+        'channel', quote_literal(tube_channel(att.tube)),
+        'id', tube_private_key_expression(att),
+        'filter', coalesce(att.row_filter, 'true'),
+        'shard', tube_private_shard_expression('k.id', att.shard, att.shards, key_type),
+        'i', CASE WHEN root THEN 'I' ELSE 'U' END,
+        'd', CASE WHEN root THEN 'D' ELSE 'U' END,
+        'null', CASE WHEN root
+            THEN format('WHEN k.id IS NULL THEN tube_private_null_id(TG_RELID, %L)', att.id_col) ELSE '' END,
+        'skip', CASE WHEN root THEN '' ELSE ' WHERE x.id IS NOT NULL' END,
+        'old', tube_private_row_columns(att, 'OLD'),
+        'new', tube_private_row_columns(att, 'NEW'),
+        -- Of an UPDATE that changed nothing that counts, the key and the filter neither, no touch.
+        'unchanged', CASE WHEN vals IS NULL THEN '' ELSE format(
+            E'\n        WHERE k.op <> ''U'' OR TG_OP <> ''UPDATE'' OR (SELECT ROW(%1$s) FROM (SELECT %2$s) AS o)'
+            ' IS DISTINCT FROM (SELECT ROW(%1$s) FROM (SELECT %3$s) AS n)',
+            format('%s, (%s) IS TRUE, %s', tube_private_key_expression(att), coalesce(att.row_filter, 'true'),
+                array_to_string(vals, ', ')),
+            tube_private_row_columns(att, 'OLD'), tube_private_row_columns(att, 'NEW')) END));
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_row_columns(att tube.tube_attachment, side text) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    RETURN (
+        SELECT string_agg(format('%1$s.%2$I AS %2$I', side, c.name), ', ')
+        FROM (SELECT DISTINCT u.name FROM unnest(att.seen_names) AS u (name)) AS c);
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_row_filter(tube text, tbl regclass, predicate text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2056,6 +2857,7 @@ BEGIN
     IF predicate IS NULL THEN
         RETURN NULL;
     END IF;
+    PERFORM tube_private_own_ddl(true);
     EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING GENERATED)', probe, tbl);
     EXECUTE format('CREATE VIEW %s_view AS SELECT 1 AS one FROM %s WHERE (', probe, probe)
         || predicate || E'\n)';
@@ -2077,6 +2879,7 @@ BEGIN
     SELECT pg_get_expr(i.indpred, i.indrelid) INTO result
     FROM pg_index AS i WHERE i.indrelid = to_regclass(probe);
     EXECUTE format('DROP TABLE %s', probe);
+    PERFORM tube_private_own_ddl(false);
     RETURN result;
 EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported
     OR program_limit_exceeded
@@ -2085,10 +2888,66 @@ THEN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_row_filter_or_all(tube text, tbl regclass) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN tube_private_row_filter(tube, tbl,
+        (SELECT r.predicate FROM tube_registry AS r WHERE r.tube = tube_private_row_filter_or_all.tube));
+EXCEPTION WHEN SQLSTATE 'TU105' THEN
+    RAISE WARNING USING
+        MESSAGE = SQLERRM,
+        DETAIL = format('Until it fits again, all rows of %s are touched, and workers can''t read them.', tbl),
+        HINT = 'Give the tube another predicate by tube_ensure_exists.';
+    RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_running() RETURNS xid[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    running xid[] := ARRAY(
+        SELECT k.transactionid FROM pg_locks AS k
+        WHERE k.locktype = 'transactionid' AND k.granted AND k.mode = 'ExclusiveLock'
+            AND k.pid IS DISTINCT FROM pg_backend_pid());
+BEGIN
+    PERFORM pg_stat_clear_snapshot(); -- else it is as at its first use in this transaction
+    RETURN ARRAY(
+        SELECT r.x FROM unnest(running) AS r (x)
+        LEFT JOIN pg_locks AS k ON k.locktype = 'transactionid' AND k.transactionid = r.x
+            AND k.granted AND k.mode = 'ExclusiveLock'
+        LEFT JOIN pg_stat_activity AS a ON a.pid = k.pid
+        LEFT JOIN pg_prepared_xacts AS p ON p.transaction = r.x
+        WHERE coalesce(a.datname, p.database, current_database()) = current_database());
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_schema() RETURNS name
     LANGUAGE sql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN 'tube'::name;
+
+CREATE FUNCTION tube.tube_private_seen(att tube.tube_attachment) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    att.seen_oid := att.tbl::oid;
+    SELECT array_agg(a.attnum ORDER BY w.kind, a.attnum), array_agg(a.attname ORDER BY w.kind, a.attnum)
+    INTO att.seen_attnums, att.seen_names
+    FROM pg_attribute AS a
+    JOIN (VALUES (1), (2), (3)) AS w (kind) ON CASE w.kind
+        WHEN 1 THEN a.attname = att.id_col
+        WHEN 2 THEN a.attname = ANY (att.columns)
+        -- Perhaps some that the filter does not mean; that costs nothing.
+        ELSE strpos(att.row_filter, quote_ident(a.attname)) > 0 END
+    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped;
+    RETURN att;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_set_predicate(tube text, predicate text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2129,15 +2988,46 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) RETURNS text
+CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype) RETURNS text
     LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    RETURN CASE shards
-        WHEN 1 THEN shard::text
-        ELSE format('(%s + (%s %% %s + %s) %% %s)::integer', shard, id, shards, shards, shards)
+    RETURN CASE
+        WHEN shards = 1 THEN shard::text
+        WHEN key_type = 'bigint'::regtype
+            THEN format('(%s + (%s %% %s + %s) %% %s)::integer', shard, id, shards, shards, shards)
+        ELSE format('tube_shard_of(%s, %s, %s)', id, shard, shards)
     END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_stale(tube text) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(tube);
+    followed CONSTANT boolean := tube_private_followed();
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM tube_attachment AS a
+        LEFT JOIN pg_class AS c ON c.oid = a.tbl
+        LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        LEFT JOIN pg_proc AS p ON p.oid = to_regprocedure(format('%I.%I()', tube_private_schema(), a.trigger_function))
+        WHERE a.tube = tube_private_stale.tube AND (
+            c.oid IS NULL OR p.oid IS NULL
+            OR a.seen_oid IS DISTINCT FROM a.tbl::oid
+            OR followed = (strpos(p.prosrc, 'tube_private_makeshift') > 0)
+            OR a.touch_function IS DISTINCT FROM format('%I.%I(%s[],character,jsonb,integer)',
+                n.nspname, tube_private_name(c.relname, '_touch'), key_type)
+            OR to_regprocedure(a.touch_function) IS NULL
+            OR (tube_private_present(a)).id_col IS DISTINCT FROM a.id_col
+            OR (tube_private_present(a)).columns IS DISTINCT FROM a.columns
+            OR (tube_private_present(a)).row_filter IS DISTINCT FROM a.row_filter
+            OR tube_private_trigger_ddl(a) <> '{}'
+            OR a.members IS DISTINCT FROM (
+                SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(a.tbl) AS m)));
 END
 $$;
 
@@ -2177,7 +3067,8 @@ BEGIN
             SELECT c.type, count(*) AS pods
             FROM (
                 SELECT payload ->> 'type' AS type FROM %I.%I
-                WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) = %s LIMIT 10000
+                -- Written so that the index of all pods does not serve, but that of control pods.
+                WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) + 0 = %s LIMIT 10000
             ) AS c
             GROUP BY c.type
         ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, partition) INTO result;
@@ -2215,31 +3106,43 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_sync(tube text) RETURNS void
+CREATE FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    start_seq bigint := CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END;
+BEGIN
+    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) '
+        'SELECT ''B'', $1 + n, ''{}'', $2 FROM generate_series(0, $3 - 1) AS n', tube_private_schema(), tube)
+    USING shard, jsonb_build_object('type', 'sweep', 'start_seq', start_seq::text), shards;
+    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
+    FROM tube_sleeper AS s WHERE s.tube = tube_private_sweep.tube;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_sync(tube text, late boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
     att tube_attachment;
-    root boolean;
-    ddl text[];
 BEGIN
     PERFORM tube_private_prune(tube);
     PERFORM tube_private_generate(
         format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch')),
-        'shard integer, ids bigint[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
+        format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
+            tube_private_key_type(tube)),
         'void', tube_private_tube_touch_body(tube));
     FOR att IN
         SELECT a.* FROM tube_attachment AS a WHERE a.tube = tube_private_sync.tube ORDER BY a.position
     LOOP
-        root := tube_private_is_root(att);
+        att := tube_private_follow(att);
+        CONTINUE WHEN att.tube IS NULL;
         PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
-            '', 'trigger', tube_private_capture_body(att, root));
-        ddl := tube_private_trigger_ddl(att);
-        IF ddl <> '{}' THEN
-            PERFORM tube_private_patiently(ddl, format('%s is attached to tube %L', att.tbl, att.tube));
-        END IF;
-        PERFORM tube_private_table_touch(att.tbl, att.touch_function);
+            '', 'trigger', tube_private_capture_body(att, tube_private_is_root(att)));
+        PERFORM tube_private_tree(att, late);
+        PERFORM tube_private_table_touch(att.tbl, tube_private_key_type(tube), att.touch_function);
     END LOOP;
 END
 $$;
@@ -2260,7 +3163,26 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_table_touch(tbl regclass, touch_function text) RETURNS void
+CREATE FUNCTION tube.tube_private_sync_stale(late boolean) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    reg tube_registry;
+    tubes integer := 0;
+BEGIN
+    FOR reg IN SELECT r.* FROM tube_registry AS r WHERE tube_private_stale(r.tube) ORDER BY r.tube LOOP
+        PERFORM FROM tube_registry AS r WHERE r.tube = reg.tube FOR NO KEY UPDATE;
+        IF FOUND THEN
+            PERFORM tube_private_sync(reg.tube, late);
+            tubes := tubes + 1;
+        END IF;
+    END LOOP;
+    RETURN tubes;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_table_touch(tbl regclass, key_type regtype, touch_function text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -2272,12 +3194,12 @@ DECLARE
     owner name;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint));
-    body := tube_private_table_touch_body(tbl);
+    body := tube_private_table_touch_body(tbl, key_type);
     SELECT format('%I.%I', n.nspname, tube_private_name(c.relname, '_touch')), pg_get_userbyid(c.relowner)
     INTO function_name, owner
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE c.oid = tbl;
-    signature := function_name || '(bigint[],character,jsonb,integer)';
+    signature := format('%s(%s[],character,jsonb,integer)', function_name, key_type);
     IF touch_function IS NOT NULL AND (body IS NULL OR signature IS DISTINCT FROM touch_function) THEN
         -- The table was detached, dropped, renamed or moved.
         EXECUTE 'DROP FUNCTION IF EXISTS ' || touch_function;
@@ -2297,17 +3219,18 @@ BEGIN
             HINT = 'Rename or drop that function; its name is needed for the touches of the table.';
     END IF;
     IF tube_private_generate(function_name,
-        'ids bigint[], op char DEFAULT ''T'', payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
+        format('ids %s[], op char DEFAULT ''T'', payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250', key_type),
         'void', body)
     THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', signature, owner);
     END IF;
     UPDATE tube_attachment AS a SET touch_function = signature
-    WHERE a.tbl = tube_private_table_touch.tbl AND a.touch_function IS DISTINCT FROM signature;
+    WHERE a.tbl = tube_private_table_touch.tbl AND a.touch_function IS DISTINCT FROM signature
+        AND tube_private_key_type(a.tube) = tube_private_table_touch.key_type;
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass) RETURNS text
+CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -2330,10 +3253,11 @@ BEGIN
             'touch', format('%I.%I', tube_private_schema(), tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
-            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards))), '' ORDER BY a.tube)
+            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards, key_type))), '' ORDER BY a.tube)
     INTO calls
     FROM tube_attachment AS a
-    WHERE a.tbl = tube_private_table_touch_body.tbl;
+    WHERE a.tbl = tube_private_table_touch_body.tbl
+        AND tube_private_key_type(a.tube) = tube_private_table_touch_body.key_type;
     RETURN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);'
         || calls || E'\nEND\n';
 END
@@ -2355,28 +3279,195 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_tell_running(running xid[]) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    result text;
+BEGIN
+    PERFORM pg_stat_clear_snapshot();
+    SELECT string_agg(h.told, '; ') INTO result
+    FROM (
+        SELECT format('pid %s of user %s, application %s%s', a.pid, coalesce(a.usename, '(none)'),
+            coalesce(quote_literal(nullif(a.application_name, '')), '(none)'),
+            coalesce(', open for ' || date_trunc('second', clock_timestamp() - a.xact_start), '')) AS told,
+            a.xact_start AS since
+        FROM pg_stat_activity AS a
+        WHERE EXISTS (
+            SELECT FROM pg_locks AS k
+            WHERE k.pid = a.pid AND k.locktype = 'transactionid' AND k.granted
+                AND k.mode = 'ExclusiveLock' AND k.transactionid = ANY (running))
+        UNION ALL
+        SELECT format('prepared transaction %L of user %s, open for %s', p.gid, p.owner,
+            date_trunc('second', clock_timestamp() - p.prepared)), p.prepared
+        FROM pg_prepared_xacts AS p WHERE p.transaction = ANY (running)
+        ORDER BY since
+        LIMIT 10
+    ) AS h;
+    RETURN coalesce(result, format('%s that could not be found', cardinality(running)));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_touch_rows(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET row_security TO 'off'
+    AS $_$
+DECLARE
+    stretch CONSTANT bigint := 500;
+    pages CONSTANT bigint := pg_relation_size(rel) / current_setting('block_size')::bigint;
+    statement CONSTANT text := format($sql$
+        INSERT INTO %I.%I (op, shard, ids)
+        SELECT $1, g.shard, g.ids[c.first : c.first + 249]
+        FROM (
+            SELECT k.shard, array_agg(DISTINCT k.id) AS ids
+            FROM (
+                SELECT id, %s AS shard
+                FROM (
+                    SELECT %s AS id FROM ONLY %s WHERE ctid >= $2 AND ctid < $3 AND (%s)
+                ) AS x
+                WHERE id IS NOT NULL
+            ) AS k
+            GROUP BY k.shard
+        ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)$sql$,
+        tube_private_schema(), tube,
+        tube_private_shard_expression('id', shard, shards, tube_private_key_type(tube)),
+        id, rel, coalesce(row_filter, 'true'));
+    page bigint := 0;
+BEGIN
+    IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
+        op := 'B';
+    END IF;
+    WHILE page < pages LOOP
+        EXECUTE statement USING op, format('(%s,0)', page)::tid, format('(%s,0)', page + stretch)::tid;
+        page := page + stretch;
+    END LOOP;
+    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
+    FROM tube_sleeper AS s WHERE s.tube = tube_private_touch_rows.tube;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_tree(att tube.tube_attachment, late boolean) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    root CONSTANT boolean := tube_private_is_root(att);
+    ddl CONSTANT text[] := tube_private_trigger_ddl(att);
+    new_members CONSTANT oid[] := (SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(att.tbl) AS m);
+    come CONSTANT regclass[] := coalesce((
+        SELECT array_agg(t.rel) FROM tube_private_triggers(att) AS t JOIN pg_class AS c ON c.oid = t.rel
+        WHERE t.wanted AND t.kind = 4 AND t.name IS NULL AND c.relkind = 'r' AND t.rel::oid <> ALL (att.members)), '{}');
+    gone CONSTANT regclass[] := coalesce((
+        SELECT array_agg(t.rel) FROM tube_private_triggers(att) AS t JOIN pg_class AS c ON c.oid = t.rel
+        WHERE NOT t.wanted AND t.kind = 4 AND c.relkind = 'r'), '{}');
+    rel regclass;
+BEGIN
+    IF ddl <> '{}' AND att.members IS NOT NULL THEN
+        PERFORM tube_private_attachable(m.rel, true) FROM tube_private_members(att.tbl) AS m;
+    END IF;
+    IF ddl <> '{}' THEN
+        PERFORM tube_private_patiently(ddl, format('%s is attached to tube %L', att.tbl, att.tube));
+    END IF;
+    FOREACH rel IN ARRAY come LOOP
+        PERFORM tube_private_touch_rows(rel, att.tube, tube_private_key_expression(att), att.row_filter,
+            att.shard, att.shards, CASE WHEN root THEN 'I' ELSE 'U' END);
+    END LOOP;
+    FOREACH rel IN ARRAY gone LOOP
+        PERFORM tube_private_touch_rows(rel, att.tube, tube_private_key_expression(att), att.row_filter,
+            att.shard, att.shards, CASE WHEN root THEN 'D' ELSE 'U' END);
+    END LOOP;
+    -- A restored table has members with other oids, and misses none.
+    IF att.seen_oid = ANY (att.members) AND att.seen_oid = att.tbl::oid AND (late AND come <> '{}' OR EXISTS (
+        SELECT FROM unnest(att.members) AS m (rel) WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel)))
+    THEN
+        PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
+    END IF;
+    UPDATE tube_attachment AS a SET members = new_members
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.members IS DISTINCT FROM new_members;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
     function_name text := format('%I.%I', tube_private_schema(), att.trigger_function);
-    stem text := (SELECT c.relname FROM pg_class AS c WHERE c.oid = att.tbl) || '_' || att.tube;
 BEGIN
-    IF EXISTS (
-        SELECT FROM pg_trigger AS t
-        WHERE t.tgrelid = att.tbl AND t.tgfoid = to_regprocedure(function_name || '()')
-    ) THEN
-        RETURN '{}';
+    RETURN coalesce((
+        SELECT array_agg(s.statement ORDER BY t.wanted, t.rel, t.kind, s.place)
+        FROM tube_private_triggers(att) AS t
+        JOIN (VALUES
+            (4, '_after_insert_trigger', 'AFTER INSERT', 'REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT', 'O'),
+            (16, '_after_update_trigger', 'AFTER UPDATE',
+                'REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT', 'O'),
+            (8, '_after_delete_trigger', 'AFTER DELETE', 'REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT', 'O'),
+            (34, '_before_truncate_trigger', 'BEFORE TRUNCATE', 'FOR EACH STATEMENT', CASE WHEN att.replica THEN 'A' ELSE 'O' END),
+            (29, '_after_row_trigger', 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW', 'R')
+        ) AS k (kind, ending, event, how, enabled) ON k.kind = t.kind
+        CROSS JOIN LATERAL (
+            SELECT coalesce(t.name::text, tube_private_name(
+                (SELECT c.relname FROM pg_class AS c WHERE c.oid = t.rel) || '_' || att.tube, k.ending)) AS name
+        ) AS n
+        CROSS JOIN LATERAL (VALUES
+            (1, NOT t.wanted, format('DROP TRIGGER %I ON %s', n.name, t.rel)),
+            (2, t.wanted AND t.name IS NULL, format('CREATE TRIGGER %I %s ON %s %s EXECUTE FUNCTION %s()',
+                n.name, k.event, t.rel, k.how, function_name)),
+            (3, t.wanted AND coalesce(t.enabled, 'O') <> k.enabled AND t.enabled IS DISTINCT FROM 'D',
+                format('ALTER TABLE ONLY %s ENABLE %sTRIGGER %I', t.rel,
+                    CASE k.enabled WHEN 'A' THEN 'ALWAYS ' WHEN 'R' THEN 'REPLICA ' ELSE '' END, n.name))
+        ) AS s (place, needed, statement)
+        WHERE s.needed
+    ), '{}');
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_triggers(att tube.tube_attachment) RETURNS TABLE(rel regclass, kind smallint, wanted boolean, name name, enabled "char")
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT coalesce(w.rel, t.tgrelid::regclass), coalesce(w.kind, t.tgtype), w.rel IS NOT NULL, t.tgname, t.tgenabled
+    FROM (
+        SELECT m.rel, k.kind
+        FROM tube_private_members(att.tbl) AS m
+        JOIN (VALUES (4::smallint), (8::smallint), (16::smallint), (34::smallint), (29::smallint)) AS k (kind) ON CASE k.kind
+            WHEN 34 THEN m.kind = 'r'
+            WHEN 29 THEN m.kind = 'r' AND att.replica
+            ELSE true END
+    ) AS w
+    FULL JOIN (
+        SELECT * FROM pg_trigger AS p
+        WHERE p.tgfoid = to_regprocedure(format('%I.%I()', tube_private_schema(), att.trigger_function))
+    ) AS t ON t.tgrelid = w.rel AND t.tgtype = w.kind;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_truncated(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM tube_private_touch_rows(rel, tube, id, row_filter, shard, shards, op);
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        PERFORM tube_private_sweep(tube, shard, shards);
     END IF;
-    RETURN (
-        SELECT array_agg(format('CREATE TRIGGER %I AFTER %s ON %s REFERENCING %s FOR EACH STATEMENT EXECUTE FUNCTION %s()',
-            tube_private_name(stem, format('_after_%s_trigger', lower(e.event))), e.event, att.tbl, e.tables, function_name))
-        FROM (VALUES
-            ('INSERT', 'NEW TABLE AS new_table'),
-            ('UPDATE', 'OLD TABLE AS old_table NEW TABLE AS new_table'),
-            ('DELETE', 'OLD TABLE AS old_table')
-        ) AS e (event, tables));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_truncated_call(att tube.tube_attachment, root boolean) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    -- With constants: a transaction at REPEATABLE READ may be too old to see the registry.
+    RETURN format('tube_private_truncated(TG_RELID, %L, %L, %L, %s, %s, %L)', att.tube,
+        tube_private_key_expression(att), att.row_filter, att.shard, att.shards,
+        CASE WHEN root THEN 'D' ELSE 'U' END);
 END
 $$;
 
@@ -2386,6 +3477,7 @@ CREATE FUNCTION tube.tube_private_tube_touch_body(tube text) RETURNS text
     AS $_$
 DECLARE
     spread text;
+    key_type CONSTANT regtype := tube_private_key_type(tube);
 BEGIN
     SELECT string_agg(format($check$
     IF touch_shard BETWEEN %1$s AND %2$s THEN
@@ -2398,7 +3490,7 @@ BEGIN
                 HINT = 'A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, '
                     'or take the shard from tube_shard_of(id, %1$s, %4$s).';
         END IF;
-    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards),
+    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards, key_type),
         r.shards), '' ORDER BY r.shard)
     INTO spread
     FROM (
@@ -2409,10 +3501,10 @@ BEGIN
 #variable_conflict use_column
 DECLARE
     touch_shard CONSTANT integer := $1;
-    touch_ids CONSTANT bigint[] := coalesce($2, '{}');
+    touch_ids CONSTANT <key>[] := coalesce($2, '{}');
     touch_op text := $3;
     touch_chunk CONSTANT integer := $5;
-    wrong bigint;
+    wrong <key>;
 BEGIN
     PERFORM tube_private_check_touch(touch_shard, touch_ids, touch_op, touch_chunk);
     IF touch_ids = '{}' THEN
@@ -2429,8 +3521,8 @@ BEGIN
         FROM (
             SELECT d.id, d.place, (row_number() OVER (ORDER BY d.place) - 1) / touch_chunk AS chunk
             FROM (
-                SELECT t.id, min(t.place) AS place
-                FROM unnest(touch_ids) WITH ORDINALITY AS t (id, place) GROUP BY t.id
+                SELECT t.id<binary> AS id, min(t.place) AS place
+                FROM unnest(touch_ids) WITH ORDINALITY AS t (id, place) GROUP BY 1
             ) AS d
         ) AS k
         GROUP BY k.chunk
@@ -2441,6 +3533,8 @@ BEGIN
     WHERE s.tube = <tube> AND touch_shard % s.partitions = s.partition;
 END
 $template$, jsonb_build_object(
+        'key', key_type,
+        'binary', CASE key_type WHEN 'text'::regtype THEN ' COLLATE "C"' ELSE '' END,
         'queue', format('%I.%I', tube_private_schema(), tube),
         'tube', quote_literal(tube),
         'channel', quote_literal(tube_channel(tube)),
@@ -2496,6 +3590,14 @@ CREATE FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) RET
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (shard + ((((id % (shards)::bigint) + (shards)::bigint) % (shards)::bigint))::integer);
 
+CREATE FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (shard + ((((('x'::text || "left"(md5(convert_to(id, 'UTF8'::name)), 8)))::bit(32))::bigint % (shards)::bigint))::integer);
+
+CREATE FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (shard + ((((('x'::text || "left"(md5((id)::text), 8)))::bit(32))::bigint % (shards)::bigint))::integer);
+
 CREATE FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2514,6 +3616,9 @@ CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, parti
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -2606,7 +3711,17 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer DEFAULT NULL::integer, shards integer DEFAULT 1) RETURNS void
+CREATE FUNCTION tube.tube_sync() RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+BEGIN
+    RETURN tube_private_sync_stale(true);
+END
+$$;
+
+CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer DEFAULT NULL::integer, shards integer DEFAULT 1, id_col name DEFAULT NULL::name, columns name[] DEFAULT NULL::name[], replica boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
@@ -2614,49 +3729,59 @@ CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard i
 #variable_conflict use_column
 DECLARE
     first integer;
-    key name;
+    wanted tube_attachment;
     reg tube_registry;
     old tube_attachment;
     new tube_attachment;
 BEGIN
     PERFORM tube_private_require(tube_table_ensure_attached.tube);
     PERFORM tube_private_attachable(tube_table_ensure_attached.tbl);
-    key := tube_private_key(tube_table_ensure_attached.tbl);
     SELECT r.* INTO STRICT reg FROM tube_registry AS r
     WHERE r.tube = tube_table_ensure_attached.tube FOR NO KEY UPDATE;
     PERFORM tube_private_prune(reg.tube);
     first := tube_private_range(reg.tube, tube_table_ensure_attached.tbl, tube_table_ensure_attached.shard,
         tube_table_ensure_attached.shards);
+    wanted.id_col := tube_private_key(tube_table_ensure_attached.tbl, tube_table_ensure_attached.id_col, reg.key_type);
+    wanted.columns := tube_private_columns(tube_table_ensure_attached.tbl, tube_table_ensure_attached.columns);
+    wanted.replica := coalesce(tube_table_ensure_attached.replica, false);
 
     SELECT a.* INTO old FROM tube_attachment AS a
     WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl;
     IF NOT FOUND THEN
-        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, row_filter, trigger_function)
-        VALUES (reg.tube, tube_table_ensure_attached.tbl, first, tube_table_ensure_attached.shards, key,
+        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, columns, replica, row_filter, trigger_function)
+        VALUES (reg.tube, tube_table_ensure_attached.tbl, first, tube_table_ensure_attached.shards,
+            wanted.id_col, wanted.columns, wanted.replica,
             tube_private_row_filter(reg.tube, tube_table_ensure_attached.tbl, reg.predicate),
             tube_private_capture_name(reg.tube, tube_table_ensure_attached.tbl))
         RETURNING * INTO new;
-    ELSIF (old.shard, old.shards, old.id_col) = (first, tube_table_ensure_attached.shards, key) THEN
+    ELSIF (old.shard, old.shards, old.id_col, old.columns, old.replica)
+        IS NOT DISTINCT FROM (first, tube_table_ensure_attached.shards, wanted.id_col, wanted.columns, wanted.replica)
+    THEN
         PERFORM tube_private_sync(reg.tube); -- mends what was dropped by hand, and takes no lock else
         RETURN;
     ELSE
         UPDATE tube_attachment AS a
-        SET shard = first, shards = tube_table_ensure_attached.shards, id_col = key, position = DEFAULT
+        SET shard = first, shards = tube_table_ensure_attached.shards, id_col = wanted.id_col,
+            columns = wanted.columns, replica = wanted.replica, seen_oid = NULL
+        WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl;
+        UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
         WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl
-        RETURNING a.* INTO new;
+            AND (old.shard, old.shards) <> (first, tube_table_ensure_attached.shards);
+        SELECT a.* INTO new FROM tube_attachment AS a
+        WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl;
         RAISE NOTICE USING
-            MESSAGE = format('%s, attached to tube %L by %I with shards %s to %s, is now attached by %I with %s to %s',
-                new.tbl, new.tube, old.id_col, old.shard, old.shard + (old.shards - 1),
-                new.id_col, new.shard, new.shard + (new.shards - 1)),
+            MESSAGE = format('%s, attached to tube %L by %s, is now attached by %s',
+                new.tbl, new.tube, tube_private_attached_how(old), tube_private_attached_how(new)),
             HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
     END IF;
     UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
     PERFORM tube_private_sync(reg.tube);
-    IF NOT tube_private_is_root(new) THEN
+    IF NOT tube_private_is_root(new) AND tube_table_ensure_attached.id_col IS NULL THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
                 new.tbl, new.tube, new.shard),
-            HINT = 'Its ids are taken for those of that table. If they are others, attach it in a shard of its own.';
+            HINT = 'Its ids are taken for those of that table. Name the column that holds them in id_col; if '
+                'they are others, attach it in a shard of its own.';
     END IF;
 END
 $$;
@@ -2905,6 +4030,8 @@ ALTER TABLE ONLY tube.tube_parked
 ALTER TABLE ONLY tube.tube_sleeper
     ADD CONSTRAINT tube_sleeper_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
+REVOKE ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate double precision) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) FROM PUBLIC;
@@ -2921,7 +4048,15 @@ REVOKE ALL ON FUNCTION tube.tube_backfill_lock(backfill_id bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer, OUT waiting bigint, OUT replica text, OUT replica_lag double precision, OUT replica_behind bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_step1() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_step2(timeout interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 
@@ -2931,7 +4066,7 @@ REVOKE ALL ON FUNCTION tube.tube_channel(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_ensure_absent(in_tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) FROM PUBLIC;
 
@@ -2961,11 +4096,15 @@ REVOKE ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) FROM 
 
 REVOKE ALL ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
 
@@ -2973,11 +4112,15 @@ REVOKE ALL ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partiti
 
 REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_attachable(tbl regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_attachable(tbl regclass, member boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill(backfill_id bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_attachment(backfill tube.tube_backfill) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_control(backfill tube.tube_backfill, type text, op text) FROM PUBLIC;
 
@@ -2993,6 +4136,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_key(backfill_id bigint) FROM P
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_refuse(tube text, tbl regclass, other text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_worker(backfill_id bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, root boolean) FROM PUBLIC;
@@ -3001,15 +4146,25 @@ REVOKE ALL ON FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) F
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_claim(tube text, partition integer, instance_id uuid, expected_epoch bigint, election text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_check_key_type(tube text, present regtype, wanted regtype) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_check_name(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_partitions(partitions integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_check_step3(step1 text, att tube.tube_attachment, shard integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids bigint[], op text, chunk_size integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray, op text, chunk_size integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_column_values(tbl regclass, columns name[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
 
@@ -3021,11 +4176,19 @@ REVOKE ALL ON FUNCTION tube.tube_private_end_terms(tube text, outcome text) FROM
 
 REVOKE ALL ON FUNCTION tube.tube_private_fill(template text, fragments jsonb) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_follow(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_follow_ddl() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_followed() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_forget(tube text, tables regclass[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_free_partitions(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_generate(function_name text, arguments text, returns text, body text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_guard(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 
@@ -3035,11 +4198,21 @@ REVOKE ALL ON FUNCTION tube.tube_private_index_ddl(tube text, partitions integer
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_key(tbl regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_key_expression(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_key_fits(column_type regtype, key_type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_makeshift(trigger_function text, op text, rel regclass) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer, class integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
 
@@ -3047,15 +4220,23 @@ REVOKE ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer)
 
 REVOKE ALL ON FUNCTION tube.tube_private_null_id(tbl regclass, id_col name) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_own_ddl(ours boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer, class integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_present(att tube.tube_attachment) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_privileges(tbl regclass, schema_name name) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_prune(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_put_control(tube text, first integer, shards integer, op text, type text, start_seq text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_put_sql(tube text, first integer, shards integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) FROM PUBLIC;
 
@@ -3067,15 +4248,27 @@ REVOKE ALL ON FUNCTION tube.tube_private_repartition(tube text, partitions integ
 
 REVOKE ALL ON FUNCTION tube.tube_private_require(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_row_body(att tube.tube_attachment, root boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_row_columns(att tube.tube_attachment, side text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_row_filter(tube text, tbl regclass, predicate text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_row_filter_or_all(tube text, tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_running() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_seen(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_settle_locks(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_stale(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) FROM PUBLIC;
 
@@ -3083,17 +4276,33 @@ REVOKE ALL ON FUNCTION tube.tube_private_stats_control(reg tube.tube_registry, p
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_sync(tube text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_sync(tube text, late boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_sync_all() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_table_touch(tbl regclass, touch_function text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_sync_stale(late boolean) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_table_touch(tbl regclass, key_type regtype, touch_function text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_tell_running(running xid[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_touch_rows(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_tree(att tube.tube_attachment, late boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_triggers(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_truncated(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_truncated_call(att tube.tube_attachment, root boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_tube_touch_body(tube text) FROM PUBLIC;
 
@@ -3107,6 +4316,10 @@ REVOKE ALL ON FUNCTION tube.tube_settle_seq() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_stats() FROM PUBLIC;
@@ -3117,7 +4330,9 @@ REVOKE ALL ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, part
 
 REVOKE ALL ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids bigint[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_sync() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) FROM PUBLIC;
 
