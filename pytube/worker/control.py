@@ -1,5 +1,8 @@
 """Control pods of one line: schedules become backfills, and ends of backfills become sweeps.
 
+A pod `sweep` asks for one without a backfill: rows went away unseen (TRUNCATE at REPEATABLE READ, a
+partition that was dropped).
+
 Until it was acted upon, a control pod is held, and stays in the tube. So a crash costs nothing: the
 next term begins with it again, and whatever is done twice does no harm.
 """
@@ -68,7 +71,7 @@ class Control:
                 case "backfill_start" if (start := _start_seq(pod)) is not None:
                     self._emit(BackfillStarted(self._term.tube, self._term.partition, pod.shard, start))
                     machine.finish_control(pod)
-                case "backfill_end" if _start_seq(pod) is not None:
+                case "backfill_end" | "sweep" if _start_seq(pod) is not None:
                     self._ends.append(pod)
                 case "backfill_schedule":
                     self._scheduled.append(pod)
@@ -128,7 +131,7 @@ class Control:
             if not await self._source.may_sweep(pod):
                 continue
             start_seq = _start_seq(pod) or 0
-            if not self._failures:
+            if not self._failures and _type(pod) == "backfill_end":
                 self._emit(BackfillFinished(self._term.tube, self._term.partition, pod.shard, start_seq))
             sweeping = sweep(self._sink, self._source, self._term.tube, pod, start_seq)
             task = asyncio.create_task(sweeping)

@@ -55,6 +55,18 @@ async def test_what_the_source_lacks_is_deleted() -> None:
     assert (swept.keys, swept.skipped, swept.shard) == (3, None, 0)
 
 
+async def test_a_sweep_that_no_backfill_asked_for() -> None:
+    """A TRUNCATE may not have seen all rows."""
+    rig = Rig()
+    old(rig, 1, 2)
+    rig.tube.insert(op="B", payload={"type": "sweep", "start_seq": "50"})
+    async with rig.running():
+        await rig.until_empty()
+    assert live(rig) == set()
+    assert rig.told(BackfillFinished) == []
+    assert [event.keys for event in rig.told(SweepFinished)] == [2]
+
+
 async def test_a_row_that_a_sweep_finds_is_written_again_not_deleted() -> None:
     """Whatever its stamp says."""
     rig = Rig()
