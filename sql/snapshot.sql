@@ -371,6 +371,9 @@ BEGIN
     LOOP
         column_name := tube_private_backfill_column(att.tbl, order_col);
         CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}');
+        CONTINUE WHEN EXISTS (
+            SELECT FROM tube_backfill AS b
+            WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
         EXECUTE format('SELECT %I.%I($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
             ' ''tbl'', $2, ''order_col'', $3))', tube_private_schema(), tube_private_name(in_tube, '_touch'))
         USING att.shard, (
@@ -448,6 +451,9 @@ BEGIN
             MESSAGE = format('another session is at a backfill of %s into tube %L', att.tbl, att.tube),
             HINT = 'Wait until it is over.';
     END IF;
+    PERFORM tube_private_backfill_refuse(b.tube, b.tbl, format('backfill %s (%s)', b.backfill_id, b.state))
+    FROM tube_backfill AS b
+    WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering');
     IF root AND tube_private_control_waits(att.tube, first, shards, '{backfill_end}') THEN
         RAISE NOTICE 'the backfill of % into tube % is skipped: a backfill_end of an earlier one waits',
             att.tbl, quote_literal(att.tube);

@@ -2,7 +2,7 @@
 --
 -- A control pod backfill_schedule of op B for each root table that has a shard from shard_from to
 -- shard_to, in the first shard of the table. Passed over are tables where a backfill_schedule or a
--- backfill_end waits already in one of their shards.
+-- backfill_end waits already in one of their shards, or that are being backfilled in chunks.
 --
 -- Arguments: in_tube; order_col: a column of each of these tables; shard_from, shard_to: both included.
 -- Result: how many control pods were added.
@@ -37,6 +37,9 @@ BEGIN
     LOOP
         column_name := tube_private_backfill_column(att.tbl, order_col);
         CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}');
+        CONTINUE WHEN EXISTS (
+            SELECT FROM tube_backfill AS b
+            WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
         EXECUTE format('SELECT %I.%I($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
             ' ''tbl'', $2, ''order_col'', $3))', tube_private_schema(), tube_private_name(in_tube, '_touch'))
         USING att.shard, (

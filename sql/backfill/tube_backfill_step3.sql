@@ -14,7 +14,7 @@
 -- Result: nothing. Nothing is done, with a NOTICE, while a backfill_end waits in one of the shards.
 -- Errors: TU102 unknown tube, TU108 the table is not attached, TU106 no shard of it, 42703 no such
 --   column, 23502 a row of a root table has no id, 22004 no column is given, 22023 an argument makes no sense, 55P03 another
---   session is at it, 25001 step 2 in the same transaction at REPEATABLE READ, 42501 row-level security
+--   session is at it, TU121 a backfill in chunks is under way, 25001 step 2 in the same transaction at REPEATABLE READ, 42501 row-level security
 --   would hide rows from our owner.
 -- Locks: an advisory one for the tube and the table, until the transaction ends, or 55P03; of the table
 --   ACCESS SHARE.
@@ -43,6 +43,9 @@ BEGIN
             MESSAGE = format('another session is at a backfill of %s into tube %L', att.tbl, att.tube),
             HINT = 'Wait until it is over.';
     END IF;
+    PERFORM tube_private_backfill_refuse(b.tube, b.tbl, format('backfill %s (%s)', b.backfill_id, b.state))
+    FROM tube_backfill AS b
+    WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering');
     IF root AND tube_private_control_waits(att.tube, first, shards, '{backfill_end}') THEN
         RAISE NOTICE 'the backfill of % into tube % is skipped: a backfill_end of an earlier one waits',
             att.tbl, quote_literal(att.tube);

@@ -341,3 +341,12 @@ def test_touches_of_a_sweep(items: Connection) -> None:
     with pytest.raises(errors.DatabaseError) as refused:
         items.execute(touch, (*mine, 3, [1]))
     assert refused.value.sqlstate == "TU106"
+
+
+def test_the_steps_and_schedules_keep_away_from_a_table_that_is_being_backfilled(items: Connection) -> None:
+    create(items)
+    with pytest.raises(psycopg.Error) as refused:
+        items.execute("SELECT tube_backfill_step3(tube_backfill_step1(), 't', 'public.items', 'id')")
+    assert refused.value.sqlstate == "TU121"
+    assert one(items, "SELECT tube_backfill_schedule('t', 'id', 0, 10)") == 0
+    assert ids(items) == []
