@@ -6,7 +6,7 @@
 SELECT pg_advisory_xact_lock(hashtextextended('pytube install ' || :'schema', 0)) IS NULL AS locked \gset
 DO $$
 DECLARE
-    known CONSTANT text[] := ARRAY['0001', '0003'];
+    known CONSTANT text[] := ARRAY['0001'];
     wanted text := current_setting('pytube.install_schema');
     found_version text;
 BEGIN

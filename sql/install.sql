@@ -2,6 +2,7 @@
 --
 --   psql -v ON_ERROR_STOP=1 -f sql/install.sql DATABASE
 --   psql -v schema=NAME -f sql/install.sql DATABASE        (default: tube)
+--   psql -v roles=NAME -f sql/install.sql DATABASE         (NAME_admin, …; default: the schema, or as before)
 --
 -- One transaction of its own, or part of the caller's when there is one already. Stops at the
 -- first error. Tables come from migrations/, each run once and recorded in tube_version, where
@@ -21,13 +22,12 @@ SELECT now() <> statement_timestamp() AS inside \gset
 BEGIN;
 \endif
 
--- The schema: made if missing, refused if it is somebody else's. -----------------------------------
-SELECT set_config('pytube.install_schema', :'schema', true) AS install_schema \gset
-\ir begin.sql
-SELECT to_regnamespace(quote_ident(:'schema')) IS NULL AS schema_missing \gset
-\if :schema_missing
-CREATE SCHEMA :"schema";
-\endif
+-- The roles and the schema: made if missing, refused if it is somebody else's. ----------------------
+\ir prepare.sql
+
+-- All that follows is made by its owner.
+SELECT current_setting('role') AS role_before \gset
+SET LOCAL ROLE :"role_admin";
 REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC;
 SELECT to_regclass(format('%I.tube_version', :'schema')) IS NULL AS version_missing \gset
 \if :version_missing
@@ -42,15 +42,12 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 \if :run_0001
 \ir migrations/0001_initial.sql
 \endif
-SELECT coalesce(max(version_num), '') < '0003' AS run_0003 FROM :"schema".tube_version \gset
-\if :run_0003
-\ir migrations/0003_capture.sql
-\endif
-DELETE FROM :"schema".tube_version WHERE version_num < '0003';
-INSERT INTO :"schema".tube_version VALUES ('0003') ON CONFLICT DO NOTHING;
+DELETE FROM :"schema".tube_version WHERE version_num < '0001';
+INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 
 -- Shared by all families. ----------------------------------------------------------------------------
 \ir tubes/tube_private_schema.sql
+\ir tubes/tube_private_role.sql
 \ir tubes/tube_private_name.sql
 \ir tubes/tube_private_require.sql
 \ir tubes/tube_private_patiently.sql
@@ -61,6 +58,7 @@ INSERT INTO :"schema".tube_version VALUES ('0003') ON CONFLICT DO NOTHING;
 \ir capture/tube_wakes.sql
 \ir capture/tube_private_notify.sql
 \ir capture/tube_private_null_id.sql
+\ir capture/tube_private_privileges.sql
 \ir capture/tube_private_attachable.sql
 \ir capture/tube_private_key_expression.sql
 \ir capture/tube_private_key.sql
@@ -68,6 +66,7 @@ INSERT INTO :"schema".tube_version VALUES ('0003') ON CONFLICT DO NOTHING;
 \ir capture/tube_private_range.sql
 \ir capture/tube_private_parse_predicate.sql
 \ir capture/tube_private_row_filter.sql
+\ir capture/tube_private_type_gate.sql
 \ir capture/tube_private_seen.sql
 \ir capture/tube_private_touch_rows.sql
 \ir capture/tube_private_guard.sql
@@ -83,6 +82,7 @@ INSERT INTO :"schema".tube_version VALUES ('0003') ON CONFLICT DO NOTHING;
 \ir capture/tube_private_tree.sql
 \ir capture/tube_private_sync.sql
 \ir capture/tube_sync.sql
+\ir capture/tube_private_follow_ddl.sql
 \ir capture/tube_table_ensure_attached.sql
 \ir capture/tube_table_ensure_detached.sql
 
@@ -170,10 +170,13 @@ INSERT INTO :"schema".tube_version VALUES ('0003') ON CONFLICT DO NOTHING;
 \ir backfill/tube_sweep_touch.sql
 \ir backfill/tube_sweep_end.sql
 
--- Rights, and the generated functions of tubes that were there before. --------------------------------------
-\ir capture/tube_private_follow_ddl.sql
-SELECT :"schema".tube_private_sync_all() AS tubes_synced \gset
+-- Rights, and the generated functions of tubes that were there before: attached tables are changed with
+-- the rights of whoever installs. ---------------------------------------------------------------------------
 \ir grants.sql
+SELECT set_config('role', :'role_before', true) AS role_now \gset
+\ir event_triggers.sql
+SELECT set_config('pytube.own_ddl', 'off', true) AS own_ddl \gset
+SELECT :"schema".tube_private_sync_all() AS tubes_synced \gset
 \if :inside
 \else
 COMMIT;

@@ -122,6 +122,7 @@ BEGIN
     IF backfill.state <> 'waiting' OR backfill.paused OR att IS NULL THEN
         RETURN backfill.rows_total;
     END IF;
+    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
     EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids bigint[] NOT NULL)', ids);
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE PLAIN', ids);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
@@ -146,7 +147,7 @@ BEGIN
             'by', quote_ident(backfill.order_col),
             'table', att.tbl::regclass::text,
             'filter', coalesce(att.row_filter, 'true'),
-            'shard_of', tube_private_shard_expression('id', att.shard, att.shards),
+            'shard_of', tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END));
     GET DIAGNOSTICS pods = ROW_COUNT;
@@ -256,17 +257,9 @@ CREATE FUNCTION tube.tube_backfill_holders(xids text[] DEFAULT NULL::text[]) RET
     AS $$
 BEGIN
     RETURN QUERY
-    SELECT DISTINCT l.transactionid::text,
-        CASE WHEN p.gid IS NOT NULL THEN format('the prepared transaction %L', p.gid)
-            ELSE format('pid %s (%s)', l.pid, coalesce(nullif(a.application_name, ''), a.usename::text, 'unknown'))
-        END
-    FROM pg_locks AS l
-    LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
-    LEFT JOIN pg_prepared_xacts AS p ON p.transaction = l.transactionid
-    WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
-        AND l.pid IS DISTINCT FROM pg_backend_pid()
-        AND coalesce(a.datname, p.database, current_database()) = current_database()
-        AND (xids IS NULL OR l.transactionid::text = ANY (xids));
+    SELECT r.x::text, tube_private_tell_running(ARRAY[r.x])
+    FROM unnest(tube_private_running()) AS r (x)
+    WHERE xids IS NULL OR r.x::text = ANY (xids);
 END
 $$;
 
@@ -460,6 +453,7 @@ BEGIN
         RETURN;
     END IF;
 
+    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
     query := format('SELECT %s, 0 FROM %s WHERE %s%s%s ORDER BY %I',
         CASE WHEN root AND NOT (
                 SELECT a.attnotnull FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = att.id_col)
@@ -468,7 +462,8 @@ BEGIN
         att.tbl, coalesce('(' || att.row_filter || ')', 'true'),
         CASE WHEN root THEN '' ELSE format(' AND %I IS NOT NULL', att.id_col) END,
         CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
-            tube_private_shard_expression(quote_ident(att.id_col) || '::bigint', att.shard, att.shards), first) END,
+            tube_private_shard_expression(quote_ident(att.id_col) || '::bigint', att.shard, att.shards,
+                tube_private_key_type(att.tube)), first) END,
         column_name);
     IF root THEN
         PERFORM tube_private_put_control(att.tube, first, shards, 'T', 'backfill_start', step1);
@@ -527,14 +522,13 @@ CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
     RETURN ('pytube_'::text || md5((('tube'::text || '.'::text) || tube)));
 
 CREATE FUNCTION tube.tube_ensure_absent(in_tube text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $$
 DECLARE
     reg tube_registry;
     tables regclass[];
-    ddl text[];
 BEGIN
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = in_tube FOR UPDATE;
     IF NOT FOUND THEN
@@ -544,9 +538,8 @@ BEGIN
     PERFORM tube_private_end_terms(in_tube, 'superseded');
     PERFORM tube_private_prune(in_tube);
     SELECT array_agg(a.tbl ORDER BY a.tbl) INTO tables FROM tube_attachment AS a WHERE a.tube = in_tube;
-    ddl := tube_private_drop_triggers(in_tube, tables)
-        || format('DROP TABLE %I.%I', tube_private_schema(), in_tube);
-    PERFORM tube_private_patiently(ddl, format('tube %L is dropped', in_tube));
+    PERFORM tube_private_untrigger(in_tube, tables, ARRAY[format('DROP TABLE %I.%I', tube_private_schema(), in_tube)],
+        format('tube %L is dropped', in_tube));
     PERFORM tube_private_forget(in_tube, tables);
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);
@@ -1234,15 +1227,41 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_as_owner() RETURNS event_trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    left_over CONSTANT jsonb := nullif(current_setting('pytube.owner_ddl', true), '')::jsonb;
+    statement text;
+BEGIN
+    IF current_setting('pytube.own_ddl', true) = 'on' OR left_over IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('pytube.own_ddl', 'on', true), set_config('pytube.owner_ddl', '', true);
+    FOR statement IN SELECT jsonb_array_elements_text(left_over -> 'statements') LOOP
+        BEGIN
+            EXECUTE statement;
+        EXCEPTION WHEN insufficient_privilege THEN
+            IF (left_over ->> 'needed')::boolean THEN
+                RAISE;
+            END IF;
+        END;
+    END LOOP;
+    PERFORM set_config('pytube.own_ddl', 'off', true);
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_attachable(tbl regclass, member boolean DEFAULT false) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
     rel record;
     wrong text;
 BEGIN
-    SELECT c.oid, c.relkind, c.relpersistence, c.relispartition, n.nspname INTO rel
+    SELECT c.oid, c.relkind, c.relpersistence, n.nspname INTO rel
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE c.oid = tbl;
     IF NOT FOUND THEN
@@ -1259,20 +1278,17 @@ BEGIN
         WHEN rel.relkind NOT IN ('r', 'p') THEN 'it is no table'
         WHEN rel.relpersistence = 't' THEN 'it is a temporary table'
         WHEN member THEN NULL
-        WHEN rel.relispartition THEN format('it is a partition of %s', pg_partition_root(tbl))
-        WHEN rel.relkind = 'p' THEN NULL
-        WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = tbl) THEN 'other tables inherit from it'
-        WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = tbl) THEN 'it inherits from another table'
+        ELSE tube_private_misfit(tbl)
     END;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU107',
             MESSAGE = format('%s can''t be attached: %s', tbl, wrong),
             HINT = 'Attach plain, permanent tables, and partitioned ones as a whole.';
     END IF;
-    IF rel.relkind = 'p' AND NOT member THEN
+    IF NOT member THEN
         PERFORM tube_private_attachable(t.relid, true) FROM pg_partition_tree(tbl) AS t WHERE t.relid <> tbl;
+        PERFORM tube_private_privileges(tbl, rel.nspname);
     END IF;
-    PERFORM tube_private_privileges(tbl, rel.nspname);
 END
 $$;
 
@@ -1291,6 +1307,7 @@ CREATE TABLE tube.tube_attachment (
     seen_oid oid,
     seen_attnums smallint[],
     seen_names name[],
+    seen_types oid[],
     members oid[],
     CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
     CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
@@ -1505,6 +1522,20 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_built_in(type regtype) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF type::oid >= 16384 THEN -- what initdb made has lower numbers
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('the key of an attached table has the type %s now', type),
+            HINT = 'Give it a built-in type, or detach the table. A type of somebody''s own may call their functions.';
+    END IF;
+    RETURN true;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, root boolean) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1519,6 +1550,7 @@ DECLARE
         'id', tube_private_key_expression(att),
         'key', key_type,
         'guard', tube_private_guard(att),
+        'gate', tube_private_type_gate(att),
         'values', (
             SELECT coalesce(string_agg(format(', %s AS c%s', v.value, v.place), ''), '')
             FROM unnest(vals) WITH ORDINALITY AS v (value, place)),
@@ -1551,7 +1583,7 @@ DECLARE
 BEGIN<rows>
     IF pg_current_xact_id_if_assigned() IS NULL AND TG_OP <> 'TRUNCATE' THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
-    END IF;<guard>
+    END IF;<guard><gate>
     IF TG_OP = 'UPDATE' THEN
 <one_update>
     ELSIF TG_OP = 'INSERT' THEN
@@ -1837,6 +1869,19 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_check_table(tbl text, rel regclass, types text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET row_security TO 'off'
+    AS $$
+DECLARE
+    found_types oid[];
+BEGIN
+    EXECUTE format('SELECT %s FROM %s LIMIT 1', types, tbl) INTO found_types;
+    PERFORM tube_private_check_types(rel, found_types);
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1891,6 +1936,22 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = format('a pod can''t have %s ids', coalesce(chunk_size::text, 'NULL')),
             HINT = 'Give a chunk_size of 1 or more.';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_check_types(tbl regclass, types oid[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    wrong oid := (SELECT t.type FROM unnest(types) AS t (type) WHERE tube_private_trusted_type(t.type) IS NOT TRUE LIMIT 1);
+BEGIN
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('a column of %s, by which it is attached to a tube or which the predicate names, '
+                'has the type %s now', tbl, wrong::regtype),
+            HINT = 'Give it a built-in type, or detach the table. A type of somebody''s own may call their functions.';
     END IF;
 END
 $$;
@@ -1972,18 +2033,18 @@ THEN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_drop_triggers(tube text, tables regclass[]) RETURNS text[]
+CREATE FUNCTION tube.tube_private_drop_triggers(tube text, tables regclass[]) RETURNS TABLE(rel regclass, statement text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    RETURN coalesce((
-        SELECT array_agg(format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass) ORDER BY t.tgrelid, t.tgname)
-        FROM tube_attachment AS a
-        JOIN pg_trigger AS t
-            ON t.tgfoid = to_regprocedure(format('%I.%I()', tube_private_schema(), a.trigger_function))
-        WHERE a.tube = tube_private_drop_triggers.tube AND a.tbl = ANY (tables) AND t.tgparentid = 0
-    ), '{}');
+    RETURN QUERY
+    SELECT t.tgrelid::regclass, format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass)
+    FROM tube_attachment AS a
+    JOIN pg_trigger AS t
+        ON t.tgfoid = to_regprocedure(format('%I.%I()', tube_private_schema(), a.trigger_function))
+    WHERE a.tube = tube_private_drop_triggers.tube AND a.tbl = ANY (tables) AND t.tgparentid = 0
+    ORDER BY t.tgrelid, t.tgname;
 END
 $$;
 
@@ -2047,25 +2108,30 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_follow(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_follow(att tube.tube_attachment, mode text) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 #variable_conflict use_column
 DECLARE
     old CONSTANT tube_attachment := att;
-    ddl text[];
+    wrong text := tube_private_misfit(att.tbl);
 BEGIN
     att := tube_private_present(att);
-    IF att.id_col IS NULL THEN
+    IF wrong IS NOT NULL AND mode = 'ddl' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107',
+            MESSAGE = format('%s is attached to tube %L, and can''t stay so: %s', att.tbl, att.tube, wrong),
+            HINT = 'Detach it first: tube_table_ensure_detached. A partitioned table can be attached as a whole.';
+    ELSIF att.id_col IS NULL THEN
+        wrong := format('its key %I was dropped, or has another type', old.id_col);
+    END IF;
+    IF wrong IS NOT NULL THEN
+        PERFORM tube_private_untrigger(att.tube, ARRAY[att.tbl], '{}',
+            format('%s is detached from tube %L', att.tbl, att.tube));
         RAISE WARNING USING
-            MESSAGE = format('%s is detached from tube %L: its key %I was dropped, or has another type',
-                att.tbl, att.tube, old.id_col),
-            HINT = 'Attach it again, by id_col.';
-        ddl := tube_private_drop_triggers(att.tube, ARRAY[att.tbl]);
-        IF ddl <> '{}' THEN
-            PERFORM tube_private_patiently(ddl, format('%s is detached from tube %L', att.tbl, att.tube));
-        END IF;
+            MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube, wrong),
+            HINT = CASE WHEN att.id_col IS NULL THEN 'Attach it again, by id_col.'
+                ELSE 'Attach the partitioned table as a whole, and backfill it.' END;
         PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube;
         RETURN NULL;
@@ -2077,7 +2143,8 @@ BEGIN
     IF att IS DISTINCT FROM old THEN
         UPDATE tube_attachment AS a
         SET id_col = att.id_col, columns = att.columns, row_filter = att.row_filter,
-            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
+            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names,
+            seen_types = att.seen_types
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         UPDATE tube_registry AS r SET version = r.version + 1
         WHERE r.tube = att.tube AND att.id_col <> old.id_col;
@@ -2092,17 +2159,12 @@ CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
     SET lock_timeout TO '5s'
     AS $$
 BEGIN
-    IF current_setting('pytube.own_ddl', true) = 'on' THEN
+    IF current_setting('pytube.own_ddl', true) = 'on' OR current_setting('pytube.stale', true) = '' THEN
         RETURN;
     END IF;
-    -- Tables are often made, and only partitions concern us.
-    IF TG_TAG IN ('CREATE TABLE', 'CREATE FOREIGN TABLE') AND NOT EXISTS (
-        SELECT FROM pg_event_trigger_ddl_commands() AS d JOIN pg_class AS c ON c.oid = d.objid
-        WHERE d.classid = 'pg_class'::regclass AND c.relispartition AND c.relpersistence <> 't')
-    THEN
-        RETURN;
-    END IF;
-    PERFORM tube_private_sync_stale(false);
+    PERFORM set_config('pytube.owner_ddl', '', true);
+    PERFORM tube_private_sync_stale('ddl');
+    PERFORM set_config('pytube.stale', '', true);
 END
 $$;
 
@@ -2166,11 +2228,14 @@ BEGIN
         CASE WHEN strpos(body, '\') > 0 THEN ' SET standard_conforming_strings = on' ELSE '' END,
         body);
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
+    IF returns = 'void' THEN -- a touch function; trigger functions are called by nobody
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', signature, tube_private_role('writer'));
+    END IF;
     RETURN true;
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment) RETURNS text
+CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, level text DEFAULT 'STATEMENT'::text) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -2180,16 +2245,17 @@ BEGIN
     IF tube_private_followed() THEN
         RETURN '';
     END IF;
-    SELECT string_agg(DISTINCT format('(%s, %L)', s.attnum, s.name), ', ') INTO columns
-    FROM unnest(att.seen_attnums, att.seen_names) AS s (attnum, name);
+    SELECT string_agg(DISTINCT format('(%s, %L, %s)', s.attnum, s.name, s.type), ', ') INTO columns
+    FROM unnest(att.seen_attnums, att.seen_names, att.seen_types) AS s (attnum, name, type);
     RETURN format($guard$
-    IF (SELECT count(*) FROM pg_attribute WHERE attrelid = %s AND (attnum, attname) IN (%s)) < %s THEN
-        EXECUTE tube_private_makeshift(%L, TG_OP, TG_RELID);
+    IF (SELECT count(*) FROM pg_attribute WHERE attrelid = %s AND (attnum, attname, atttypid) IN (%s)) < %s THEN
+        EXECUTE tube_private_makeshift(%L, TG_OP, TG_RELID, TG_LEVEL)%s;
         PERFORM tube_private_notify(%L, s.partition) FROM tube_sleeper AS s WHERE s.tube = %L;
         RETURN NULL;
     END IF;$guard$, att.seen_oid, columns,
         (SELECT count(DISTINCT u) FROM unnest(att.seen_attnums) AS u),
-        att.trigger_function, tube_channel(att.tube), att.tube);
+        att.trigger_function, CASE level WHEN 'ROW' THEN ' USING OLD, NEW' ELSE '' END,
+        tube_channel(att.tube), att.tube);
 END
 $_$;
 
@@ -2310,6 +2376,45 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_lacking(tbl regclass, schema_name name, owner name) RETURNS text[]
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN coalesce((
+        SELECT array_agg(g.grant_sql ORDER BY g.place, g.grant_sql)
+        FROM (
+            SELECT 1, format('GRANT USAGE, CREATE ON SCHEMA %I TO %I', schema_name, owner)
+            WHERE NOT (has_schema_privilege(owner, schema_name, 'USAGE') AND has_schema_privilege(owner, schema_name, 'CREATE'))
+            UNION ALL
+            SELECT 2, format('GRANT USAGE ON SCHEMA %I TO %I', n.nspname, owner)
+            FROM pg_partition_tree(tbl) AS p
+            JOIN pg_class AS c ON c.oid = p.relid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+            WHERE n.nspname <> schema_name AND NOT has_schema_privilege(owner, n.oid, 'USAGE')
+            GROUP BY n.nspname
+            UNION ALL
+            SELECT 3, format('GRANT SELECT, TRIGGER ON %s TO %I', t.relid, owner)
+            FROM (SELECT tbl UNION SELECT p.relid FROM pg_partition_tree(tbl) AS p) AS t (relid)
+            WHERE NOT (has_table_privilege(owner, t.relid, 'SELECT') AND has_table_privilege(owner, t.relid, 'TRIGGER'))
+        ) AS g (place, grant_sql)
+    ), '{}');
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_leave_to_owner(statements text[], needed boolean DEFAULT true) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    before CONSTANT jsonb := nullif(current_setting('pytube.owner_ddl', true), '')::jsonb;
+BEGIN
+    IF statements <> '{}' THEN
+        PERFORM set_config('pytube.owner_ddl', jsonb_build_object('needed', needed,
+            'statements', coalesce(before -> 'statements', '[]') || to_jsonb(statements))::text, true);
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2338,6 +2443,7 @@ BEGIN
         )$ddl$, queue, reg.key_type);
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', queue);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
+    EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('worker'));
     EXECUTE tube_private_index_ddl(tube, reg.partitions, false);
     -- Few pods are control pods; they have to be found among many.
     EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
@@ -2346,13 +2452,13 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_makeshift(trigger_function text, op text, rel regclass) RETURNS text
+CREATE FUNCTION tube.tube_private_makeshift(trigger_function text, op text, rel regclass, level text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
 DECLARE
     att tube_attachment;
-    sides text;
+    side text;
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a
     WHERE a.trigger_function = tube_private_makeshift.trigger_function;
@@ -2366,9 +2472,9 @@ BEGIN
     IF op = 'TRUNCATE' THEN
         RETURN 'SELECT ' || replace(tube_private_truncated_call(att, false), 'TG_RELID', quote_literal(rel::oid));
     END IF;
-    sides := concat_ws(' UNION ALL ',
-        CASE WHEN op <> 'INSERT' THEN format('SELECT %s AS id FROM old_table', tube_private_key_expression(att)) END,
-        CASE WHEN op <> 'DELETE' THEN format('SELECT %s AS id FROM new_table', tube_private_key_expression(att)) END);
+    -- As a gate of types: a cast that nobody knows is not called.
+    side := format('SELECT CASE WHEN tube_private_built_in(pg_typeof(%I)) THEN %s END AS id FROM ',
+        att.id_col, tube_private_key_expression(att));
     RETURN format($sql$
         INSERT INTO %I.%I (op, shard, ids)
         SELECT CASE WHEN strpos(current_setting('application_name'), 'backfill') > 0 THEN 'B' ELSE 'U' END,
@@ -2379,7 +2485,10 @@ BEGIN
             GROUP BY k.shard
         ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)$sql$,
         tube_private_schema(), att.tube,
-        tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)), sides);
+        tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
+        concat_ws(' UNION ALL ',
+            CASE WHEN op <> 'INSERT' THEN side || CASE level WHEN 'ROW' THEN '(SELECT ($1).*) AS o' ELSE 'old_table' END END,
+            CASE WHEN op <> 'DELETE' THEN side || CASE level WHEN 'ROW' THEN '(SELECT ($2).*) AS n' ELSE 'new_table' END END));
 END
 $_$;
 
@@ -2420,6 +2529,22 @@ BEGIN
     WHERE c.oid = tbl OR (
         c.oid IN (SELECT t.relid FROM pg_partition_tree(tbl) AS t)
         AND (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_misfit(tbl regclass) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (
+        SELECT CASE
+            WHEN c.relispartition THEN format('it is a partition of %s', pg_partition_root(tbl))
+            WHEN c.relkind = 'p' THEN NULL
+            WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = tbl) THEN 'other tables inherit from it'
+            WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = tbl) THEN 'it inherits from another table'
+        END
+        FROM pg_class AS c WHERE c.oid = tbl);
 END
 $$;
 
@@ -2473,6 +2598,54 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_owned(tables regclass[], what text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    foreign_table record;
+BEGIN
+    SELECT c.oid::regclass AS tbl, pg_get_userbyid(c.relowner) AS owner INTO foreign_table
+    FROM pg_class AS c
+    WHERE c.oid = ANY (tables) AND NOT pg_has_role(c.relowner, 'USAGE')
+    ORDER BY c.oid LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s: %I may not change the triggers of %s, which belongs to %I',
+                what, current_user, foreign_table.tbl, foreign_table.owner),
+            HINT = CASE WHEN current_user = tube_private_role('admin')
+                THEN format('Run, as a role that is in %I and in %I: SELECT %I.tube_sync();',
+                    current_user, foreign_table.owner, tube_private_schema())
+                ELSE format('Do it as %I, or as a role that has its rights and those of %I: GRANT %I TO %I; '
+                    'Nothing was changed.', foreign_table.owner, tube_private_role('admin'), foreign_table.owner,
+                    current_user) END;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_owner_ddl(tube text) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    att tube_attachment;
+BEGIN
+    FOR att IN
+        SELECT (tube_private_present(a)).* FROM tube_attachment AS a
+        WHERE a.tube = tube_private_owner_ddl.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+    LOOP
+        IF att.id_col IS NULL THEN
+            RETURN QUERY SELECT d.statement FROM tube_private_drop_triggers(att.tube, ARRAY[att.tbl]) AS d;
+        ELSE
+            RETURN QUERY
+            SELECT unnest(tube_private_lacking(att.tbl, n.nspname, tube_private_role('admin')))
+            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
+            RETURN QUERY SELECT d.statement FROM tube_private_trigger_ddl(att) AS d WHERE d.does = 'drop';
+        END IF;
+    END LOOP;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2499,7 +2672,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_patiently(statements text[], what text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '100ms'
     AS $$
@@ -2522,6 +2695,33 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
         MESSAGE = format('%s: the locks could not be had within 100 attempts of 100 ms', what),
         HINT = 'Some transaction holds a lock for long: look for it in pg_locks, or try again later.';
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_plan_ddl() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    stale text[];
+BEGIN
+    IF current_setting('pytube.own_ddl', true) = 'on' THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('pytube.stale', '', true), set_config('pytube.owner_ddl', '', true);
+    -- Tables are often made, and only partitions and heirs concern us.
+    IF TG_TAG IN ('CREATE TABLE', 'CREATE FOREIGN TABLE') AND NOT EXISTS (
+        SELECT FROM pg_event_trigger_ddl_commands() AS d JOIN pg_inherits AS i ON i.inhrelid = d.objid
+        WHERE d.classid = 'pg_class'::regclass)
+    THEN
+        RETURN;
+    END IF;
+    stale := ARRAY(SELECT r.tube FROM tube_registry AS r WHERE tube_private_stale(r.tube) ORDER BY r.tube);
+    IF stale <> '{}' THEN
+        PERFORM set_config('pytube.stale', 'on', true);
+        PERFORM tube_private_leave_to_owner(ARRAY(
+            SELECT s FROM unnest(stale) AS t (tube), tube_private_owner_ddl(t.tube) AS s), false);
+    END IF;
 END
 $$;
 
@@ -2557,15 +2757,18 @@ CREATE FUNCTION tube.tube_private_present(att tube.tube_attachment) RETURNS tube
 DECLARE
     listed CONSTANT integer := coalesce(cardinality(att.columns), 0);
     names name[];
+    types oid[];
 BEGIN
     IF att.seen_oid = att.tbl::oid THEN
-        SELECT array_agg(a.attname ORDER BY s.place) INTO names
+        SELECT array_agg(a.attname ORDER BY s.place), array_agg(a.atttypid ORDER BY s.place) INTO names, types
         FROM unnest(att.seen_attnums) WITH ORDINALITY AS s (attnum, place)
         LEFT JOIN pg_attribute AS a
             ON a.attrelid = att.tbl AND a.attnum = s.attnum AND NOT a.attisdropped;
         att.id_col := names[1];
         att.columns := nullif(array_remove(names[2 : 1 + listed], NULL), '{}');
-        IF names[2 + listed :] IS DISTINCT FROM att.seen_names[2 + listed :] THEN
+        IF (names[2 + listed :], types[2 + listed :])
+            IS DISTINCT FROM (att.seen_names[2 + listed :], att.seen_types[2 + listed :])
+        THEN
             att.row_filter := NULL;
         END IF;
     END IF;
@@ -2581,24 +2784,37 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_privileges(tbl regclass, schema_name name) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    lacking text;
+    owner name := tube_private_role('admin');
+    lacking text[] := tube_private_lacking(tbl, schema_name, owner);
+    statement text;
 BEGIN
-    SELECT string_agg(g.grant_sql, ' ') INTO lacking
-    FROM (VALUES
-        (has_schema_privilege(schema_name, 'USAGE') AND has_schema_privilege(schema_name, 'CREATE'),
-            format('GRANT USAGE, CREATE ON SCHEMA %I TO %I;', schema_name, current_user)),
-        (has_table_privilege(tbl, 'SELECT') AND has_table_privilege(tbl, 'TRIGGER'),
-            format('GRANT SELECT, TRIGGER ON %s TO %I;', tbl, current_user))
-    ) AS g (has, grant_sql)
-    WHERE NOT g.has;
-    IF lacking IS NOT NULL THEN
+    IF lacking = '{}' THEN
+        RETURN;
+    ELSIF current_user = owner THEN
+        -- Somebody is served who has no rights of an owner: a worker, or a writer of DDL.
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%I, who owns pytube''s functions, may not attach %s', current_user, tbl),
-            HINT = lacking;
+            MESSAGE = format('%I, who owns pytube''s functions, may not follow %s', owner, tbl),
+            HINT = array_to_string(lacking, '; ') || ';';
+    END IF;
+    -- Two grants at once on one schema would fail each other.
+    PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || schema_name, 0));
+    BEGIN
+        FOREACH statement IN ARRAY tube_private_lacking(tbl, schema_name, owner) LOOP
+            EXECUTE statement;
+        END LOOP;
+    EXCEPTION WHEN insufficient_privilege THEN
+        -- What lacks is said below.
+    END;
+    lacking := tube_private_lacking(tbl, schema_name, owner);
+    IF lacking <> '{}' THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%I, who owns pytube''s functions, may not attach %s, and %I may not grant it',
+                owner, tbl, current_user),
+            HINT = array_to_string(lacking, '; ') || ';';
     END IF;
 END
 $$;
@@ -2649,7 +2865,7 @@ BEGIN
         CASE shards
             WHEN 1 THEN format('SELECT %s AS shard, $2 || ''{}''::bigint[] AS ids', first)
             ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids FROM (SELECT unnest($2) AS id) AS t GROUP BY 1',
-                tube_private_shard_expression('t.id', first, shards))
+                tube_private_shard_expression('t.id', first, shards, 'bigint'))
         END);
 END
 $_$;
@@ -2785,6 +3001,11 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_role(kind text) RETURNS name
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    RETURN ((('tube'::text || '_'::text) || kind))::name;
+
 CREATE FUNCTION tube.tube_private_row_body(att tube.tube_attachment, root boolean) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2794,7 +3015,7 @@ DECLARE
     vals CONSTANT text[] := tube_private_column_values(att.tbl, att.columns);
 BEGIN
     RETURN tube_private_fill($template$
-    IF TG_LEVEL = 'ROW' THEN
+    IF TG_LEVEL = 'ROW' THEN<guard><gate>
         INSERT INTO <queue> (op, shard, ids)
         SELECT CASE <null> WHEN cap_backfill THEN 'B' ELSE k.op END, <shard>, ARRAY[k.id]
         FROM (
@@ -2811,6 +3032,9 @@ BEGIN
         PERFORM tube_private_notify(<channel>, s.partition) FROM tube_sleeper AS s WHERE s.tube = <tube>;
         RETURN NULL;
     END IF;$template$, jsonb_build_object(
+        'guard', tube_private_guard(att, 'ROW'),
+        'gate', tube_private_type_gate(att, format('(SELECT %s) AS o', tube_private_row_columns(att, 'OLD')),
+            format('(SELECT %s) AS n', tube_private_row_columns(att, 'NEW'))),
         'queue', format('%I.%I', tube_private_schema(), att.tube),
         'tube', quote_literal(att.tube),
         'channel', quote_literal(tube_channel(att.tube)),
@@ -2942,8 +3166,9 @@ CREATE FUNCTION tube.tube_private_seen(att tube.tube_attachment) RETURNS tube.tu
     AS $$
 BEGIN
     att.seen_oid := att.tbl::oid;
-    SELECT array_agg(a.attnum ORDER BY w.kind, a.attnum), array_agg(a.attname ORDER BY w.kind, a.attnum)
-    INTO att.seen_attnums, att.seen_names
+    SELECT array_agg(a.attnum ORDER BY w.kind, a.attnum), array_agg(a.attname ORDER BY w.kind, a.attnum),
+        array_agg(a.atttypid ORDER BY w.kind, a.attnum)
+    INTO att.seen_attnums, att.seen_names, att.seen_types
     FROM pg_attribute AS a
     JOIN (VALUES (1), (2), (3)) AS w (kind) ON CASE w.kind
         WHEN 1 THEN a.attname = att.id_col
@@ -3031,7 +3256,9 @@ BEGIN
             OR (tube_private_present(a)).id_col IS DISTINCT FROM a.id_col
             OR (tube_private_present(a)).columns IS DISTINCT FROM a.columns
             OR (tube_private_present(a)).row_filter IS DISTINCT FROM a.row_filter
-            OR tube_private_trigger_ddl(a) <> '{}'
+            OR (tube_private_seen(tube_private_present(a))).seen_types IS DISTINCT FROM a.seen_types
+            OR tube_private_misfit(a.tbl) IS NOT NULL
+            OR EXISTS (SELECT FROM tube_private_trigger_ddl(a))
             OR a.members IS DISTINCT FROM (
                 SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(a.tbl) AS m)));
 END
@@ -3127,8 +3354,8 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_sync(tube text, late boolean DEFAULT false) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_sync(tube text, mode text DEFAULT 'ordered'::text) RETURNS void
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
@@ -3143,18 +3370,18 @@ BEGIN
     FOR att IN
         SELECT a.* FROM tube_attachment AS a WHERE a.tube = tube_private_sync.tube ORDER BY a.position
     LOOP
-        att := tube_private_follow(att);
+        att := tube_private_follow(att, mode);
         CONTINUE WHEN att.tube IS NULL;
         PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
             '', 'trigger', tube_private_capture_body(att, tube_private_is_root(att)));
-        PERFORM tube_private_tree(att, late);
+        PERFORM tube_private_tree(att, mode);
         PERFORM tube_private_table_touch(att.tbl, tube_private_key_type(tube), att.touch_function);
     END LOOP;
 END
 $$;
 
 CREATE FUNCTION tube.tube_private_sync_all() RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
@@ -3162,6 +3389,10 @@ DECLARE
     reg tube_registry;
 BEGIN
     FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube FOR NO KEY UPDATE LOOP
+        PERFORM tube_private_privileges(a.tbl, n.nspname)
+        FROM tube_attachment AS a
+        JOIN pg_class AS c ON c.oid = a.tbl JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE a.tube = reg.tube;
         PERFORM tube_private_sync(reg.tube);
         tubes := tubes + 1;
     END LOOP;
@@ -3169,20 +3400,30 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_sync_stale(late boolean) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_sync_stale(mode text) RETURNS integer
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    reg tube_registry;
+    stale text;
+    hint text;
     tubes integer := 0;
 BEGIN
-    FOR reg IN SELECT r.* FROM tube_registry AS r WHERE tube_private_stale(r.tube) ORDER BY r.tube LOOP
-        PERFORM FROM tube_registry AS r WHERE r.tube = reg.tube FOR NO KEY UPDATE;
-        IF FOUND THEN
-            PERFORM tube_private_sync(reg.tube, late);
-            tubes := tubes + 1;
-        END IF;
+    FOR stale IN SELECT r.tube FROM tube_registry AS r WHERE tube_private_stale(r.tube) ORDER BY r.tube LOOP
+        BEGIN
+            PERFORM FROM tube_registry AS r WHERE r.tube = stale FOR NO KEY UPDATE;
+            IF FOUND THEN
+                PERFORM tube_private_sync(stale, mode);
+                tubes := tubes + 1;
+            END IF;
+        EXCEPTION WHEN insufficient_privilege OR lock_not_available OR SQLSTATE 'TU107' THEN
+            IF mode <> 'late' THEN
+                RAISE;
+            END IF;
+            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+            RAISE WARNING USING
+                MESSAGE = format('the tables of tube %L can''t be followed: %s', stale, SQLERRM), HINT = hint;
+        END;
     END LOOP;
     RETURN tubes;
 END
@@ -3213,11 +3454,13 @@ BEGIN
     IF body IS NULL OR signature IS NULL THEN
         RETURN;
     END IF;
-    -- One of ours is told by its text and path, so that one left over (by DROP SCHEMA, say) is no obstacle.
+    -- One of ours is told by its owner, text and path, so that one left over (by DROP SCHEMA, say) is no
+    -- obstacle. One of somebody else's would stay theirs, to be changed at will.
     IF EXISTS (
         SELECT FROM pg_proc AS p
         WHERE p.oid = to_regprocedure(signature)
-            AND NOT (strpos(p.prosrc, 'Made by tube_private_table_touch_body') > 0
+            AND NOT (pg_get_userbyid(p.proowner) = current_user
+                AND strpos(p.prosrc, 'Made by tube_private_table_touch_body') > 0
                 AND format('search_path=pg_catalog, %I, pg_temp', tube_private_schema()) = ANY (p.proconfig))
     ) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU107',
@@ -3315,7 +3558,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_touch_rows(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text) RETURNS void
+CREATE FUNCTION tube.tube_private_touch_rows(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text, types text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET row_security TO 'off'
@@ -3342,6 +3585,7 @@ DECLARE
         id, rel, coalesce(row_filter, 'true'));
     page bigint := 0;
 BEGIN
+    PERFORM tube_private_check_table(format('ONLY %s', rel), rel, types);
     IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
         op := 'B';
     END IF;
@@ -3354,40 +3598,64 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_tree(att tube.tube_attachment, late boolean) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_tree(att tube.tube_attachment, mode text) RETURNS void
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 #variable_conflict use_column
 DECLARE
     root CONSTANT boolean := tube_private_is_root(att);
-    ddl CONSTANT text[] := tube_private_trigger_ddl(att);
     new_members CONSTANT oid[] := (SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(att.tbl) AS m);
+    -- A restored table has members with other oids, and misses none.
+    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (att.members) THEN att.members END;
     come CONSTANT regclass[] := coalesce((
         SELECT array_agg(t.rel) FROM tube_private_triggers(att) AS t JOIN pg_class AS c ON c.oid = t.rel
         WHERE t.wanted AND t.kind = 4 AND t.name IS NULL AND c.relkind = 'r' AND t.rel::oid <> ALL (att.members)), '{}');
     gone CONSTANT regclass[] := coalesce((
-        SELECT array_agg(t.rel) FROM tube_private_triggers(att) AS t JOIN pg_class AS c ON c.oid = t.rel
-        WHERE NOT t.wanted AND t.kind = 4 AND c.relkind = 'r'), '{}');
+        SELECT array_agg(c.oid::regclass) FROM pg_class AS c
+        WHERE c.oid = ANY (known) AND c.oid <> ALL (new_members) AND c.relkind = 'r'), '{}');
+    what CONSTANT text := format('tube %L', att.tube);
+    may text[];
+    may_not record;
     rel regclass;
 BEGIN
-    IF ddl <> '{}' AND att.members IS NOT NULL THEN
+    SELECT coalesce(array_agg(d.statement) FILTER (WHERE d.does = 'create' OR o.owned), '{}') AS may,
+        array_agg(d.rel) FILTER (WHERE d.does = 'drop' AND NOT o.owned) AS keep,
+        array_agg(d.rel) FILTER (WHERE d.does = 'enable' AND NOT o.owned) AS owners,
+        array_agg(d.statement) FILTER (WHERE d.does = 'enable' AND NOT o.owned) AS statements
+    INTO may_not
+    FROM tube_private_trigger_ddl(att) AS d JOIN pg_class AS c ON c.oid = d.rel
+    CROSS JOIN LATERAL (SELECT pg_has_role(c.relowner, 'USAGE') AS owned) AS o;
+    may := may_not.may;
+    IF may <> '{}' AND att.members IS NOT NULL THEN
         PERFORM tube_private_attachable(m.rel, true) FROM tube_private_members(att.tbl) AS m;
+        PERFORM tube_private_privileges(att.tbl, n.nspname)
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
     END IF;
-    IF ddl <> '{}' THEN
-        PERFORM tube_private_patiently(ddl, format('%s is attached to tube %L', att.tbl, att.tube));
+    IF mode <> 'ddl' THEN
+        PERFORM tube_private_owned(may_not.owners, what);
+    ELSIF may_not.statements IS NOT NULL THEN
+        PERFORM tube_private_leave_to_owner(may_not.statements);
+    END IF;
+    IF may <> '{}' THEN
+        PERFORM tube_private_patiently(may, format('%s is attached to tube %L', att.tbl, att.tube));
+    END IF;
+    IF mode <> 'ddl' AND may_not.keep IS NOT NULL THEN
+        RAISE WARNING USING
+            MESSAGE = format('%s: %s is no part of %s any more, and still has its triggers', what, may_not.keep[1], att.tbl),
+            HINT = format('They touch too much. Run, as its owner, who has to be in %I: SELECT %I.tube_sync();',
+                tube_private_role('admin'), tube_private_schema());
     END IF;
     FOREACH rel IN ARRAY come LOOP
         PERFORM tube_private_touch_rows(rel, att.tube, tube_private_key_expression(att), att.row_filter,
-            att.shard, att.shards, CASE WHEN root THEN 'I' ELSE 'U' END);
+            att.shard, att.shards, CASE WHEN root THEN 'I' ELSE 'U' END, tube_private_types(att));
     END LOOP;
     FOREACH rel IN ARRAY gone LOOP
         PERFORM tube_private_touch_rows(rel, att.tube, tube_private_key_expression(att), att.row_filter,
-            att.shard, att.shards, CASE WHEN root THEN 'D' ELSE 'U' END);
+            att.shard, att.shards, CASE WHEN root THEN 'D' ELSE 'U' END, tube_private_types(att));
     END LOOP;
-    -- A restored table has members with other oids, and misses none.
-    IF att.seen_oid = ANY (att.members) AND att.seen_oid = att.tbl::oid AND (late AND come <> '{}' OR EXISTS (
-        SELECT FROM unnest(att.members) AS m (rel) WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel)))
+    IF known IS NOT NULL AND (mode = 'late' AND come <> '{}' OR EXISTS (
+        SELECT FROM unnest(known) AS m (rel) WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel)))
     THEN
         PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
     END IF;
@@ -3396,38 +3664,38 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS text[]
+CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS TABLE(rel regclass, does text, statement text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
     function_name text := format('%I.%I', tube_private_schema(), att.trigger_function);
 BEGIN
-    RETURN coalesce((
-        SELECT array_agg(s.statement ORDER BY t.wanted, t.rel, t.kind, s.place)
-        FROM tube_private_triggers(att) AS t
-        JOIN (VALUES
-            (4, '_after_insert_trigger', 'AFTER INSERT', 'REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT', 'O'),
-            (16, '_after_update_trigger', 'AFTER UPDATE',
-                'REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT', 'O'),
-            (8, '_after_delete_trigger', 'AFTER DELETE', 'REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT', 'O'),
-            (34, '_before_truncate_trigger', 'BEFORE TRUNCATE', 'FOR EACH STATEMENT', CASE WHEN att.replica THEN 'A' ELSE 'O' END),
-            (29, '_after_row_trigger', 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW', 'R')
-        ) AS k (kind, ending, event, how, enabled) ON k.kind = t.kind
-        CROSS JOIN LATERAL (
-            SELECT coalesce(t.name::text, tube_private_name(
-                (SELECT c.relname FROM pg_class AS c WHERE c.oid = t.rel) || '_' || att.tube, k.ending)) AS name
-        ) AS n
-        CROSS JOIN LATERAL (VALUES
-            (1, NOT t.wanted, format('DROP TRIGGER %I ON %s', n.name, t.rel)),
-            (2, t.wanted AND t.name IS NULL, format('CREATE TRIGGER %I %s ON %s %s EXECUTE FUNCTION %s()',
-                n.name, k.event, t.rel, k.how, function_name)),
-            (3, t.wanted AND coalesce(t.enabled, 'O') <> k.enabled AND t.enabled IS DISTINCT FROM 'D',
-                format('ALTER TABLE ONLY %s ENABLE %sTRIGGER %I', t.rel,
-                    CASE k.enabled WHEN 'A' THEN 'ALWAYS ' WHEN 'R' THEN 'REPLICA ' ELSE '' END, n.name))
-        ) AS s (place, needed, statement)
-        WHERE s.needed
-    ), '{}');
+    RETURN QUERY
+    SELECT t.rel, s.does, s.statement
+    FROM tube_private_triggers(att) AS t
+    JOIN (VALUES
+        (4, '_after_insert_trigger', 'AFTER INSERT', 'REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT', 'O'),
+        (16, '_after_update_trigger', 'AFTER UPDATE',
+            'REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT', 'O'),
+        (8, '_after_delete_trigger', 'AFTER DELETE', 'REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT', 'O'),
+        (34, '_before_truncate_trigger', 'BEFORE TRUNCATE', 'FOR EACH STATEMENT', CASE WHEN att.replica THEN 'A' ELSE 'O' END),
+        (29, '_after_row_trigger', 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW', 'R')
+    ) AS k (kind, ending, event, how, enabled) ON k.kind = t.kind
+    CROSS JOIN LATERAL (
+        SELECT coalesce(t.name::text, tube_private_name(
+            (SELECT c.relname FROM pg_class AS c WHERE c.oid = t.rel) || '_' || att.tube, k.ending)) AS name
+    ) AS n
+    CROSS JOIN LATERAL (VALUES
+        (1, NOT t.wanted, 'drop', format('DROP TRIGGER %I ON %s', n.name, t.rel)),
+        (2, t.wanted AND t.name IS NULL, 'create', format('CREATE TRIGGER %I %s ON %s %s EXECUTE FUNCTION %s()',
+            n.name, k.event, t.rel, k.how, function_name)),
+        (3, t.wanted AND coalesce(t.enabled, 'O') <> k.enabled AND t.enabled IS DISTINCT FROM 'D', 'enable',
+            format('ALTER TABLE ONLY %s ENABLE %sTRIGGER %I', t.rel,
+                CASE k.enabled WHEN 'A' THEN 'ALWAYS ' WHEN 'R' THEN 'REPLICA ' ELSE '' END, n.name))
+    ) AS s (place, needed, does, statement)
+    WHERE s.needed
+    ORDER BY t.wanted, t.rel, t.kind, s.place;
 END
 $$;
 
@@ -3453,12 +3721,12 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_truncated(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text) RETURNS void
+CREATE FUNCTION tube.tube_private_truncated(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text, types text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    PERFORM tube_private_touch_rows(rel, tube, id, row_filter, shard, shards, op);
+    PERFORM tube_private_touch_rows(rel, tube, id, row_filter, shard, shards, op, types);
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         PERFORM tube_private_sweep(tube, shard, shards);
     END IF;
@@ -3471,9 +3739,30 @@ CREATE FUNCTION tube.tube_private_truncated_call(att tube.tube_attachment, root 
     AS $$
 BEGIN
     -- With constants: a transaction at REPEATABLE READ may be too old to see the registry.
-    RETURN format('tube_private_truncated(TG_RELID, %L, %L, %L, %s, %s, %L)', att.tube,
+    RETURN format('tube_private_truncated(TG_RELID, %L, %L, %L, %s, %s, %L, %L)', att.tube,
         tube_private_key_expression(att), att.row_filter, att.shard, att.shards,
-        CASE WHEN root THEN 'D' ELSE 'U' END);
+        CASE WHEN root THEN 'D' ELSE 'U' END, tube_private_types(att));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_trusted_type(type oid) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    first_of_users CONSTANT oid := 16384; -- what initdb made has lower numbers
+    found_type pg_type;
+BEGIN
+    IF type < first_of_users THEN
+        RETURN true;
+    END IF;
+    SELECT t.* INTO found_type FROM pg_type AS t WHERE t.oid = type;
+    RETURN CASE
+        WHEN found_type.typtype = 'e' THEN true
+        WHEN found_type.typtype = 'd' THEN tube_private_trusted_type(found_type.typbasetype)
+        WHEN found_type.typcategory = 'A' THEN tube_private_trusted_type(found_type.typelem)
+        ELSE false
+    END;
 END
 $$;
 
@@ -3547,6 +3836,71 @@ $template$, jsonb_build_object(
         'spread', coalesce(spread, '')));
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_type_gate(att tube.tube_attachment, old_rows text DEFAULT 'old_table'::text, new_rows text DEFAULT 'new_table'::text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    RETURN format($gate$
+    IF TG_OP = 'DELETE' THEN
+        IF (SELECT %1$s FROM %3$s LIMIT 1) <> %2$L::oid[] THEN
+            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM %3$s LIMIT 1));
+        END IF;
+    ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
+        IF (SELECT %1$s FROM %4$s LIMIT 1) <> %2$L::oid[] THEN
+            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM %4$s LIMIT 1));
+        END IF;
+    END IF;$gate$, tube_private_types(att), (
+            SELECT array_agg(CASE WHEN tube_private_trusted_type(a.atttypid) THEN a.atttypid ELSE 0 END
+                ORDER BY a.attnum)
+            FROM tube_private_typed_columns(att) AS a),
+        old_rows, new_rows);
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_typed_columns(att tube.tube_attachment) RETURNS TABLE(attnum smallint, attname name, atttypid oid)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT a.attnum, a.attname, a.atttypid
+    FROM pg_attribute AS a
+    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped
+        AND (a.attname = att.id_col OR strpos(att.row_filter, quote_ident(a.attname)) > 0
+            -- What is compared by its output function calls no cast.
+            OR a.attname = ANY (att.columns) AND tube_private_trusted_type(a.atttypid));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_types(att tube.tube_attachment) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (
+        SELECT format('ARRAY[%s]', string_agg(format('pg_typeof(%I)::oid', a.attname), ', ' ORDER BY a.attnum))
+        FROM tube_private_typed_columns(att) AS a);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_untrigger(tube text, tables regclass[], more text[], what text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    ddl text[];
+    rels regclass[];
+BEGIN
+    SELECT coalesce(array_agg(d.statement), '{}'), array_agg(DISTINCT d.rel) INTO ddl, rels
+    FROM tube_private_drop_triggers(tube, tables) AS d;
+    PERFORM tube_private_owned(rels, format('tube %L', tube));
+    IF ddl || more <> '{}' THEN
+        PERFORM tube_private_patiently(ddl || more, what);
+    END IF;
+END
+$$;
 
 CREATE FUNCTION tube.tube_settle_done(x xid8) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3718,17 +4072,30 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_sync() RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+BEGIN
+    IF has_function_privilege('tube_private_sync_stale(text)', 'EXECUTE') THEN
+        RETURN tube_private_sync_stale('late');
+    END IF;
+    RETURN tube_sync_served();
+END
+$$;
+
+CREATE FUNCTION tube.tube_sync_served() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $$
 BEGIN
-    RETURN tube_private_sync_stale(true);
+    RETURN tube_private_sync_stale('late');
 END
 $$;
 
 CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer DEFAULT NULL::integer, shards integer DEFAULT 1, id_col name DEFAULT NULL::name, columns name[] DEFAULT NULL::name[], replica boolean DEFAULT false) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $$
@@ -3793,13 +4160,12 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $$
 DECLARE
     reg tube_registry;
-    ddl text[];
 BEGIN
     IF in_tube IS NOT NULL THEN
         PERFORM tube_private_require(in_tube);
@@ -3811,10 +4177,8 @@ BEGIN
             WHERE a.tube = r.tube AND a.tbl = in_tbl AND (in_tube IS NULL OR a.tube = in_tube))
         ORDER BY r.tube FOR NO KEY UPDATE
     LOOP
-        ddl := tube_private_drop_triggers(reg.tube, ARRAY[in_tbl]);
-        IF ddl <> '{}' THEN
-            PERFORM tube_private_patiently(ddl, format('%s is detached from tube %L', in_tbl, reg.tube));
-        END IF;
+        PERFORM tube_private_untrigger(reg.tube, ARRAY[in_tbl], '{}',
+            format('%s is detached from tube %L', in_tbl, reg.tube));
         PERFORM tube_private_forget(reg.tube, ARRAY[in_tbl]);
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
         PERFORM tube_private_sync(reg.tube);
@@ -4036,25 +4400,41 @@ ALTER TABLE ONLY tube.tube_parked
 ALTER TABLE ONLY tube.tube_sleeper
     ADD CONSTRAINT tube_sleeper_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
+GRANT USAGE ON SCHEMA tube TO tube_worker;
+GRANT USAGE ON SCHEMA tube TO tube_writer;
+GRANT USAGE ON SCHEMA tube TO tube_monitor;
+
 REVOKE ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_writer;
+
+GRANT SELECT ON TABLE tube.tube_backfill TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_backfill TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate double precision) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text, supersede boolean, by_worker boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_holders(xids text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_holders(xids text[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_list(in_tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_list(in_tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_backfill_list(in_tube text) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_lock(backfill_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_lock(backfill_id bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) FROM PUBLIC;
 
@@ -4065,10 +4445,13 @@ REVOKE ALL ON FUNCTION tube.tube_backfill_step2(timeout interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_channel(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_ensure_absent(in_tube text) FROM PUBLIC;
 
@@ -4077,48 +4460,75 @@ REVOKE ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, pr
 REVOKE ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_leaders(in_tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leaders(in_tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_leaders(in_tube text) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_list(in_tbl regclass) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_as_owner() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_attachable(tbl regclass, member boolean) FROM PUBLIC;
+
+GRANT SELECT ON TABLE tube.tube_attachment TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) FROM PUBLIC;
 
@@ -4146,6 +4556,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass)
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_worker(backfill_id bigint) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_built_in(type regtype) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, root boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) FROM PUBLIC;
@@ -4162,9 +4574,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_partitions(partitions integer) FR
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_step3(step1 text, att tube.tube_attachment, shard integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_check_table(tbl text, rel regclass, types text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray, op text, chunk_size integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_types(tbl regclass, types oid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_column_values(tbl regclass, columns name[]) FROM PUBLIC;
 
@@ -4182,7 +4598,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_end_terms(tube text, outcome text) FROM
 
 REVOKE ALL ON FUNCTION tube.tube_private_fill(template text, fragments jsonb) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_follow(att tube.tube_attachment) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_follow(att tube.tube_attachment, mode text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_ddl() FROM PUBLIC;
 
@@ -4194,7 +4610,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_free_partitions(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_generate(function_name text, arguments text, returns text, body text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_guard(att tube.tube_attachment) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_guard(att tube.tube_attachment, level text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 
@@ -4212,13 +4628,19 @@ REVOKE ALL ON FUNCTION tube.tube_private_key_fits(column_type regtype, key_type 
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_lacking(tbl regclass, schema_name name, owner name) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_leave_to_owner(statements text[], needed boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_makeshift(trigger_function text, op text, rel regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_makeshift(trigger_function text, op text, rel regclass, level text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer, class integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_misfit(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
 
@@ -4228,9 +4650,15 @@ REVOKE ALL ON FUNCTION tube.tube_private_null_id(tbl regclass, id_col name) FROM
 
 REVOKE ALL ON FUNCTION tube.tube_private_own_ddl(ours boolean) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_owned(tables regclass[], what text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(tube text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_plan_ddl() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer, class integer) FROM PUBLIC;
 
@@ -4252,7 +4680,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_refuse_term(tube text, partitions integ
 
 REVOKE ALL ON FUNCTION tube.tube_private_repartition(tube text, partitions integer) FROM PUBLIC;
 
+GRANT SELECT ON TABLE tube.tube_registry TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_private_require(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_role(kind text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_row_body(att tube.tube_attachment, root boolean) FROM PUBLIC;
 
@@ -4284,11 +4716,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, pa
 
 REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_sync(tube text, late boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_sync(tube text, mode text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_sync_all() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_sync_stale(late boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_sync_stale(mode text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_touch(tbl regclass, key_type regtype, touch_function text) FROM PUBLIC;
 
@@ -4298,52 +4730,95 @@ REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions inte
 
 REVOKE ALL ON FUNCTION tube.tube_private_tell_running(running xid[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_touch_rows(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_touch_rows(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text, types text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_tree(att tube.tube_attachment, late boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_tree(att tube.tube_attachment, mode text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_triggers(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_truncated(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_truncated(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text, types text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_truncated_call(att tube.tube_attachment, root boolean) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_trusted_type(type oid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_tube_touch_body(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_type_gate(att tube.tube_attachment, old_rows text, new_rows text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_typed_columns(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_types(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_untrigger(tube text, tables regclass[], more text[], what text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_settle_done(x xid8) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_settle_done(x xid8) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_holders(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_settle_holders(tube text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_seq() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_stats() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_stats() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_stats() TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids bigint[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_sync() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sync() TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_sync_served() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sync_served() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_terms(in_tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_terms(in_tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_terms(in_tube text) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_wakes() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_wakes() TO tube_worker;
+
+GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_parked TO tube_monitor;
+
+GRANT SELECT ON TABLE tube.tube_version TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_version TO tube_monitor;

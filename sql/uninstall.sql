@@ -65,7 +65,9 @@ DECLARE
     ours text := current_setting('pytube.install_schema');
     routine regprocedure;
 BEGIN
-    EXECUTE format('DROP EVENT TRIGGER IF EXISTS %I', 'pytube_' || left(md5(ours), 8) || '_follow_ddl');
+    FOR step IN 1..4 LOOP
+        EXECUTE format('DROP EVENT TRIGGER IF EXISTS %I', 'pytube_' || left(md5(ours), 8) || '_follow_ddl_' || step);
+    END LOOP;
     FOR routine IN
         SELECT p.oid FROM pg_catalog.pg_proc AS p
         WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname LIKE 'tube\_%'

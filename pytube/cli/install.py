@@ -8,20 +8,28 @@ from pytube.cli.context import Database, database_options
 from pytube.db import install as database_install
 from pytube.db.version import needed
 
+_ROLES = click.option(
+    "--roles",
+    metavar="NAME",
+    help="What the names of our roles begin with (NAME_admin, …); else the schema's name, or as before.",
+)
+
 
 @click.command()
+@_ROLES
 @database_options
-def install(database: Database) -> None:
+def install(database: Database, roles: str | None) -> None:
     """Install our SQL into the database, or bring it up to date."""
-    database_install.install(database.dsn, database.schema)
+    database_install.install(database.dsn, database.schema, roles)
     click.echo(f"installed: version {needed()} in the schema {database.schema}")
 
 
 @click.command()
+@_ROLES
 @database_options
-def upgrade(database: Database) -> None:
-    """Run the migrations that are missing, and renew the functions."""
-    database_install.upgrade(database.dsn, database.schema)
+def upgrade(database: Database, roles: str | None) -> None:
+    """Run the migrations that are missing, and renew the functions; writers and workers may go on."""
+    database_install.upgrade(database.dsn, database.schema, roles)
     click.echo(f"upgraded: version {needed()} in the schema {database.schema}")
 
 

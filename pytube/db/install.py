@@ -16,8 +16,13 @@ from pytube.db.version import installed, refuse_newer
 from pytube.errors import UsageError
 
 
-def install(dsn: str | SecretStr, schema: str = "tube") -> None:
+def install(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None) -> None:
     """Install our SQL into `schema`, or bring it up to date; twice is the same as once.
+
+    Args:
+        dsn: a libpq connection string or URI.
+        schema: a schema of its own; made if missing.
+        roles: what the names of our roles begin with; None: the schema's name, or what it was before.
 
     Raises:
         DatabaseUnavailable: no session could be had.
@@ -26,13 +31,13 @@ def install(dsn: str | SecretStr, schema: str = "tube") -> None:
     """
     with connect_sync(dsn, schema, application_name="pytube install") as connection:
         refuse_newer(connection, schema)
-        run_file(connection, sql_dir() / "install.sql", {"schema": schema})
+        run_file(connection, sql_dir() / "install.sql", _variables(schema, roles))
 
 
-def upgrade(dsn: str | SecretStr, schema: str = "tube") -> None:
+def upgrade(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None) -> None:
     """Run the migrations that are missing, and re-create the functions, in one transaction.
 
-    Ends in the same database as `install`. Raises the same.
+    Ends in the same database as `install`. Arguments and errors are the same.
     """
     # Here, because Alembic and SQLAlchemy take longer to load than most commands take to run.
     from pytube.db.migrate import migrate
@@ -43,10 +48,8 @@ def upgrade(dsn: str | SecretStr, schema: str = "tube") -> None:
         connection.transaction(),
     ):
         refuse_newer(connection, schema)
-        connection.execute("SELECT set_config('pytube.install_schema', %s, true)", [schema])
-        run_file(connection, sql_dir() / "begin.sql", {"schema": schema})
-        migrate(connection, schema)
-        run_file(connection, sql_dir() / "install.sql", {"schema": schema})
+        migrate(connection, schema, roles=roles)
+        run_file(connection, sql_dir() / "install.sql", _variables(schema, roles))
 
 
 def uninstall(dsn: str | SecretStr, schema: str = "tube", *, force: bool = False) -> None:
@@ -60,6 +63,11 @@ def uninstall(dsn: str | SecretStr, schema: str = "tube", *, force: bool = False
         if installed(connection, schema) is None:
             raise UsageError(f"there is nothing of ours in the schema {schema!r}; give another with --schema")
         run_file(connection, sql_dir() / "uninstall.sql", variables)
+
+
+def _variables(schema: str, roles: str | None) -> dict[str, str]:
+    """What `psql -v` would set."""
+    return {"schema": schema} | ({} if roles is None else {"roles": roles})
 
 
 def run_file(connection: psycopg.Connection, path: Path, variables: dict[str, str]) -> None:

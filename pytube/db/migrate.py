@@ -15,11 +15,25 @@ from pytube.db.resources import migrations_dir, sql_dir
 from pytube.db.script import Script
 
 
-def migrate(connection: psycopg.Connection, schema: str, revision: str = "head") -> None:
-    """Bring the tables in `schema` to `revision`, within the caller's transaction."""
+def migrate(
+    connection: psycopg.Connection, schema: str, revision: str = "head", *, roles: str | None = None
+) -> None:
+    """Bring the tables in `schema` to `revision`, within the caller's transaction, as their owner.
+
+    `roles` as for `install`.
+    """
     if connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE:
         raise ValueError("migrate() runs within a transaction of its caller")
-    connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
+    script = Script(connection, {"schema": schema} | ({} if roles is None else {"roles": roles}))
+    script.run(sql_dir() / "prepare.sql")
+    before = connection.execute("SELECT pg_catalog.current_setting('role')").fetchone()
+    owner = sql.Identifier(script.variables["role_admin"])
+    connection.execute(sql.SQL("SET LOCAL ROLE {}").format(owner))
+    _run_alembic(connection, schema, revision)
+    connection.execute("SELECT pg_catalog.set_config('role', %s, true)", before)
+
+
+def _run_alembic(connection: psycopg.Connection, schema: str, revision: str) -> None:
     engine = sa.create_engine(
         "postgresql+psycopg://",
         creator=lambda: _Borrowed(connection),

@@ -63,17 +63,19 @@ def check_rights(connection: psycopg.Connection, schema: str) -> Check:
             f"{role} may not create a schema in this database",
             f"as its owner, run: GRANT CREATE ON DATABASE … TO {role}",
         )
-    role, usage, functions, tables = row
+    role, usage, functions, tables, worker = row
     grants = [] if usage else [f"GRANT USAGE ON SCHEMA {schema} TO {role}"]
     if tables:
         grants.append(f"GRANT SELECT ON {_within(schema, tables)} TO {role}")
     if functions:
         grants.append(f"GRANT EXECUTE ON FUNCTION {_within(schema, functions)} TO {role}")
+    if grants and worker is not None:
+        grants = [f"GRANT {sql.Identifier(worker).as_string()} TO {sql.Identifier(role).as_string()}"]
     if grants:
         return fail(
             "rights",
             f"{role} may not do what a worker does",
-            "connect as the role that installed, or run: " + "; ".join(grants),
+            "as the role that installed, run: " + "; ".join(grants),
         )
     return ok("rights", f"{role} may do what a worker does")
 

@@ -13,7 +13,7 @@ RIGHTS_TO_INSTALL = """
 """
 
 # What this role lacks of what a worker needs; no row when nothing is installed.
-RIGHTS = """
+RIGHTS = r"""
     SELECT current_user, pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
         ARRAY(
             SELECT p.proname::text FROM pg_catalog.pg_proc p
@@ -24,7 +24,10 @@ RIGHTS = """
             SELECT c.relname::text FROM pg_catalog.pg_class c
             WHERE c.relnamespace = n.oid AND c.relname = ANY(%(tables)s)
                 AND NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
-            ORDER BY 1)
+            ORDER BY 1),
+        (SELECT w.rolname::text FROM pg_catalog.pg_roles o JOIN pg_catalog.pg_roles w
+                ON w.rolname = pg_catalog.left(o.rolname, -6) || '_worker'
+            WHERE o.oid = n.nspowner AND o.rolname LIKE '%%\_admin')
     FROM pg_catalog.pg_namespace n
     WHERE n.nspname = %(schema)s AND EXISTS (
         SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'tube_version')

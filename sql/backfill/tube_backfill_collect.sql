@@ -8,7 +8,7 @@
 -- Arguments: backfill_id: one that this session has taken.
 -- Result: the number of ids. Called again, it does nothing.
 -- Errors: TU122, TU123 as tube_private_backfill_held; 42501 our owner may not read the table, or a
---   policy would hide rows.
+--   policy would hide rows; TU104 a column has a type that can't be trusted.
 -- Locks: the backfill's row, and the table ACCESS SHARE.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_collect(backfill_id bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -28,6 +28,7 @@ BEGIN
     IF backfill.state <> 'waiting' OR backfill.paused OR att IS NULL THEN
         RETURN backfill.rows_total;
     END IF;
+    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
     EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids bigint[] NOT NULL)', ids);
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE PLAIN', ids);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
@@ -52,7 +53,7 @@ BEGIN
             'by', quote_ident(backfill.order_col),
             'table', att.tbl::regclass::text,
             'filter', coalesce(att.row_filter, 'true'),
-            'shard_of', tube_private_shard_expression('id', att.shard, att.shards),
+            'shard_of', tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END));
     GET DIAGNOSTICS pods = ROW_COUNT;

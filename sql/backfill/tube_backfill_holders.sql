@@ -15,17 +15,9 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 BEGIN
     RETURN QUERY
-    SELECT DISTINCT l.transactionid::text,
-        CASE WHEN p.gid IS NOT NULL THEN format('the prepared transaction %L', p.gid)
-            ELSE format('pid %s (%s)', l.pid, coalesce(nullif(a.application_name, ''), a.usename::text, 'unknown'))
-        END
-    FROM pg_locks AS l
-    LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
-    LEFT JOIN pg_prepared_xacts AS p ON p.transaction = l.transactionid
-    WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
-        AND l.pid IS DISTINCT FROM pg_backend_pid()
-        AND coalesce(a.datname, p.database, current_database()) = current_database()
-        AND (xids IS NULL OR l.transactionid::text = ANY (xids));
+    SELECT r.x::text, tube_private_tell_running(ARRAY[r.x])
+    FROM unnest(tube_private_running()) AS r (x)
+    WHERE xids IS NULL OR r.x::text = ANY (xids);
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_holders(text[]) FROM PUBLIC;

@@ -12,7 +12,8 @@
 --     over for the ids of that shard alone.
 --   fetch_chunk_size, insert_chunk_size: as of tube_pods_insert.
 -- Result: nothing. Nothing is done, with a NOTICE, while a backfill_end waits in one of the shards.
--- Errors: TU102 unknown tube, TU108 the table is not attached, TU106 no shard of it, 42703 no such
+-- Errors: TU102 unknown tube, TU108 the table is not attached, TU104 a column has a type
+--   that can't be trusted, TU106 no shard of it, 42703 no such
 --   column, 23502 a row of a root table has no id, 22004 no column is given, 22023 an argument makes no sense, 55P03 another
 --   session is at it, TU121 a backfill in chunks is under way, 25001 step 2 in the same transaction at REPEATABLE READ, 42501 row-level security
 --   would hide rows from our owner.
@@ -52,6 +53,7 @@ BEGIN
         RETURN;
     END IF;
 
+    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
     query := format('SELECT %s, 0 FROM %s WHERE %s%s%s ORDER BY %I',
         CASE WHEN root AND NOT (
                 SELECT a.attnotnull FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = att.id_col)
@@ -60,7 +62,8 @@ BEGIN
         att.tbl, coalesce('(' || att.row_filter || ')', 'true'),
         CASE WHEN root THEN '' ELSE format(' AND %I IS NOT NULL', att.id_col) END,
         CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
-            tube_private_shard_expression(quote_ident(att.id_col) || '::bigint', att.shard, att.shards), first) END,
+            tube_private_shard_expression(quote_ident(att.id_col) || '::bigint', att.shard, att.shards,
+                tube_private_key_type(att.tube)), first) END,
         column_name);
     IF root THEN
         PERFORM tube_private_put_control(att.tube, first, shards, 'T', 'backfill_start', step1);

@@ -4,17 +4,17 @@
 -- Result: nothing.
 -- Errors: TU108 no such table; TU107 another kind of relation, a temporary table, a catalogue, one of
 --   ours, a partition by itself, or part of an inheritance tree; 42501 our owner lacks a
---   privilege, with the GRANT in the hint.
+--   privilege that the caller may not grant; it is in the hint.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attachable(tbl regclass, member boolean = false) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
     rel record;
     wrong text;
 BEGIN
-    SELECT c.oid, c.relkind, c.relpersistence, c.relispartition, n.nspname INTO rel
+    SELECT c.oid, c.relkind, c.relpersistence, n.nspname INTO rel
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE c.oid = tbl;
     IF NOT FOUND THEN
@@ -31,50 +31,17 @@ BEGIN
         WHEN rel.relkind NOT IN ('r', 'p') THEN 'it is no table'
         WHEN rel.relpersistence = 't' THEN 'it is a temporary table'
         WHEN member THEN NULL
-        WHEN rel.relispartition THEN format('it is a partition of %s', pg_partition_root(tbl))
-        WHEN rel.relkind = 'p' THEN NULL
-        WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = tbl) THEN 'other tables inherit from it'
-        WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = tbl) THEN 'it inherits from another table'
+        ELSE tube_private_misfit(tbl)
     END;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU107',
             MESSAGE = format('%s can''t be attached: %s', tbl, wrong),
             HINT = 'Attach plain, permanent tables, and partitioned ones as a whole.';
     END IF;
-    IF rel.relkind = 'p' AND NOT member THEN
+    IF NOT member THEN
         PERFORM tube_private_attachable(t.relid, true) FROM pg_partition_tree(tbl) AS t WHERE t.relid <> tbl;
+        PERFORM tube_private_privileges(tbl, rel.nspname);
     END IF;
-    PERFORM tube_private_privileges(tbl, rel.nspname);
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_attachable(regclass, boolean) FROM PUBLIC;
-
--- tube_private_privileges: names what the owner of our functions lacks to attach a table.
---
--- Arguments: tbl; its schema.
--- Result: nothing when all is there.
--- Errors: 42501.
--- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_privileges(tbl regclass, schema_name name) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
-DECLARE
-    lacking text;
-BEGIN
-    SELECT string_agg(g.grant_sql, ' ') INTO lacking
-    FROM (VALUES
-        (has_schema_privilege(schema_name, 'USAGE') AND has_schema_privilege(schema_name, 'CREATE'),
-            format('GRANT USAGE, CREATE ON SCHEMA %I TO %I;', schema_name, current_user)),
-        (has_table_privilege(tbl, 'SELECT') AND has_table_privilege(tbl, 'TRIGGER'),
-            format('GRANT SELECT, TRIGGER ON %s TO %I;', tbl, current_user))
-    ) AS g (has, grant_sql)
-    WHERE NOT g.has;
-    IF lacking IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%I, who owns pytube''s functions, may not attach %s', current_user, tbl),
-            HINT = lacking;
-    END IF;
-END
-$$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_privileges(regclass, name) FROM PUBLIC;

@@ -42,6 +42,7 @@ DECLARE
         'id', tube_private_key_expression(att),
         'key', key_type,
         'guard', tube_private_guard(att),
+        'gate', tube_private_type_gate(att),
         'values', (
             SELECT coalesce(string_agg(format(', %s AS c%s', v.value, v.place), ''), '')
             FROM unnest(vals) WITH ORDINALITY AS v (value, place)),
@@ -75,7 +76,7 @@ DECLARE
 BEGIN<rows>
     IF pg_current_xact_id_if_assigned() IS NULL AND TG_OP <> 'TRUNCATE' THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
-    END IF;<guard>
+    END IF;<guard><gate>
     IF TG_OP = 'UPDATE' THEN
 <one_update>
     ELSIF TG_OP = 'INSERT' THEN

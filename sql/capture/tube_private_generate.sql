@@ -23,6 +23,9 @@ BEGIN
         CASE WHEN strpos(body, '\') > 0 THEN ' SET standard_conforming_strings = on' ELSE '' END,
         body);
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
+    IF returns = 'void' THEN -- a touch function; trigger functions are called by nobody
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', signature, tube_private_role('writer'));
+    END IF;
     RETURN true;
 END
 $$;

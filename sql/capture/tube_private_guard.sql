@@ -17,13 +17,14 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_followed() FROM PUBLIC;
 
 -- tube_private_guard: lines of a trigger function that look whether its columns still have their names.
 --
--- Only where no event trigger follows DDL. A statement that came between a rename and the next
--- tube_sync is then captured by makeshift, rather than fail.
+-- Only where no event trigger follows DDL. A statement that came between a change of the table and the
+-- next tube_sync is then captured by makeshift, rather than fail.
 --
--- Arguments: att.
+-- Arguments: att; level: STATEMENT or ROW.
 -- Result: the lines; none where they are not needed.
 -- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_guard(att :"schema".tube_attachment) RETURNS text
+CREATE OR REPLACE FUNCTION :"schema".tube_private_guard(att :"schema".tube_attachment, level text = 'STATEMENT')
+RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
@@ -33,37 +34,38 @@ BEGIN
     IF tube_private_followed() THEN
         RETURN '';
     END IF;
-    SELECT string_agg(DISTINCT format('(%s, %L)', s.attnum, s.name), ', ') INTO columns
-    FROM unnest(att.seen_attnums, att.seen_names) AS s (attnum, name);
+    SELECT string_agg(DISTINCT format('(%s, %L, %s)', s.attnum, s.name, s.type), ', ') INTO columns
+    FROM unnest(att.seen_attnums, att.seen_names, att.seen_types) AS s (attnum, name, type);
     RETURN format($guard$
-    IF (SELECT count(*) FROM pg_attribute WHERE attrelid = %s AND (attnum, attname) IN (%s)) < %s THEN
-        EXECUTE tube_private_makeshift(%L, TG_OP, TG_RELID);
+    IF (SELECT count(*) FROM pg_attribute WHERE attrelid = %s AND (attnum, attname, atttypid) IN (%s)) < %s THEN
+        EXECUTE tube_private_makeshift(%L, TG_OP, TG_RELID, TG_LEVEL)%s;
         PERFORM tube_private_notify(%L, s.partition) FROM tube_sleeper AS s WHERE s.tube = %L;
         RETURN NULL;
     END IF;$guard$, att.seen_oid, columns,
         (SELECT count(DISTINCT u) FROM unnest(att.seen_attnums) AS u),
-        att.trigger_function, tube_channel(att.tube), att.tube);
+        att.trigger_function, CASE level WHEN 'ROW' THEN ' USING OLD, NEW' ELSE '' END,
+        tube_channel(att.tube), att.tube);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_guard(:"schema".tube_attachment) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_guard(:"schema".tube_attachment, text) FROM PUBLIC;
 
 -- tube_private_makeshift: the statement that captures what a statement wrote, by the names of now.
 --
 -- It touches all rows that were written, whatever the predicate, with op U: too much, and nothing too few.
 --
 -- Arguments: trigger_function: of the attachment; op: INSERT, UPDATE, DELETE or TRUNCATE; rel: the
---   table that the trigger is on.
+--   table that the trigger is on; level: STATEMENT, or ROW, where $1 is the old row and $2 the new one.
 -- Result: SQL text, to be run by the trigger function. Where the key is gone: one that does nothing,
 --   and a WARNING.
 -- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_makeshift(trigger_function text, op text, rel regclass)
+CREATE OR REPLACE FUNCTION :"schema".tube_private_makeshift(trigger_function text, op text, rel regclass, level text)
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
     att tube_attachment;
-    sides text;
+    side text;
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a
     WHERE a.trigger_function = tube_private_makeshift.trigger_function;
@@ -77,9 +79,9 @@ BEGIN
     IF op = 'TRUNCATE' THEN
         RETURN 'SELECT ' || replace(tube_private_truncated_call(att, false), 'TG_RELID', quote_literal(rel::oid));
     END IF;
-    sides := concat_ws(' UNION ALL ',
-        CASE WHEN op <> 'INSERT' THEN format('SELECT %s AS id FROM old_table', tube_private_key_expression(att)) END,
-        CASE WHEN op <> 'DELETE' THEN format('SELECT %s AS id FROM new_table', tube_private_key_expression(att)) END);
+    -- As a gate of types: a cast that nobody knows is not called.
+    side := format('SELECT CASE WHEN tube_private_built_in(pg_typeof(%I)) THEN %s END AS id FROM ',
+        att.id_col, tube_private_key_expression(att));
     RETURN format($sql$
         INSERT INTO %I.%I (op, shard, ids)
         SELECT CASE WHEN strpos(current_setting('application_name'), 'backfill') > 0 THEN 'B' ELSE 'U' END,
@@ -90,7 +92,31 @@ BEGIN
             GROUP BY k.shard
         ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)$sql$,
         tube_private_schema(), att.tube,
-        tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)), sides);
+        tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
+        concat_ws(' UNION ALL ',
+            CASE WHEN op <> 'INSERT' THEN side || CASE level WHEN 'ROW' THEN '(SELECT ($1).*) AS o' ELSE 'old_table' END END,
+            CASE WHEN op <> 'DELETE' THEN side || CASE level WHEN 'ROW' THEN '(SELECT ($2).*) AS n' ELSE 'new_table' END END));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_makeshift(text, text, regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_makeshift(text, text, regclass, text) FROM PUBLIC;
+
+-- tube_private_built_in: raises an error unless a type came with Postgres.
+--
+-- Arguments: type.
+-- Result: true.
+-- Errors: TU104.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_built_in(type regtype) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    IF type::oid >= 16384 THEN -- what initdb made has lower numbers
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('the key of an attached table has the type %s now', type),
+            HINT = 'Give it a built-in type, or detach the table. A type of somebody''s own may call their functions.';
+    END IF;
+    RETURN true;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_built_in(regtype) FROM PUBLIC;

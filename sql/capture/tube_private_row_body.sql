@@ -15,7 +15,7 @@ DECLARE
     vals CONSTANT text[] := tube_private_column_values(att.tbl, att.columns);
 BEGIN
     RETURN tube_private_fill($template$
-    IF TG_LEVEL = 'ROW' THEN
+    IF TG_LEVEL = 'ROW' THEN<guard><gate>
         INSERT INTO <queue> (op, shard, ids)
         SELECT CASE <null> WHEN cap_backfill THEN 'B' ELSE k.op END, <shard>, ARRAY[k.id]
         FROM (
@@ -32,6 +32,9 @@ BEGIN
         PERFORM tube_private_notify(<channel>, s.partition) FROM tube_sleeper AS s WHERE s.tube = <tube>;
         RETURN NULL;
     END IF;$template$, jsonb_build_object(
+        'guard', tube_private_guard(att, 'ROW'),
+        'gate', tube_private_type_gate(att, format('(SELECT %s) AS o', tube_private_row_columns(att, 'OLD')),
+            format('(SELECT %s) AS n', tube_private_row_columns(att, 'NEW'))),
         'queue', format('%I.%I', tube_private_schema(), att.tube),
         'tube', quote_literal(att.tube),
         'channel', quote_literal(tube_channel(att.tube)),

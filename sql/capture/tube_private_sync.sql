@@ -1,11 +1,15 @@
 -- tube_private_sync: brings all that is generated for a tube in line with its attachments.
 --
--- Arguments: tube; late: as of tube_private_tree.
+-- Runs with the rights of the caller where tables of others are changed.
+--
+-- Arguments: tube; mode: ordered: somebody asks for it; ddl: within a statement of DDL; late: some time
+--   after one.
 -- Result: nothing. What is right already is left alone.
--- Errors: 55P03 a trigger is missing and the lock for it could not be had.
+-- Errors: 55P03 a trigger is missing and the lock for it could not be had; 42501 a privilege lacks, or the
+--   owner of a table has to do it; TU107, with mode ddl, a table can't stay attached as it is now.
 -- Locks: the caller holds the registry row. A table that lacks its triggers: SHARE ROW EXCLUSIVE.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_sync(tube text, late boolean = false) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+CREATE OR REPLACE FUNCTION :"schema".tube_private_sync(tube text, mode text = 'ordered') RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
@@ -20,16 +24,16 @@ BEGIN
     FOR att IN
         SELECT a.* FROM tube_attachment AS a WHERE a.tube = tube_private_sync.tube ORDER BY a.position
     LOOP
-        att := tube_private_follow(att);
+        att := tube_private_follow(att, mode);
         CONTINUE WHEN att.tube IS NULL;
         PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
             '', 'trigger', tube_private_capture_body(att, tube_private_is_root(att)));
-        PERFORM tube_private_tree(att, late);
+        PERFORM tube_private_tree(att, mode);
         PERFORM tube_private_table_touch(att.tbl, tube_private_key_type(tube), att.touch_function);
     END LOOP;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_sync(text, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_sync(text, text) FROM PUBLIC;
 
 -- tube_private_is_root: whether an attached table is the first of its shards.
 --
@@ -54,7 +58,7 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_is_root(:"schema".tube_attachment)
 -- Errors: as tube_private_sync.
 -- Locks: every registry row, until the transaction ends; else as tube_private_sync.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_sync_all() RETURNS integer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
@@ -62,6 +66,10 @@ DECLARE
     reg tube_registry;
 BEGIN
     FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube FOR NO KEY UPDATE LOOP
+        PERFORM tube_private_privileges(a.tbl, n.nspname)
+        FROM tube_attachment AS a
+        JOIN pg_class AS c ON c.oid = a.tbl JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE a.tube = reg.tube;
         PERFORM tube_private_sync(reg.tube);
         tubes := tubes + 1;
     END LOOP;

@@ -31,11 +31,13 @@ BEGIN
     IF body IS NULL OR signature IS NULL THEN
         RETURN;
     END IF;
-    -- One of ours is told by its text and path, so that one left over (by DROP SCHEMA, say) is no obstacle.
+    -- One of ours is told by its owner, text and path, so that one left over (by DROP SCHEMA, say) is no
+    -- obstacle. One of somebody else's would stay theirs, to be changed at will.
     IF EXISTS (
         SELECT FROM pg_proc AS p
         WHERE p.oid = to_regprocedure(signature)
-            AND NOT (strpos(p.prosrc, 'Made by tube_private_table_touch_body') > 0
+            AND NOT (pg_get_userbyid(p.proowner) = current_user
+                AND strpos(p.prosrc, 'Made by tube_private_table_touch_body') > 0
                 AND format('search_path=pg_catalog, %I, pg_temp', tube_private_schema()) = ANY (p.proconfig))
     ) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU107',

@@ -3,12 +3,14 @@
 -- Memory is that of a stretch, whatever the size of the table.
 --
 -- Arguments: rel: the table itself, without what inherits from it; tube; id: the text of the key's
---   expression; row_filter: NULL for all rows; shard, shards: as of tube_shard_of; op.
+--   expression; row_filter: NULL for all rows; shard, shards: as of tube_shard_of; op; types: of
+--   tube_private_types.
 -- Result: nothing.
--- Errors: 42501 row-level security would hide rows from our owner.
+-- Errors: 42501 row-level security would hide rows from our owner, or it lacks SELECT; TU104 a column has a
+--   type that can't be trusted.
 -- Locks: none; the caller keeps writers of the table out.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_rows(
-    rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text
+    rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text, types text
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -36,6 +38,7 @@ DECLARE
         id, rel, coalesce(row_filter, 'true'));
     page bigint := 0;
 BEGIN
+    PERFORM tube_private_check_table(format('ONLY %s', rel), rel, types);
     IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
         op := 'B';
     END IF;
@@ -48,7 +51,7 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_touch_rows(
-    regclass, text, text, text, integer, integer, text) FROM PUBLIC;
+    regclass, text, text, text, integer, integer, text, text) FROM PUBLIC;
 
 -- tube_private_sweep: asks for a sweep of shards: documents that the source no longer has are to go.
 --
@@ -79,20 +82,20 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_sweep(text, integer, integer) FROM
 -- Result: nothing.
 -- Locks: none; TRUNCATE holds the table ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_truncated(
-    rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text
+    rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text, types text
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 BEGIN
-    PERFORM tube_private_touch_rows(rel, tube, id, row_filter, shard, shards, op);
+    PERFORM tube_private_touch_rows(rel, tube, id, row_filter, shard, shards, op, types);
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         PERFORM tube_private_sweep(tube, shard, shards);
     END IF;
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_truncated(
-    regclass, text, text, text, integer, integer, text) FROM PUBLIC;
+    regclass, text, text, text, integer, integer, text, text) FROM PUBLIC;
 
 -- tube_private_truncated_call: the call of tube_private_truncated in a trigger function, as text.
 --
@@ -106,9 +109,9 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 BEGIN
     -- With constants: a transaction at REPEATABLE READ may be too old to see the registry.
-    RETURN format('tube_private_truncated(TG_RELID, %L, %L, %L, %s, %s, %L)', att.tube,
+    RETURN format('tube_private_truncated(TG_RELID, %L, %L, %L, %s, %s, %L, %L)', att.tube,
         tube_private_key_expression(att), att.row_filter, att.shard, att.shards,
-        CASE WHEN root THEN 'D' ELSE 'U' END);
+        CASE WHEN root THEN 'D' ELSE 'U' END, tube_private_types(att));
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_truncated_call(:"schema".tube_attachment, boolean) FROM PUBLIC;

@@ -1,46 +1,80 @@
 -- tube_sync: follows what DDL has done to attached tables since it was last looked at.
 --
 -- Tables and columns that were renamed, moved or dropped; partitions that came or went; triggers that were
--- dropped; a database that was restored. Where an event trigger of ours follows DDL there is nothing
+-- dropped; a database that was restored. Where our event triggers follow DDL there is nothing
 -- left to do; elsewhere workers call this once a minute, and a migration may do so within its transaction.
 --
--- Result: how many tubes were brought in line.
--- Errors: 55P03 a lock could not be had; 42501 a privilege lacks. Nothing was changed then.
+-- A member of tube_admin changes tables with their own rights, which has to be those of their owners
+-- where triggers are to go. Anybody else, such as a worker, is served with the rights of tube_admin: these
+-- will do for new partitions on which it was granted SELECT and TRIGGER.
+--
+-- Result: how many tubes were brought in line. A tube that could not be is told in a WARNING, and stays
+--   as it was: what is written to a new partition by its own name is touched when it can be.
 -- Locks: of tubes that need it, as tube_private_sync, and their registry rows; until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_sync() RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET lock_timeout = '5s'
+AS $$
+BEGIN
+    IF has_function_privilege('tube_private_sync_stale(text)', 'EXECUTE') THEN
+        RETURN tube_private_sync_stale('late');
+    END IF;
+    RETURN tube_sync_served();
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_sync() FROM PUBLIC;
+
+-- tube_sync_served: tube_sync for those who are not in tube_admin, with its rights. Call tube_sync.
+--
+-- Result, locks: as of tube_sync.
+CREATE OR REPLACE FUNCTION :"schema".tube_sync_served() RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET lock_timeout = '5s'
 AS $$
 BEGIN
-    RETURN tube_private_sync_stale(true);
+    RETURN tube_private_sync_stale('late');
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_sync() FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_sync_served() FROM PUBLIC;
 
 -- tube_private_sync_stale: tube_private_sync for each tube that needs it.
 --
--- Arguments: late: as of tube_private_tree.
--- Result, errors, locks: as of tube_sync.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_sync_stale(late boolean) RETURNS integer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+-- Arguments: mode: as of tube_private_sync. If it is late, what can't be done for one tube keeps no
+--   other from being served.
+-- Result: how many tubes were brought in line.
+-- Errors: as of tube_private_sync; if mode is late, WARNINGs instead.
+-- Locks: as of tube_sync.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_sync_stale(mode text) RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
-    reg tube_registry;
+    stale text;
+    hint text;
     tubes integer := 0;
 BEGIN
-    FOR reg IN SELECT r.* FROM tube_registry AS r WHERE tube_private_stale(r.tube) ORDER BY r.tube LOOP
-        PERFORM FROM tube_registry AS r WHERE r.tube = reg.tube FOR NO KEY UPDATE;
-        IF FOUND THEN
-            PERFORM tube_private_sync(reg.tube, late);
-            tubes := tubes + 1;
-        END IF;
+    FOR stale IN SELECT r.tube FROM tube_registry AS r WHERE tube_private_stale(r.tube) ORDER BY r.tube LOOP
+        BEGIN
+            PERFORM FROM tube_registry AS r WHERE r.tube = stale FOR NO KEY UPDATE;
+            IF FOUND THEN
+                PERFORM tube_private_sync(stale, mode);
+                tubes := tubes + 1;
+            END IF;
+        EXCEPTION WHEN insufficient_privilege OR lock_not_available OR SQLSTATE 'TU107' THEN
+            IF mode <> 'late' THEN
+                RAISE;
+            END IF;
+            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+            RAISE WARNING USING
+                MESSAGE = format('the tables of tube %L can''t be followed: %s', stale, SQLERRM), HINT = hint;
+        END;
     END LOOP;
     RETURN tubes;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_sync_stale(boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_sync_stale(text) FROM PUBLIC;
 
 -- tube_private_stale: whether something generated for a tube is not in line with its tables.
 --
@@ -70,7 +104,9 @@ BEGIN
             OR (tube_private_present(a)).id_col IS DISTINCT FROM a.id_col
             OR (tube_private_present(a)).columns IS DISTINCT FROM a.columns
             OR (tube_private_present(a)).row_filter IS DISTINCT FROM a.row_filter
-            OR tube_private_trigger_ddl(a) <> '{}'
+            OR (tube_private_seen(tube_private_present(a))).seen_types IS DISTINCT FROM a.seen_types
+            OR tube_private_misfit(a.tbl) IS NOT NULL
+            OR EXISTS (SELECT FROM tube_private_trigger_ddl(a))
             OR a.members IS DISTINCT FROM (
                 SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(a.tbl) AS m)));
 END

@@ -24,7 +24,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_table_ensure_attached(
     tube text, tbl regclass, shard integer = NULL, shards integer = 1,
     id_col name = NULL, columns name[] = NULL, replica boolean = false
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET lock_timeout = '5s'
 AS $$

@@ -4,18 +4,17 @@
 --
 -- Arguments: in_tube: NULL for all tubes; in_tbl.
 -- Result: nothing; no error when the table is not attached.
--- Errors: TU102 unknown tube; 55P03 the lock could not be had; 42501 only an owner of the table may
---   drop its triggers.
+-- Errors: TU102 unknown tube; 55P03 the lock could not be had; 42501 the caller does not own the
+--   table: Postgres lets only an owner drop its triggers. Nothing was changed then.
 -- Locks: until the transaction ends, the registry rows FOR NO KEY UPDATE and the table ACCESS EXCLUSIVE;
 --   writers wait for at most 100 ms at a time while it is got.
 CREATE OR REPLACE FUNCTION :"schema".tube_table_ensure_detached(in_tube text, in_tbl regclass) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET lock_timeout = '5s'
 AS $$
 DECLARE
     reg tube_registry;
-    ddl text[];
 BEGIN
     IF in_tube IS NOT NULL THEN
         PERFORM tube_private_require(in_tube);
@@ -27,10 +26,8 @@ BEGIN
             WHERE a.tube = r.tube AND a.tbl = in_tbl AND (in_tube IS NULL OR a.tube = in_tube))
         ORDER BY r.tube FOR NO KEY UPDATE
     LOOP
-        ddl := tube_private_drop_triggers(reg.tube, ARRAY[in_tbl]);
-        IF ddl <> '{}' THEN
-            PERFORM tube_private_patiently(ddl, format('%s is detached from tube %L', in_tbl, reg.tube));
-        END IF;
+        PERFORM tube_private_untrigger(reg.tube, ARRAY[in_tbl], '{}',
+            format('%s is detached from tube %L', in_tbl, reg.tube));
         PERFORM tube_private_forget(reg.tube, ARRAY[in_tbl]);
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
         PERFORM tube_private_sync(reg.tube);

@@ -24,9 +24,12 @@ CREATE TABLE :"schema".tube_registry (
     generation bigint      NOT NULL DEFAULT 1,  -- grows with every repartition
     version    bigint      NOT NULL DEFAULT 1,  -- grows with everything that an enricher must know
     last_epoch bigint      NOT NULL DEFAULT 0,  -- the greatest epoch issued for any partition
-    created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    key_type   regtype     NOT NULL DEFAULT 'bigint' CHECK (key_type IN ('bigint', 'uuid', 'text'))
 );
 
+-- The names in what is generated are those that the columns of these numbers had then. The numbers
+-- hold for the table of seen_oid only: a restored one has others, and then the names count.
 CREATE TABLE :"schema".tube_attachment (
     tube     text     NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
     tbl      regclass NOT NULL,
@@ -37,6 +40,13 @@ CREATE TABLE :"schema".tube_attachment (
     row_filter       text,  -- the tube's predicate as Postgres understood it for this table
     trigger_function text NOT NULL, -- the name of the generated one, in our schema
     touch_function   text,  -- the generated {table}_touch with its schema and argument types
+    columns      name[],     -- an UPDATE that changes none of these makes no touch; NULL: any counts
+    replica      boolean NOT NULL DEFAULT false,
+    seen_oid     oid,
+    seen_attnums smallint[], -- of id_col, of columns, of those in row_filter
+    seen_names   name[],
+    seen_types   oid[],
+    members      oid[],      -- of a partitioned table: all of its tree, itself too
     PRIMARY KEY (tube, tbl)
 );
 

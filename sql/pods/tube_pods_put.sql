@@ -86,7 +86,7 @@ BEGIN
         CASE shards
             WHEN 1 THEN format('SELECT %s AS shard, $2 || ''{}''::bigint[] AS ids', first)
             ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids FROM (SELECT unnest($2) AS id) AS t GROUP BY 1',
-                tube_private_shard_expression('t.id', first, shards))
+                tube_private_shard_expression('t.id', first, shards, 'bigint'))
         END);
 END
 $$;

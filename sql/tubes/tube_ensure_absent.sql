@@ -5,18 +5,17 @@
 --
 -- Arguments: in_tube.
 -- Result: nothing; no error when there is no such tube.
--- Errors: 55P03 the locks could not be had.
+-- Errors: 55P03 the locks could not be had; 42501 the caller does not own an attached table.
 -- Locks: until the transaction ends, the registry row and all leader rows FOR UPDATE, the attached
 --   tables and the tube's table ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_ensure_absent(in_tube text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET lock_timeout = '5s'
 AS $$
 DECLARE
     reg tube_registry;
     tables regclass[];
-    ddl text[];
 BEGIN
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = in_tube FOR UPDATE;
     IF NOT FOUND THEN
@@ -26,9 +25,8 @@ BEGIN
     PERFORM tube_private_end_terms(in_tube, 'superseded');
     PERFORM tube_private_prune(in_tube);
     SELECT array_agg(a.tbl ORDER BY a.tbl) INTO tables FROM tube_attachment AS a WHERE a.tube = in_tube;
-    ddl := tube_private_drop_triggers(in_tube, tables)
-        || format('DROP TABLE %I.%I', tube_private_schema(), in_tube);
-    PERFORM tube_private_patiently(ddl, format('tube %L is dropped', in_tube));
+    PERFORM tube_private_untrigger(in_tube, tables, ARRAY[format('DROP TABLE %I.%I', tube_private_schema(), in_tube)],
+        format('tube %L is dropped', in_tube));
     PERFORM tube_private_forget(in_tube, tables);
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);

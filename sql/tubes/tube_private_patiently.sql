@@ -9,7 +9,7 @@
 -- Errors: 55P03 the locks could not be had; those of the statements.
 -- Locks: those of the statements.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_patiently(statements text[], what text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET lock_timeout = '100ms'
 AS $$

@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from pytube.cli.main import cli
@@ -22,6 +21,7 @@ from pytube.embedded.postgres import Postgres
 from tests.docs.pages import BY_NAME, PAGES, Block
 from tests.docs.shell import Shell
 from tests.helpers.cli import run
+from tests.helpers.roles import drop_roles
 from tests.helpers.waiting import wait_until
 
 ORDERS = """
@@ -34,6 +34,7 @@ ATTACHED = """
     SELECT tube.tube_table_ensure_attached('es-live', 'public.orders', 0, 16);
 """
 ROLES = ("pytube_worker", "pytube_monitor")
+OF_SECURITY = ("shop_installer", "shop_admin", "shop_worker", "shop_writer", "shop_monitor")
 KNOWN_LANGUAGES = {"sh", "sql", "toml", "python", "json", "ini", "text"}
 
 
@@ -123,9 +124,14 @@ def roles(bare_dsn: str) -> Iterator[None]:
     """Takes the roles of the page away: they belong to the server, not to the database."""
     yield
     with psycopg.connect(bare_dsn, autocommit=True) as admin:
-        for role in ROLES:
-            admin.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
-            admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+        drop_roles(admin, [*ROLES, *OF_SECURITY])
+
+
+@pytest.mark.usefixtures("roles")
+def test_security(shell: Shell) -> None:
+    run_blocks(shell, "docs/security.md")
+    run("doctor", dsn=make_conninfo(shell.dsn, user="shop_installer"))
+    run("tube", "create", "one", dsn=make_conninfo(shell.dsn, user="shop_installer"))
 
 
 @pytest.mark.usefixtures("roles")

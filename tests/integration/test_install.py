@@ -78,9 +78,11 @@ def test_a_reserved_schema_is_refused(bare_dsn: str) -> None:
 def test_a_role_without_rights(bare_dsn: str) -> None:
     with psycopg.connect(bare_dsn, autocommit=True) as connection:
         connection.execute("DROP ROLE IF EXISTS nobody_at_all")
-        connection.execute("CREATE ROLE nobody_at_all LOGIN")
-    with pytest.raises(ScriptError, match=r"install\.sql:\d+: permission denied for database"):
-        install(psycopg.conninfo.make_conninfo(bare_dsn, user="nobody_at_all"))
+        connection.execute("CREATE ROLE nobody_at_all LOGIN CREATEROLE")
+    with pytest.raises(ScriptError, match=r"prepare\.sql:\d+: permission denied for database"):
+        install(psycopg.conninfo.make_conninfo(bare_dsn, user="nobody_at_all"), roles="nobodys")
+    with pytest.raises(ScriptError, match="roles can't be named after 'pg_x'"):
+        install(bare_dsn, roles="pg_x")
 
 
 def test_what_postgres_says_goes_to_the_log(bare_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> None:

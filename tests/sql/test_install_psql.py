@@ -61,7 +61,7 @@ def test_twice_in_a_row(any_server: TestServer, any_bare_dsn: str) -> None:
     assert all_objects(any_bare_dsn) == with_tube
     assert len(with_tube) > len(before) > 50
     with open_session(any_bare_dsn) as conn:
-        assert conn.execute("SELECT version_num FROM tube.tube_version").fetchall() == [("0003",)]
+        assert conn.execute("SELECT version_num FROM tube.tube_version").fetchall() == [("0001",)]
         conn.execute(f"INSERT INTO {TABLE} VALUES (1)")
         assert take(conn) == [("I", 0, 1)]
 
@@ -119,7 +119,8 @@ def test_an_empty_schema_is_taken(postgres: Postgres, bare_dsn: str) -> None:
     with psycopg.connect(bare_dsn) as conn:
         assert (
             scalar(conn, "SELECT nspacl::text FROM pg_namespace WHERE nspname = 'tube'")
-            == "{postgres=UC/postgres}"
+            == "{tube_admin=UC/tube_admin,tube_worker=U/tube_admin,tube_writer=U/tube_admin,"
+            "tube_monitor=U/tube_admin}"
         )
 
 
@@ -143,31 +144,6 @@ def test_it_stops_at_the_first_error(postgres: Postgres, bare_dsn: str) -> None:
     assert all_objects(bare_dsn) == before
 
 
-def test_without_superuser(any_server: TestServer, any_bare_dsn: str) -> None:
-    name = any_bare_dsn.rsplit("/", 1)[1]
-    role = f"plain_{name}"
-    with psycopg.connect(any_bare_dsn, autocommit=True) as admin:
-        admin.execute(f"CREATE ROLE {role} LOGIN")
-        admin.execute(f"GRANT CREATE ON DATABASE {name} TO {role}")
-        admin.execute(f"CREATE SCHEMA app AUTHORIZATION {role}")
-        own_dsn = any_bare_dsn.replace("postgres@", f"{role}@")
-        psql_file(any_server.postgres, own_dsn, INSTALL_SQL)
-        with psycopg.connect(own_dsn, autocommit=True, options="-c search_path=tube,public") as conn:
-            conn.execute("CREATE TABLE app.item (id int PRIMARY KEY)")
-            make_tube(conn, predicate="id <> 0")
-            attach(conn, "app.item")
-            conn.execute("INSERT INTO app.item VALUES (1)")
-            assert take(conn) == [("I", 0, 1)]
-            admin.execute("CREATE TABLE public.not_his (id int PRIMARY KEY)")
-            with pytest.raises(psycopg.errors.InsufficientPrivilege) as refused:
-                attach(conn, "public.not_his")
-            hint = refused.value.diag.message_hint or ""
-            assert f"GRANT SELECT, TRIGGER ON public.not_his TO {role};" in hint
-        psql_file(any_server.postgres, own_dsn, UNINSTALL_SQL)
-        admin.execute(f"DROP OWNED BY {role}")
-        admin.execute(f"DROP ROLE {role}")
-
-
 def test_public_has_no_rights(conn: Conn) -> None:
     set_up(conn)
     conn.execute("CREATE ROLE nobody_at_all")
@@ -186,21 +162,6 @@ def test_public_has_no_rights(conn: Conn) -> None:
         assert rows == []
     finally:
         conn.execute("DROP ROLE nobody_at_all")
-
-
-def test_every_function_pins_its_search_path(conn: Conn) -> None:
-    set_up(conn)
-    rows = conn.execute(
-        "SELECT p.proname FROM pg_proc AS p WHERE p.oid >= 16384 AND"
-        " ('search_path=pg_catalog, tube, pg_temp' = ANY (p.proconfig)) IS NOT TRUE ORDER BY 1"
-    ).fetchall()
-    # They are inlined, and their operators were bound when they were made.
-    assert rows == [("tube_shard_of",)] * 3
-    rows = conn.execute(
-        "SELECT p.proname FROM pg_proc AS p WHERE p.oid >= 16384 AND NOT p.prosecdef ORDER BY 1"
-    ).fetchall()
-    # The query of a fan-out has the rights of its caller.
-    assert rows == [("tube_as_caller",), ("tube_pods_insert",), *[("tube_shard_of",)] * 3]
 
 
 def test_generated_functions_are_brought_up_to_date(postgres: Postgres, dsn: str) -> None:

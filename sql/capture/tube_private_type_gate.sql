@@ -1,0 +1,149 @@
+-- tube_private_types: the types of the columns that are computed with for an attachment, as SQL text.
+--
+-- Those by which casts could be called: of the key, of the columns that the row filter may name, and of
+-- those in `columns` that are compared by their values. (A name that only occurs within a literal does no harm here.)
+--
+-- Arguments: att.
+-- Result: the text of an array of their oids, to stand behind SELECT with the table in FROM.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_types(att :"schema".tube_attachment) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN (
+        SELECT format('ARRAY[%s]', string_agg(format('pg_typeof(%I)::oid', a.attname), ', ' ORDER BY a.attnum))
+        FROM tube_private_typed_columns(att) AS a);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_types(:"schema".tube_attachment) FROM PUBLIC;
+
+-- tube_private_typed_columns: the columns that tube_private_types speaks of.
+--
+-- Arguments: att.
+-- Result: attnum; attname; atttypid: its type now.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_typed_columns(att :"schema".tube_attachment)
+RETURNS TABLE (attnum smallint, attname name, atttypid oid)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT a.attnum, a.attname, a.atttypid
+    FROM pg_attribute AS a
+    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped
+        AND (a.attname = att.id_col OR strpos(att.row_filter, quote_ident(a.attname)) > 0
+            -- What is compared by its output function calls no cast.
+            OR a.attname = ANY (att.columns) AND tube_private_trusted_type(a.atttypid));
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_typed_columns(:"schema".tube_attachment) FROM PUBLIC;
+
+-- tube_private_type_gate: lines of a trigger function that look at the types of the columns it computes with.
+--
+-- Casts belong to no schema, so no search path keeps them out. The owner of a table may give a column a
+-- type of their own, with a cast to bigint or text that calls a function of theirs; it would run with the
+-- rights of our owner as soon as the trigger function is planned anew. So nothing is planned before the
+-- types were looked at. (Not in the catalogue, of which an old snapshot may show an old state.)
+--
+-- They come after the lines of tube_private_guard, since a column may have another name by now.
+--
+-- Arguments: att; old_rows, new_rows: what stands for the old and the new rows, behind FROM.
+-- Result: the lines. They cost a few microseconds a statement.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_type_gate(
+    att :"schema".tube_attachment, old_rows text = 'old_table', new_rows text = 'new_table'
+) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN format($gate$
+    IF TG_OP = 'DELETE' THEN
+        IF (SELECT %1$s FROM %3$s LIMIT 1) <> %2$L::oid[] THEN
+            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM %3$s LIMIT 1));
+        END IF;
+    ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
+        IF (SELECT %1$s FROM %4$s LIMIT 1) <> %2$L::oid[] THEN
+            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM %4$s LIMIT 1));
+        END IF;
+    END IF;$gate$, tube_private_types(att), (
+            SELECT array_agg(CASE WHEN tube_private_trusted_type(a.atttypid) THEN a.atttypid ELSE 0 END
+                ORDER BY a.attnum)
+            FROM tube_private_typed_columns(att) AS a),
+        old_rows, new_rows);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_type_gate(:"schema".tube_attachment, text, text) FROM PUBLIC;
+
+-- tube_private_trusted_type: whether only built-in code computes with the values of a type.
+--
+-- Arguments: type.
+-- Result: true for what came with Postgres, for enums, and for domains and arrays of those.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_trusted_type(type oid) RETURNS boolean
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    first_of_users CONSTANT oid := 16384; -- what initdb made has lower numbers
+    found_type pg_type;
+BEGIN
+    IF type < first_of_users THEN
+        RETURN true;
+    END IF;
+    SELECT t.* INTO found_type FROM pg_type AS t WHERE t.oid = type;
+    RETURN CASE
+        WHEN found_type.typtype = 'e' THEN true
+        WHEN found_type.typtype = 'd' THEN tube_private_trusted_type(found_type.typbasetype)
+        WHEN found_type.typcategory = 'A' THEN tube_private_trusted_type(found_type.typelem)
+        ELSE false
+    END;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_trusted_type(oid) FROM PUBLIC;
+
+-- tube_private_check_types: raises the error of columns whose types can't be trusted.
+--
+-- Arguments: tbl; types: of the columns that are computed with.
+-- Result: nothing.
+-- Errors: TU104.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_types(tbl regclass, types oid[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    wrong oid := (SELECT t.type FROM unnest(types) AS t (type) WHERE tube_private_trusted_type(t.type) IS NOT TRUE LIMIT 1);
+BEGIN
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('a column of %s, by which it is attached to a tube or which the predicate names, '
+                'has the type %s now', tbl, wrong::regtype),
+            HINT = 'Give it a built-in type, or detach the table. A type of somebody''s own may call their functions.';
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_check_types(regclass, oid[]) FROM PUBLIC;
+
+-- tube_private_check_table: tube_private_check_types for a table that is about to be read with our rights.
+--
+-- Arguments: tbl: the table, perhaps with ONLY before it, as SQL text; rel: the same, for the error;
+--   types: of tube_private_types.
+-- Result: nothing.
+-- Errors: TU104.
+-- Locks: of the table ACCESS SHARE, until the transaction ends, so that its types stay.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_table(tbl text, rel regclass, types text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET row_security = off
+AS $$
+DECLARE
+    found_types oid[];
+BEGIN
+    EXECUTE format('SELECT %s FROM %s LIMIT 1', types, tbl) INTO found_types;
+    PERFORM tube_private_check_types(rel, found_types);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_check_table(text, regclass, text) FROM PUBLIC;

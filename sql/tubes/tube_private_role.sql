@@ -1,0 +1,10 @@
+-- tube_private_role: the name of one of our roles.
+--
+-- Arguments: kind: admin, worker, writer or monitor.
+-- Result: the name, unquoted.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_role(kind text) RETURNS name
+LANGUAGE sql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+RETURN (:'roles' || '_' || kind)::name;
+REVOKE ALL ON FUNCTION :"schema".tube_private_role(text) FROM PUBLIC;
