@@ -14,7 +14,8 @@ import psycopg
 from pydantic import SecretStr
 
 from pytube.config import Config, PostgresConfig, load
-from pytube.db.connect import connect_sync
+from pytube.db.connect import ANSWER_TIMEOUT, connect_sync
+from pytube.db.errors import translated
 from pytube.errors import ConfigError
 
 
@@ -36,11 +37,17 @@ class Database:
 
     dsn: SecretStr
     schema: str
+    answer_timeout: float = ANSWER_TIMEOUT
 
     @contextmanager
     def connect(self) -> Iterator[psycopg.Connection]:
         """A session for the time of the command."""
-        with connect_sync(self.dsn, self.schema, application_name="pytube cli") as connection:
+        with (
+            translated(),
+            connect_sync(
+                self.dsn, self.schema, application_name="pytube cli", answer_timeout=self.answer_timeout
+            ) as connection,
+        ):
             yield connection
 
 
@@ -82,4 +89,4 @@ def _database(settings: Settings, dsn: str | None, schema: str | None) -> Databa
     if not settings.path.exists():
         raise ConfigError(f"which database? There is no {settings.path}; give --dsn, PYTUBE_DSN, or --config")
     postgres = settings.config().postgres
-    return Database(postgres.dsn, schema or postgres.schema_name)
+    return Database(postgres.dsn, schema or postgres.schema_name, postgres.answer_timeout)

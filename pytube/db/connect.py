@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from pytube.db.errors import describe
 from pytube.db.notices import log_notice
 from pytube.db.patience import answered_within
+from pytube.db.patient import PatientConnection
 from pytube.errors import ConfigError, DatabaseUnavailable
 
 _DEFAULTS: dict[str, Any] = {
@@ -29,6 +30,9 @@ _DEFAULTS: dict[str, Any] = {
 SETUP_LIMIT = 5.0
 """Seconds that a new session may take to be set up, or an idle one to show that it is well."""
 
+ANSWER_TIMEOUT = 15.0
+"""Seconds of silence after which a session for administration asks whether its server is still there."""
+
 
 def connect_sync(
     dsn: str | SecretStr,
@@ -37,6 +41,7 @@ def connect_sync(
     application_name: str = "pytube admin",
     lock_timeout: float | None = None,
     also: Sequence[str] = ("public",),
+    answer_timeout: float | None = ANSWER_TIMEOUT,
 ) -> psycopg.Connection:
     """An autocommit session for administration. NOTICEs of the server go to the log.
 
@@ -46,6 +51,9 @@ def connect_sync(
         application_name: what `pg_stat_activity` shows.
         lock_timeout: seconds that a statement waits for a lock; None: for ever.
         also: schemas that follow ours in the search path.
+        answer_timeout: seconds of silence after which the server is asked, by a second session, whether
+            it still works on a statement; None: never. What is waited for after that raises
+            `psycopg.OperationalError` when nobody answers.
 
     Raises:
         ConfigError: the connection string can't be understood.
@@ -53,15 +61,18 @@ def connect_sync(
     """
     conninfo = connection_string(dsn, application_name)
     try:
-        connection = psycopg.connect(conninfo, autocommit=True)
+        connection = PatientConnection.connect(conninfo, autocommit=True)
     except psycopg.Error as error:
         raise _refused(error, conninfo) from None
+    connection.conninfo = conninfo
+    connection.answer_timeout = SETUP_LIMIT
     connection.add_notice_handler(log_notice)
     try:
         connection.execute(session_settings(schema, also, lock_timeout))
     except psycopg.Error as error:
         connection.close()
         raise _refused(error, conninfo) from None
+    connection.answer_timeout = answer_timeout
     return connection
 
 

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from pytube.errors import PytubeError
+
 _Answer = TypeVar("_Answer")
 
 _LAST_MOMENT = 1.0
@@ -65,7 +67,7 @@ async def answered_within(
         if not task.cancelled():
             task.exception()  # nobody is there any more whom it could be told
         raise
-    except psycopg.Error as error:
+    except (psycopg.Error, PytubeError) as error:  # who is asked may have made it one of ours
         if cut:
             raise NoAnswer(f"no answer within {seconds:g} s") from error
         raise

@@ -12,6 +12,8 @@ import structlog
 from pytube import faults
 from pytube.config import Config
 from pytube.db.connect import connect_async
+from pytube.db.errors import translated
+from pytube.db.patience import answered_within
 from pytube.db.version import check_async
 from pytube.errors import ConfigError
 from pytube.events import Event, EventCallback
@@ -100,7 +102,9 @@ class Worker:
         postgres = self._config.postgres
         connection = await connect_async(postgres.dsn, postgres.schema_name, "pytube start")
         try:
-            await check_async(connection, postgres.schema_name)
+            checking = check_async(connection, postgres.schema_name)
+            with translated():
+                await answered_within(connection, postgres.answer_timeout, checking)
         finally:
             await connection.close()
 
