@@ -4,8 +4,8 @@
 --   psql -v schema=NAME -f sql/install.sql DATABASE        (default: tube)
 --   psql -v roles=NAME -f sql/install.sql DATABASE         (NAME_admin, …; default: the schema, or as before)
 --
--- One transaction of its own, or part of the caller's when there is one already. Stops at the
--- first error. Tables come from migrations/, each run once and recorded in tube_version, where
+-- One transaction of its own, but for changes of the tables of tubes, which come first, tube by tube; or
+-- part of the caller's when there is one already. Stops at the first error. Tables come from migrations/, each run once and recorded in tube_version, where
 -- Alembic finds it too; functions are always made anew.
 --
 -- Only \ir, \if, \else, \endif, \set, \gset and the variable "schema" are used in these files, so
@@ -17,6 +17,9 @@
 \set schema tube
 \endif
 SELECT now() <> statement_timestamp() AS inside \gset
+
+-- Tables of tubes: changed one by one, before anything relies on it. --------------------------------
+\ir reshape.sql
 \if :inside
 \else
 BEGIN;
@@ -44,6 +47,7 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 \endif
 DELETE FROM :"schema".tube_version WHERE version_num < '0001';
 INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
+\ir reshape.sql
 
 -- Shared by all families. ----------------------------------------------------------------------------
 \ir tubes/tube_private_schema.sql

@@ -2979,6 +2979,7 @@ CREATE TABLE tube.tube_registry (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     key_type regtype DEFAULT 'bigint'::regtype NOT NULL,
     CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
+    shape text DEFAULT '0001'::text NOT NULL,
     CONSTRAINT tube_registry_partitions_check CHECK (((partitions >= 1) AND (partitions <= 1024)))
 );
 

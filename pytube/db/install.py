@@ -37,6 +37,7 @@ def install(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None
 def upgrade(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None) -> None:
     """Run the migrations that are missing, and re-create the functions, in one transaction.
 
+    Before that, tables of tubes are changed where they have to be, each in a transaction of its own.
     Ends in the same database as `install`. Arguments and errors are the same.
     """
     # Here, because Alembic and SQLAlchemy take longer to load than most commands take to run.
@@ -45,11 +46,12 @@ def upgrade(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None
     with (
         connect_sync(dsn, schema, application_name="pytube upgrade") as connection,
         translated(),
-        connection.transaction(),
     ):
         refuse_newer(connection, schema)
-        migrate(connection, schema, roles=roles)
-        run_file(connection, sql_dir() / "install.sql", _variables(schema, roles))
+        run_file(connection, sql_dir() / "reshape.sql", {"schema": schema})
+        with connection.transaction():
+            migrate(connection, schema, roles=roles)
+            run_file(connection, sql_dir() / "install.sql", _variables(schema, roles))
 
 
 def uninstall(dsn: str | SecretStr, schema: str = "tube", *, force: bool = False) -> None:

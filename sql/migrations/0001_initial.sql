@@ -25,7 +25,8 @@ CREATE TABLE :"schema".tube_registry (
     version    bigint      NOT NULL DEFAULT 1,  -- grows with everything that an enricher must know
     last_epoch bigint      NOT NULL DEFAULT 0,  -- the greatest epoch issued for any partition
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    key_type   regtype     NOT NULL DEFAULT 'bigint' CHECK (key_type IN ('bigint', 'uuid', 'text'))
+    key_type   regtype     NOT NULL DEFAULT 'bigint' CHECK (key_type IN ('bigint', 'uuid', 'text')),
+    shape      text        NOT NULL DEFAULT '0001' -- the migration that the tube's own table is like
 );
 
 -- The names in what is generated are those that the columns of these numbers had then. The numbers
