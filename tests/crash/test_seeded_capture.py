@@ -23,11 +23,3 @@ def test_a_mutation_is_found(seed: Seed, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_each_mutation_fits() -> None:
     assert len({seed.name for seed in SEEDS}) == len(SEEDS) >= 10
-
-
-@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name)
-def test_a_mutation_can_be_planted(seed: Seed, tmp_path: Path) -> None:
-    file = tmp_path / seed.file
-    file.parent.mkdir(parents=True)
-    file.write_text((Path(__file__).resolve().parents[2] / seed.file).read_text())
-    seed.plant(tmp_path)
