@@ -14,16 +14,16 @@ from tests.helpers.database import ROOT
 PRESENT = needed()
 NEXT = f"{int(PRESENT) + 1:04}"
 
-_MIGRATION = f"""-- {NEXT}: a note for each tube and each pod.
-ALTER TABLE :"schema".tube_registry ADD COLUMN note text;
+_MIGRATION = f"""-- {NEXT}: a remark for each tube and each pod.
+ALTER TABLE :"schema".tube_registry ADD COLUMN remark text;
 ALTER TABLE :"schema".tube_registry ALTER shape SET DEFAULT '{NEXT}';
 """
 _RESHAPE = rf"""
 \set revision {NEXT}
-\set change 'ALTER TABLE %1$I.%2$I ADD COLUMN IF NOT EXISTS note text'
+\set change 'ALTER TABLE %1$I.%2$I ADD COLUMN IF NOT EXISTS remark text'
 \ir each_tube.sql
 """
-_PYTHON = f'''"""A note for each tube and each pod."""
+_PYTHON = f'''"""A remark for each tube and each pod."""
 
 from pytube.db.migrate import run_migration
 
@@ -33,11 +33,11 @@ down_revision = "{PRESENT}"
 
 def upgrade() -> None:
     """Run the file of the same name in `sql/migrations`."""
-    run_migration("{NEXT}_note")
+    run_migration("{NEXT}_remark")
 '''
 _RUN = rf"""SELECT coalesce(max(version_num), '') < '{NEXT}' AS run_{NEXT} FROM :"schema".tube_version \gset
 \if :run_{NEXT}
-\ir migrations/{NEXT}_note.sql
+\ir migrations/{NEXT}_remark.sql
 \endif
 """
 
@@ -50,13 +50,15 @@ class NextVersion:
         for name in ("pytube", "sql", "migrations"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         self.install_sql = folder / "sql" / "install.sql"
-        (folder / f"sql/migrations/{NEXT}_note.sql").write_text(_MIGRATION)
-        (folder / f"migrations/versions/{NEXT}_note.py").write_text(_PYTHON)
+        (folder / f"sql/migrations/{NEXT}_remark.sql").write_text(_MIGRATION)
+        (folder / f"migrations/versions/{NEXT}_remark.py").write_text(_PYTHON)
         with (folder / "sql/reshape.sql").open("a") as reshape:
             reshape.write(_RESHAPE)
         self._replace("sql/begin.sql", f"'{PRESENT}'];", f"'{PRESENT}', '{NEXT}'];")
         self._replace(
-            "sql/tubes/tube_private_make.sql", "leader_id uuid\n", "leader_id uuid,\n            note text\n"
+            "sql/tubes/tube_private_make.sql",
+            "leader_id uuid\n",
+            "leader_id uuid,\n            remark text\n",
         )
         delete = 'DELETE FROM :"schema".tube_version WHERE version_num < '
         self._replace("sql/install.sql", f"{delete}'{PRESENT}';", f"{_RUN}{delete}'{NEXT}';")

@@ -68,7 +68,7 @@ def test_every_way_ends_in_the_same(following: NextVersion, servers: Servers, po
         make_tubes(fresh)
         expected = dump(postgres, fresh)
     # the registry, each tube, and the function that makes them
-    assert expected.count("note text") == 2 + len(TUBES)
+    assert expected.count("remark text") == 2 + len(TUBES)
     for way in (by_psql, by_install, by_alembic, by_psql_in_a_transaction):
         with server.database(installed=False) as dsn:
             install(dsn)
@@ -76,7 +76,7 @@ def test_every_way_ends_in_the_same(following: NextVersion, servers: Servers, po
             way(following, postgres, dsn)
             assert dump(postgres, dsn) == expected, way.__name__
             with psycopg.connect(dsn) as conn:
-                assert conn.execute('SELECT ids, note FROM tube."three"').fetchall() == [([1, 2, 3], None)]
+                assert conn.execute('SELECT ids, remark FROM tube."three"').fetchall() == [([1, 2, 3], None)]
                 assert conn.execute("SELECT DISTINCT shape FROM tube.tube_registry").fetchall() == [(NEXT,)]
 
 
