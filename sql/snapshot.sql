@@ -244,6 +244,11 @@ BEGIN
     VALUES (att.tube, att.tbl, att.tbl::text, col, att.shard, att.shards, tube_private_is_root(att),
         coalesce(tube_backfill_create.by_worker, false), nextval('tube_seq'))
     RETURNING backfill_id INTO result;
+    IF EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.state IS NULL) THEN
+        RAISE WARNING USING
+            MESSAGE = format('backfills do not mind how far replicas are behind: %I may not look at them', current_user),
+            HINT = format('GRANT pg_monitor TO %I;', current_user);
+    END IF;
     RETURN result;
 EXCEPTION WHEN unique_violation THEN
     PERFORM tube_private_backfill_refuse(
@@ -1877,7 +1882,8 @@ CREATE FUNCTION tube.tube_private_check_table(tbl text, rel regclass, types text
 DECLARE
     found_types oid[];
 BEGIN
-    EXECUTE format('SELECT %s FROM %s LIMIT 1', types, tbl) INTO found_types;
+    -- A row of NULLs, even where an old snapshot shows none.
+    EXECUTE format('SELECT %s FROM (SELECT) AS one LEFT JOIN %s ON false', types, tbl) INTO found_types;
     PERFORM tube_private_check_types(rel, found_types);
 END
 $$;
@@ -2978,8 +2984,8 @@ CREATE TABLE tube.tube_registry (
     last_epoch bigint DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     key_type regtype DEFAULT 'bigint'::regtype NOT NULL,
-    CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
     shape text DEFAULT '0001'::text NOT NULL,
+    CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
     CONSTRAINT tube_registry_partitions_check CHECK (((partitions >= 1) AND (partitions <= 1024)))
 );
 
@@ -3104,6 +3110,27 @@ BEGIN
     IF called IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'syntax_error_or_access_rule_violation',
             MESSAGE = format('it calls %s, which is not built in', called);
+    END IF;
+    -- A cast to a domain runs its checks; a literal of somebody's type is read by what it is made of.
+    SELECT string_agg(DISTINCT t.name, ', ') INTO called
+    FROM pg_rewrite AS r
+    JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+    LEFT JOIN pg_attribute AS a ON d.refclassid = 'pg_class'::regclass
+        AND a.attrelid = d.refobjid AND a.attnum = d.refobjsubid AND d.refobjid = to_regclass(probe)
+    CROSS JOIN LATERAL (
+        SELECT format('a cast to %s', d.refobjid::regtype)
+        WHERE d.refclassid = 'pg_type'::regclass
+            AND NOT (d.refobjid < first_of_users OR EXISTS (
+                SELECT FROM pg_type AS y LEFT JOIN pg_type AS e ON e.oid = y.typelem
+                WHERE y.oid = d.refobjid AND (y.typtype = 'e' OR y.typcategory = 'A' AND e.typtype = 'e')))
+        UNION ALL
+        SELECT format('%I of type %s', a.attname, a.atttypid::regtype)
+        WHERE a.attname IS NOT NULL AND NOT tube_private_trusted_type(a.atttypid)
+    ) AS t (name)
+    WHERE r.ev_class = to_regclass(probe || '_view');
+    IF called IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'syntax_error_or_access_rule_violation',
+            MESSAGE = format('it uses %s, which may run code of its owner', called);
     END IF;
     EXECUTE format('DROP VIEW %s_view', probe);
     EXECUTE format('CREATE INDEX ON %s ((1)) WHERE (', probe) || predicate || E'\n)';
@@ -3355,12 +3382,14 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_sync(tube text, mode text DEFAULT 'ordered'::text) RETURNS void
+CREATE FUNCTION tube.tube_private_sync(tube text, mode text DEFAULT 'ordered'::text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
     att tube_attachment;
+    hint text;
+    all_done boolean := true;
 BEGIN
     PERFORM tube_private_prune(tube);
     PERFORM tube_private_generate(
@@ -3371,13 +3400,18 @@ BEGIN
     FOR att IN
         SELECT a.* FROM tube_attachment AS a WHERE a.tube = tube_private_sync.tube ORDER BY a.position
     LOOP
-        att := tube_private_follow(att, mode);
-        CONTINUE WHEN att.tube IS NULL;
-        PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
-            '', 'trigger', tube_private_capture_body(att, tube_private_is_root(att)));
-        PERFORM tube_private_tree(att, mode);
-        PERFORM tube_private_table_touch(att.tbl, tube_private_key_type(tube), att.touch_function);
+        BEGIN
+            PERFORM tube_private_sync_table(att, mode);
+        EXCEPTION WHEN insufficient_privilege OR lock_not_available OR SQLSTATE 'TU107' THEN
+            IF mode <> 'late' THEN
+                RAISE;
+            END IF;
+            all_done := false;
+            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+            RAISE WARNING USING MESSAGE = format('%s is not followed: %s', att.tbl, SQLERRM), HINT = hint;
+        END;
     END LOOP;
+    RETURN all_done;
 END
 $$;
 
@@ -3407,26 +3441,31 @@ CREATE FUNCTION tube.tube_private_sync_stale(mode text) RETURNS integer
     AS $$
 DECLARE
     stale text;
-    hint text;
     tubes integer := 0;
 BEGIN
     FOR stale IN SELECT r.tube FROM tube_registry AS r WHERE tube_private_stale(r.tube) ORDER BY r.tube LOOP
-        BEGIN
-            PERFORM FROM tube_registry AS r WHERE r.tube = stale FOR NO KEY UPDATE;
-            IF FOUND THEN
-                PERFORM tube_private_sync(stale, mode);
-                tubes := tubes + 1;
-            END IF;
-        EXCEPTION WHEN insufficient_privilege OR lock_not_available OR SQLSTATE 'TU107' THEN
-            IF mode <> 'late' THEN
-                RAISE;
-            END IF;
-            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
-            RAISE WARNING USING
-                MESSAGE = format('the tables of tube %L can''t be followed: %s', stale, SQLERRM), HINT = hint;
-        END;
+        PERFORM FROM tube_registry AS r WHERE r.tube = stale FOR NO KEY UPDATE;
+        IF FOUND AND tube_private_sync(stale, mode) THEN
+            tubes := tubes + 1;
+        END IF;
     END LOOP;
     RETURN tubes;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_sync_table(att tube.tube_attachment, mode text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    att := tube_private_follow(att, mode);
+    IF att.tube IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
+        '', 'trigger', tube_private_capture_body(att, tube_private_is_root(att)));
+    PERFORM tube_private_tree(att, mode);
+    PERFORM tube_private_table_touch(att.tbl, tube_private_key_type(att.tube), att.touch_function);
 END
 $$;
 
@@ -3630,9 +3669,9 @@ BEGIN
     may := may_not.may;
     IF may <> '{}' AND att.members IS NOT NULL THEN
         PERFORM tube_private_attachable(m.rel, true) FROM tube_private_members(att.tbl) AS m;
-        PERFORM tube_private_privileges(att.tbl, n.nspname)
-        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
     END IF;
+    PERFORM tube_private_privileges(att.tbl, n.nspname)
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
     IF mode <> 'ddl' THEN
         PERFORM tube_private_owned(may_not.owners, what);
     ELSIF may_not.statements IS NOT NULL THEN
@@ -4722,6 +4761,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_sync(tube text, mode text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_sync_all() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_sync_stale(mode text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_sync_table(att tube.tube_attachment, mode text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_touch(tbl regclass, key_type regtype, touch_function text) FROM PUBLIC;
 

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self, TypeVar
 
 import psycopg
+from psycopg.errors import Diagnostic
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
 from pytube.db.connect import connect_async
 from pytube.db.errors import describe, translated
+from pytube.db.notices import with_hint
 from pytube.db.patience import answered_within, shut
 from pytube.errors import StatementFailed
 from pytube.sources.queries import Statement
@@ -68,6 +70,25 @@ class Session:
             await self.connection.execute(statement, arguments)
 
         await self._in_turn(run)
+
+    async def warnings(self, statement: Statement) -> list[str]:
+        """Run a statement whose result does not matter; what Postgres warned of, with its hints."""
+        said: list[str] = []
+
+        def hear(notice: Diagnostic) -> None:
+            if notice.severity_nonlocalized == "WARNING":
+                said.append(with_hint(notice))
+
+        async def run() -> None:
+            said.clear()
+            await self.connection.execute(statement)
+
+        self.connection.add_notice_handler(hear)
+        try:
+            await self._in_turn(run)
+        finally:
+            self.connection.remove_notice_handler(hear)
+        return said
 
     async def value(self, statement: Statement, arguments: Mapping[str, Any] | None = None) -> Any:
         """The first column of the first row; None when there is no row."""

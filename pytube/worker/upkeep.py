@@ -37,13 +37,13 @@ async def follow_ddl(
         try:
             session = await open_session()
             try:
-                await session.execute(queries.SYNC)
+                said = "; ".join(await session.warnings(queries.SYNC))
             finally:
                 await session.close()
-            told = None
         except (DatabaseUnavailable, SchemaMismatch):
             continue  # told by what keeps the sessions
         except (StatementFailed, UsageError) as error:
-            if str(error) != told:
-                warn(f"changed tables can't be followed: {error}")
-            told = str(error)
+            said = str(error)
+        if said and said != told:
+            warn(f"changed tables can't be followed: {said}")
+        told = said

@@ -8,7 +8,7 @@
 --   order_col: the column by which the ids are ordered, NULLs last; NULL: the column of the ids.
 --   supersede: what is under way for the table is ended, and its pods that wait are taken back.
 --   by_worker: a worker of the tube is to do the rest.
--- Result: the number of the backfill.
+-- Result: the number of the backfill. A WARNING where there are replicas that our owner may not look at.
 -- Errors: TU102 unknown tube; TU108 the table is not attached, or has no such column; TU121 another
 --   backfill of the table is under way.
 -- Locks: the registry row FOR KEY SHARE and, with supersede, as tube_private_backfill_end.
@@ -70,6 +70,11 @@ BEGIN
     VALUES (att.tube, att.tbl, att.tbl::text, col, att.shard, att.shards, tube_private_is_root(att),
         coalesce(tube_backfill_create.by_worker, false), nextval('tube_seq'))
     RETURNING backfill_id INTO result;
+    IF EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.state IS NULL) THEN
+        RAISE WARNING USING
+            MESSAGE = format('backfills do not mind how far replicas are behind: %I may not look at them', current_user),
+            HINT = format('GRANT pg_monitor TO %I;', current_user);
+    END IF;
     RETURN result;
 EXCEPTION WHEN unique_violation THEN
     PERFORM tube_private_backfill_refuse(

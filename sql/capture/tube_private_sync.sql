@@ -4,16 +4,18 @@
 --
 -- Arguments: tube; mode: ordered: somebody asks for it; ddl: within a statement of DDL; late: some time
 --   after one.
--- Result: nothing. What is right already is left alone.
--- Errors: 55P03 a trigger is missing and the lock for it could not be had; 42501 a privilege lacks, or the
+-- Result: whether all is in line. What is right already is left alone.
+-- Errors, WARNINGs for each table if mode is late: 55P03 a trigger is missing and the lock for it could not be had; 42501 a privilege lacks, or the
 --   owner of a table has to do it; TU107, with mode ddl, a table can't stay attached as it is now.
 -- Locks: the caller holds the registry row. A table that lacks its triggers: SHARE ROW EXCLUSIVE.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_sync(tube text, mode text = 'ordered') RETURNS void
+CREATE OR REPLACE FUNCTION :"schema".tube_private_sync(tube text, mode text = 'ordered') RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
     att tube_attachment;
+    hint text;
+    all_done boolean := true;
 BEGIN
     PERFORM tube_private_prune(tube);
     PERFORM tube_private_generate(
@@ -24,16 +26,43 @@ BEGIN
     FOR att IN
         SELECT a.* FROM tube_attachment AS a WHERE a.tube = tube_private_sync.tube ORDER BY a.position
     LOOP
-        att := tube_private_follow(att, mode);
-        CONTINUE WHEN att.tube IS NULL;
-        PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
-            '', 'trigger', tube_private_capture_body(att, tube_private_is_root(att)));
-        PERFORM tube_private_tree(att, mode);
-        PERFORM tube_private_table_touch(att.tbl, tube_private_key_type(tube), att.touch_function);
+        BEGIN
+            PERFORM tube_private_sync_table(att, mode);
+        EXCEPTION WHEN insufficient_privilege OR lock_not_available OR SQLSTATE 'TU107' THEN
+            IF mode <> 'late' THEN
+                RAISE;
+            END IF;
+            all_done := false;
+            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+            RAISE WARNING USING MESSAGE = format('%s is not followed: %s', att.tbl, SQLERRM), HINT = hint;
+        END;
     END LOOP;
+    RETURN all_done;
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_sync(text, text) FROM PUBLIC;
+
+-- tube_private_sync_table: tube_private_sync for one table of the tube.
+--
+-- Arguments: att; mode: as of tube_private_sync.
+-- Result: nothing.
+-- Errors, locks: as of tube_private_sync.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_sync_table(att :"schema".tube_attachment, mode text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    att := tube_private_follow(att, mode);
+    IF att.tube IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
+        '', 'trigger', tube_private_capture_body(att, tube_private_is_root(att)));
+    PERFORM tube_private_tree(att, mode);
+    PERFORM tube_private_table_touch(att.tbl, tube_private_key_type(att.tube), att.touch_function);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_sync_table(:"schema".tube_attachment, text) FROM PUBLIC;
 
 -- tube_private_is_root: whether an attached table is the first of its shards.
 --

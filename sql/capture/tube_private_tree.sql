@@ -45,9 +45,9 @@ BEGIN
     may := may_not.may;
     IF may <> '{}' AND att.members IS NOT NULL THEN
         PERFORM tube_private_attachable(m.rel, true) FROM tube_private_members(att.tbl) AS m;
-        PERFORM tube_private_privileges(att.tbl, n.nspname)
-        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
     END IF;
+    PERFORM tube_private_privileges(att.tbl, n.nspname)
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
     IF mode <> 'ddl' THEN
         PERFORM tube_private_owned(may_not.owners, what);
     ELSIF may_not.statements IS NOT NULL THEN

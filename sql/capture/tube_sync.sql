@@ -8,8 +8,9 @@
 -- where triggers are to go. Anybody else, such as a worker, is served with the rights of tube_admin: these
 -- will do for new partitions on which it was granted SELECT and TRIGGER.
 --
--- Result: how many tubes were brought in line. A tube that could not be is told in a WARNING, and stays
+-- Result: how many tubes were brought in line. A table that could not be is told in a WARNING, and stays
 --   as it was: what is written to a new partition by its own name is touched when it can be.
+-- Errors: 55P03 a tube is being changed.
 -- Locks: of tubes that need it, as tube_private_sync, and their registry rows; until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_sync() RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER
@@ -25,26 +26,11 @@ END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_sync() FROM PUBLIC;
 
--- tube_sync_served: tube_sync for those who are not in tube_admin, with its rights. Call tube_sync.
---
--- Result, locks: as of tube_sync.
-CREATE OR REPLACE FUNCTION :"schema".tube_sync_served() RETURNS integer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-SET lock_timeout = '5s'
-AS $$
-BEGIN
-    RETURN tube_private_sync_stale('late');
-END
-$$;
-REVOKE ALL ON FUNCTION :"schema".tube_sync_served() FROM PUBLIC;
-
 -- tube_private_sync_stale: tube_private_sync for each tube that needs it.
 --
--- Arguments: mode: as of tube_private_sync. If it is late, what can't be done for one tube keeps no
---   other from being served.
+-- Arguments: mode: as of tube_private_sync.
 -- Result: how many tubes were brought in line.
--- Errors: as of tube_private_sync; if mode is late, WARNINGs instead.
+-- Errors: as of tube_private_sync; 55P03 a registry row is locked.
 -- Locks: as of tube_sync.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_sync_stale(mode text) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER
@@ -52,24 +38,13 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
     stale text;
-    hint text;
     tubes integer := 0;
 BEGIN
     FOR stale IN SELECT r.tube FROM tube_registry AS r WHERE tube_private_stale(r.tube) ORDER BY r.tube LOOP
-        BEGIN
-            PERFORM FROM tube_registry AS r WHERE r.tube = stale FOR NO KEY UPDATE;
-            IF FOUND THEN
-                PERFORM tube_private_sync(stale, mode);
-                tubes := tubes + 1;
-            END IF;
-        EXCEPTION WHEN insufficient_privilege OR lock_not_available OR SQLSTATE 'TU107' THEN
-            IF mode <> 'late' THEN
-                RAISE;
-            END IF;
-            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
-            RAISE WARNING USING
-                MESSAGE = format('the tables of tube %L can''t be followed: %s', stale, SQLERRM), HINT = hint;
-        END;
+        PERFORM FROM tube_registry AS r WHERE r.tube = stale FOR NO KEY UPDATE;
+        IF FOUND AND tube_private_sync(stale, mode) THEN
+            tubes := tubes + 1;
+        END IF;
     END LOOP;
     RETURN tubes;
 END

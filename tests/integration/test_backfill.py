@@ -124,7 +124,7 @@ def test_an_interrupted_client_says_how_to_go_on(items: Connection, clients: Any
 
 
 def test_two_clients_on_one_backfill(items: Connection, clients: Any) -> None:
-    first = clients(*START, "--rate", "5000")
+    first = clients(*START, "--rate", "1500", "--chunk", "4")
     until(items, "it inserts", state="inserting")
     (told,) = clients("backfill", "resume", "--tube", "items", "--json").end()
     assert "somebody else works on backfill" in told["message"]
@@ -154,7 +154,7 @@ def test_pause_resume_and_cancel(dsn: str, items: Connection, clients: Any) -> N
 
 
 def test_a_newer_one_supersedes(items: Connection, clients: Any) -> None:
-    first = clients(*START, "--rate", "5000", "--order-col", "n")
+    first = clients(*START, "--rate", "1000", "--chunk", "4", "--order-col", "n")
     until(items, "it inserts", state="inserting")
     clients(*START, "--supersede").end()
     assert "was superseded" in first.process.communicate(timeout=30)[1]
@@ -178,7 +178,7 @@ def test_it_waits_for_open_and_prepared_transactions(
     late = connect(autocommit=False)
     late.execute("INSERT INTO public.items VALUES (%s, 1)", (ROWS + 3,))
     writer.commit()
-    until(items, "it waits for the other", note="waits for transactions to end: the prepared transaction")
+    until(items, "it waits for the other", note="waits for transactions to end: prepared transaction")
     prepared.tpc_commit()
     client.end()
     assert touched(items) == list(range(1, ROWS + 3)), "not what began later: its own touch comes"
@@ -212,12 +212,25 @@ def test_a_replica_that_is_behind_slows_it(
         items.execute(
             "CREATE TABLE public.ballast AS SELECT repeat(md5(g::text), 30) FROM generate_series(1, 9000) g"
         )
+        warned: list[str] = []
+        items.add_notice_handler(lambda notice: warned.append(str(notice.message_primary)))
+        start = "SELECT tube_backfill_create('items', 'public.items', supersede => true)"
+        items.execute(start)
+        assert [text for text in warned if "replicas" in text] == [
+            "backfills do not mind how far replicas are behind: tube_admin may not look at them"
+        ]
+        items.execute("GRANT pg_monitor TO tube_admin")
+        warned.clear()
+        items.execute(start)
+        assert [text for text in warned if "replicas" in text] == []
+        items.execute("SELECT tube_backfill_command(max(backfill_id), 'cancel') FROM tube_backfill")
         client = clients(*START, "--replica-behind", "2")
         until(items, "it waits", note="MB of WAL (limit 2 MB)")
         assert row(items)["rows_done"] == 0
         replica.send_signal(signal.SIGCONT)
         client.end()
     finally:
+        items.execute("REVOKE pg_monitor FROM tube_admin")
         replica.kill()
         replica.wait()
 

@@ -33,7 +33,7 @@ def test_step_2_waits_for_whoever_writes_and_names_them(db: Conn, any_dsn: str) 
         with pytest.raises(psycopg.errors.LockNotAvailable) as late:
             wait_for_others(db)
         said = late.value.diag.message_primary or ""
-        assert f"pid {writer.info.backend_pid} of user postgres, application 'it''s me', open for" in said
+        assert f"pid {writer.info.backend_pid} of user postgres, application 'it''s me'" in said
     wait_for_others(db)
 
 

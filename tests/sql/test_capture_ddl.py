@@ -132,6 +132,35 @@ def test_renamed_columns_that_count(db: Conn, follow: Follow) -> None:
     assert keys(db) == [1, 2]
 
 
+def test_a_column_of_the_predicate_that_gets_another_type(db: Conn, follow: Follow) -> None:
+    db.execute("UPDATE item SET deleted = true WHERE id = 2")
+    take(db)
+    db.execute("ALTER TABLE item ALTER deleted DROP DEFAULT, ALTER deleted TYPE text")
+    follow(db)
+    db.execute("UPDATE item SET value = 'x'")
+    assert keys(db) == [1, 2]
+    db.execute("TRUNCATE item")
+    assert keys(db) == [1, 2]
+    db.execute("SELECT tube_sync()")
+    make_tube(db, predicate="deleted <> 'true'")
+    db.execute("INSERT INTO item VALUES (3, 'c', 'false'), (4, 'd', 'true')")
+    assert keys(db) == [3]
+
+
+def test_renamed_columns_of_a_replicated_table(db: Conn, follow: Follow) -> None:
+    db.execute("SELECT tube_table_ensure_attached(%s, 'item', 0, 2, replica => true)", (TUBE,))
+    db.execute("ALTER TABLE item RENAME id TO ident")
+    db.execute("ALTER TABLE item RENAME deleted TO removed")
+    follow(db)
+    db.execute("SET session_replication_role = replica")
+    db.execute("INSERT INTO item VALUES (3)")
+    db.execute("UPDATE item SET ident = 4 WHERE ident = 1")
+    db.execute("DELETE FROM item WHERE ident = 2")
+    assert keys(db) == [1, 2, 3, 4]
+    db.execute("TRUNCATE item")
+    assert keys(db) == [3, 4]
+
+
 def test_a_table_and_a_schema_that_are_renamed_and_moved(db: Conn, follow: Follow) -> None:
     db.execute("CREATE SCHEMA elsewhere")
     db.execute("ALTER TABLE item RENAME TO thing")

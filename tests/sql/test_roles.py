@@ -107,6 +107,7 @@ INVOKERS = {
     "tube_private_sync",
     "tube_private_sync_all",
     "tube_private_sync_stale",
+    "tube_private_sync_table",
     "tube_private_tree",
     "tube_private_untrigger",
     "tube_sync",

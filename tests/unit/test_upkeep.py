@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -16,16 +16,17 @@ from tests.helpers.waiting import wait_until_async
 class FakeSession:
     """Answers with what is next."""
 
-    def __init__(self, answers: list[Exception | None]) -> None:
+    def __init__(self, answers: list[Exception | list[str]]) -> None:
         self.answers = answers
         self.calls: list[str] = []
         self.closed = 0
 
-    async def execute(self, statement: str, *_: Any) -> None:
+    async def warnings(self, statement: str) -> list[str]:
         self.calls.append(statement)
-        answer = self.answers.pop(0) if self.answers else None
-        if answer is not None:
+        answer = self.answers.pop(0) if self.answers else []
+        if isinstance(answer, Exception):
             raise answer
+        return answer
 
     async def close(self) -> None:
         self.closed += 1
@@ -58,5 +59,11 @@ async def test_it_calls_on_and_closes_each_session() -> None:
 
 async def test_what_goes_wrong_is_told_once_until_it_goes_well() -> None:
     wrong = StatementFailed("no privilege")
-    session = FakeSession([wrong, wrong, DatabaseUnavailable("down"), wrong, None, wrong])
+    session = FakeSession([wrong, wrong, DatabaseUnavailable("down"), wrong, [], wrong])
     assert await run(session, 7) == ["changed tables can't be followed: no privilege"] * 2
+
+
+async def test_warnings_are_told_once_until_they_change() -> None:
+    session = FakeSession([["a"], ["a"], ["a", "b"], [], ["a"]])
+    told = [text.removeprefix("changed tables can't be followed: ") for text in await run(session, 6)]
+    assert told == ["a", "a; b", "a"]
