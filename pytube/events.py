@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
+from pytube.model import Id
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -81,7 +83,7 @@ class Parked(LineEvent):
     """A document was set aside with its error."""
 
     shard: int
-    id: int | None
+    id: Id | None
     reason: str
 
 

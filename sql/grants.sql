@@ -65,6 +65,8 @@ TO :"role_worker", :"role_monitor";
 -- tube_writer: touches, also what a query of theirs gives.
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_as_caller,
+    :"schema".tube_keys_as_caller,
+    :"schema".tube_keys_put,
     :"schema".tube_pods_insert,
     :"schema".tube_pods_put
 TO :"role_writer";

@@ -135,7 +135,10 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 \ir pods/tube_pods_park.sql
 \ir pods/tube_pods_unpark.sql
 \ir pods/tube_as_caller.sql
+\ir pods/tube_keys_as_caller.sql
+\ir pods/tube_private_put.sql
 \ir pods/tube_pods_put.sql
+\ir pods/tube_keys_put.sql
 \ir pods/tube_pods_insert.sql
 \ir pods/tube_private_settle_locks.sql
 \ir pods/tube_settle_seq.sql

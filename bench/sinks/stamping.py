@@ -18,4 +18,5 @@ _first = int(os.environ.get("BENCH_STAMPS_FROM", "0"))
 async def stamp(batch: Batch) -> None:
     """Take the batch. The clock is the same in all processes of a machine."""
     now = time.monotonic_ns()
-    os.write(_file, b"".join(b"%d %d\n" % (document.id, now) for document in batch if document.id >= _first))
+    ids = [int(document.id) for document in batch]
+    os.write(_file, b"".join(b"%d %d\n" % (key, now) for key in ids if key >= _first))

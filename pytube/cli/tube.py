@@ -10,6 +10,7 @@ import click
 
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import print_json, print_rows
+from pytube.model import KeyType
 from pytube.tubes.admin import Tubes
 
 
@@ -41,11 +42,18 @@ _WAIT = click.option(
     help="How many workers can share it at most (1). Changed on a tube that is there.",
 )
 @click.option("--predicate", metavar="SQL", help="Which rows belong to it; '' removes it.")
+@click.option(
+    "--keys",
+    type=click.Choice([keys.value for keys in KeyType]),
+    help="The type of its ids, for good; bigint also for smaller integers, and for a new tube by default.",
+)
 @database_options
-def create(database: Database, name: str, partitions: int | None, predicate: str | None) -> None:
+def create(
+    database: Database, name: str, partitions: int | None, predicate: str | None, keys: str | None
+) -> None:
     """Make the tube NAME, or change it; what is not given stays."""
     with _tubes(database) as tubes:
-        tubes.create(name, partitions, predicate)
+        tubes.create(name, partitions, predicate, None if keys is None else KeyType(keys))
     click.echo(f"tube {name} is there")
 
 
@@ -116,5 +124,6 @@ def list_(database: Database, as_json: bool) -> None:
             "shard": "shard",
             "shards": "shards",
             "id_col": "id column",
+            "key_type": "keys",
         }
         print_rows(columns, rows, "there are no tubes; make one with: pytube tube create NAME")

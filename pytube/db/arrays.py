@@ -1,20 +1,39 @@
-"""Arrays of ids as arguments of statements."""
+"""Arrays of ids as arguments of statements.
+
+psycopg looks at each element of a plain list, to find the least type that holds them all. That takes
+longer than Postgres takes to find the rows. These are sent as what they are, whatever their values.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 from psycopg.adapt import Dumper
 
+from pytube.model import Id, KeyType
+
 _INT8_ARRAY = 1016
-"""The oid of `bigint[]`."""
+_TEXT_ARRAY = 1009
+_UUID_ARRAY = 2951
+"""The oids of `bigint[]`, `text[]` and `uuid[]`."""
 
 
 class Int8Array(list[int]):
-    """A list that is sent as `bigint[]`, whatever its length and values.
+    """A list that is sent as `bigint[]`."""
 
-    psycopg looks at each element of a plain list, to find the least type that holds them all. That
-    takes longer than Postgres takes to find the rows.
-    """
+    __slots__ = ()
+
+
+class TextArray(list[str]):
+    """A list that is sent as `text[]`; none of its texts has a NUL, which Postgres does not take."""
+
+    __slots__ = ()
+
+
+class UuidArray(list[str]):
+    """A list that is sent as `uuid[]`, of uuids as Postgres writes them."""
 
     __slots__ = ()
 
@@ -26,4 +45,35 @@ class _Int8ArrayDumper(Dumper):
         return b"{%s}" % ",".join(map(str, obj)).encode()
 
 
+class _TextArrayDumper(Dumper):
+    oid = _TEXT_ARRAY
+
+    def dump(self, obj: list[str]) -> bytes:
+        if not obj:
+            return b"{}"
+        # Joined before they are quoted, by what no text can have: no text is looked at by itself.
+        joined = "\0".join(obj).replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","')
+        return b'{"%b"}' % joined.encode()  # our sessions speak UTF-8
+
+
+class _UuidArrayDumper(Dumper):
+    oid = _UUID_ARRAY
+
+    def dump(self, obj: list[str]) -> bytes:
+        return b"{%b}" % ",".join(obj).encode()
+
+
 psycopg.adapters.register_dumper(Int8Array, _Int8ArrayDumper)
+psycopg.adapters.register_dumper(TextArray, _TextArrayDumper)
+psycopg.adapters.register_dumper(UuidArray, _UuidArrayDumper)
+
+_ARRAYS: dict[KeyType, type[list[Any]]] = {
+    KeyType.BIGINT: Int8Array,
+    KeyType.UUID: UuidArray,
+    KeyType.TEXT: TextArray,
+}
+
+
+def array_of(keys: KeyType, ids: Sequence[Id]) -> list[Any]:
+    """`ids` as an argument of the type that a tube of such keys has for them."""
+    return _ARRAYS[keys](ids)

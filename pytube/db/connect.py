@@ -25,6 +25,7 @@ _DEFAULTS: dict[str, Any] = {
     "keepalives_interval": 3,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
+    "client_encoding": "UTF8",
 }
 
 SETUP_LIMIT = 5.0

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pytube.model import Id
+
 
 @dataclass(slots=True)
 class Read:
@@ -14,15 +16,15 @@ class Read:
     An id that is in neither was not there: its document is to be deleted.
     """
 
-    bodies: Mapping[int, bytes]
-    orphans: Sequence[int] = field(default_factory=tuple)
+    bodies: Mapping[Id, bytes]
+    orphans: Sequence[Id] = field(default_factory=tuple)
     """Ids of a shard that no attached table has: nothing can be said about them."""
 
 
 class Enricher(Protocol):
     """Reads documents. Called concurrently, always after the batch's token was drawn."""
 
-    async def read(self, shard: int, ids: Sequence[int]) -> Read:
+    async def read(self, shard: int, ids: Sequence[Id]) -> Read:
         """The documents of `ids`, of one moment that is later than this call.
 
         Raises:

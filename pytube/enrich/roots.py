@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-ROOTS = """
-    SELECT r.version, r.predicate, n.nspname, c.relname, a.id_col, a.shard, a.shards
+from pytube.model import KeyType
+
+STATE = "convert_to(r.version || ' ' || r.created_at, 'UTF8')"
+"""Tells whether the registry is the one that is known: the version, and of which tube of that name it is."""
+
+ROOTS = f"""
+    SELECT {STATE}, r.key_type::text, r.predicate, n.nspname, c.relname, a.id_col, a.shard, a.shards
     FROM tube_registry r
     LEFT JOIN tube_attachment a ON a.tube = r.tube
     LEFT JOIN pg_catalog.pg_class c ON c.oid = a.tbl
     LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE r.tube = %(tube)s
     ORDER BY a.position
-"""
+"""  # noqa: S608 # a constant
 """All attachments of a tube, the first attached first; one row with NULLs when there is none."""
 
 
@@ -36,7 +41,9 @@ class Root:
 class Roots:
     """The registry of one tube, as of one version."""
 
-    version: int
+    state: bytes
+    """As `STATE` gives it."""
+    keys: KeyType
     predicate: str | None
     tables: Sequence[Root]
 

@@ -1,6 +1,6 @@
 """Reads documents from the root tables: the row as JSON, or what a configured query makes of it.
 
-The statement reads the registry's version along with the rows, in one snapshot. So a predicate or
+The statement reads the registry's state along with the rows, in one snapshot. So a predicate or
 an attachment that changes meanwhile can't mix with what was read: then it is read again.
 """
 
@@ -10,19 +10,18 @@ from collections.abc import Sequence
 from typing import cast
 
 import psycopg
-from psycopg import sql
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from pytube.db.arrays import Int8Array
+from pytube.db.arrays import array_of
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.db.patience import NoAnswer, answered_within
 from pytube.db.pool import lent
 from pytube.enrich.base import Read
 from pytube.enrich.roots import ROOTS, Root, Roots
+from pytube.enrich.statements import statement_for
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, PytubeError
+from pytube.model import Id, KeyType
 
-_VERSION = "SELECT NULL::bigint, convert_to(version::text, 'UTF8') FROM tube_registry WHERE tube = %(tube)s"
-"""A row like those of documents, but without an id."""
 _DATA_ERRORS = ("21", "22")  # SQLSTATE classes: cardinality violation, data exception
 _CANCELED = "57014"
 _REGISTRY_CHANGES = 5
@@ -52,7 +51,7 @@ class RowEnricher:
         self._answer_timeout = answer_timeout
         self._roots: Roots | None = None
 
-    async def read(self, shard: int, ids: Sequence[int]) -> Read:
+    async def read(self, shard: int, ids: Sequence[Id]) -> Read:
         """See `Enricher.read`."""
         try:
             async with lent(self._pool) as connection:
@@ -70,65 +69,34 @@ class RowEnricher:
         raise EnrichFailed(f"the registry of tube {self._tube!r} keeps changing; it is read again later")
 
     async def _read_once(
-        self, connection: psycopg.AsyncConnection, shard: int, ids: Sequence[int]
+        self, connection: psycopg.AsyncConnection, shard: int, ids: Sequence[Id]
     ) -> Read | None:
         """None when the registry is not the one that we know any more."""
         roots = self._roots
         if roots is None:
             roots = self._roots = await self._load(connection)
+        if ids and not roots.keys.has(ids[0]):  # the tube was made anew, for other keys
+            return None
         root = roots.of(shard)
-        arguments = {"tube": self._tube, "ids": Int8Array(ids), "shard": shard}
-        statement = _VERSION if root is None else self._statement(root, roots.predicate)
-        cursor = await connection.execute(statement, arguments, binary=True)
+        arguments = {"tube": self._tube, "ids": array_of(roots.keys, ids), "shard": shard}
+        cursor = await connection.execute(statement_for(roots, root, self._query), arguments, binary=True)
         rows = await cursor.fetchall()
-        bodies: dict[int | None, bytes | None] = dict(rows)  # a loop would take longer than all the rest
-        if bodies.pop(None, None) != b"%d" % roots.version:
+        bodies: dict[Id | None, bytes | None] = dict(rows)  # a loop would take longer than all the rest
+        if bodies.pop(None, None) != roots.state:
             return None
         if None in bodies.values():
             key = next(key for key, body in bodies.items() if body is None)
             raise EnrichDataError(f"the query for tube {self._tube!r} has no document for id {key}: NULL")
-        return Read(cast("dict[int, bytes]", bodies), orphans=ids if root is None else ())
+        return Read(cast("dict[Id, bytes]", bodies), orphans=ids if root is None else ())
 
     async def _load(self, connection: psycopg.AsyncConnection) -> Roots:
         cursor = await connection.execute(ROOTS, {"tube": self._tube})
         rows = await cursor.fetchall()
         if not rows:
             raise EnrichFailed(f"the tube {self._tube!r} is gone")
-        tables = [
-            Root(schema, table, id_col, *shards) for _, _, schema, table, id_col, *shards in rows if table
-        ]
-        return Roots(version=rows[0][0], predicate=rows[0][1], tables=tables)
-
-    def _statement(self, root: Root, predicate: str | None) -> sql.Composed:
-        """The version in a row of its own, which a parallel plan may put anywhere; and the rows."""
-        # The predicate comes from the registry, where it was checked; % is psycopg's own sign.
-        condition: sql.Composable = sql.SQL("")
-        if predicate is not None:
-            condition = sql.SQL(" AND ({}\n)").format(_raw(predicate.replace("%", "%%")))
-        table = {
-            "table": sql.Identifier(root.schema, root.table),
-            "id": sql.Identifier(root.id_col),
-            "condition": condition,
-        }
-        rows = sql.SQL(
-            "SELECT r.{id}::bigint, convert_to(row_to_json(r.*)::text, 'UTF8') FROM {table} r "
-            "WHERE r.{id} = ANY(%(ids)s){condition}"
-        ).format(**table)
-        if self._query is not None:
-            known = sql.SQL("EXISTS (SELECT FROM {table} r WHERE r.{id} = q.id{condition})").format(**table)
-            rows = sql.SQL(
-                "SELECT q.id::bigint, convert_to(q.document::text, 'UTF8') FROM ({query}\n) q(id, document) "
-                "WHERE {condition}"
-            ).format(
-                query=_raw(self._query),
-                condition=known if predicate is not None else sql.SQL("q.id IS NOT NULL"),
-            )
-        return sql.SQL("{} UNION ALL ({})").format(sql.SQL(_VERSION), rows)
-
-
-def _raw(text: str) -> sql.Composable:
-    """SQL text that was checked when it was given: a predicate of the registry, a configured query."""
-    return sql.SQL(text)
+        tables = [Root(*row[3:]) for row in rows if row[3] is not None]
+        state, keys, predicate = rows[0][:3]
+        return Roots(state, KeyType(keys), predicate, tables)
 
 
 def _as_ours(error: psycopg.Error, tube: str) -> PytubeError:

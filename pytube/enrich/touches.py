@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytube.enrich.base import Read
+from pytube.model import Id
 
 
 class TouchEnricher:
     """Each touched key becomes the document `null`, whether its row is still there or not."""
 
-    async def read(self, shard: int, ids: Sequence[int]) -> Read:
+    async def read(self, shard: int, ids: Sequence[Id]) -> Read:
         """`null` for each id."""
         del shard
         return Read(dict.fromkeys(ids, b"null"))

@@ -2,6 +2,7 @@
 
 from pytube.model.document import Batch, Document, Documents
 from pytube.model.heartbeat import Heartbeat
+from pytube.model.key import Id, Key, KeyType
 from pytube.model.pod import Pod, PodClass
 from pytube.model.result import OK, Ok, Reject, Result, Retry, Stale
 from pytube.model.shard import partition_of, shard_of
@@ -14,6 +15,9 @@ __all__ = [
     "Document",
     "Documents",
     "Heartbeat",
+    "Id",
+    "Key",
+    "KeyType",
     "Ok",
     "Pod",
     "PodClass",

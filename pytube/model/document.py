@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import Any, overload
 
 from pytube import clock
+from pytube.model.key import Id, Key
 from pytube.model.token import Token
 
 
@@ -18,14 +19,15 @@ class Document:
     """The state of one key: its JSON text, or None when the source has no such row (delete)."""
 
     shard: int
-    id: int
+    id: Id
+    """An int where the tube's keys are bigint; a str where they are uuid or text."""
     body: bytes | None
     token: Token
     seq: int
     """Stamp for the sweep: at least the highest seq among the touches that caused this document."""
 
     @property
-    def key(self) -> tuple[int, int]:
+    def key(self) -> Key:
         """`(shard, id)`: names the document at every sink."""
         return self.shard, self.id
 
@@ -53,10 +55,10 @@ class Documents(Sequence[Document]):
         self.token = token
         self.seq = seq
         self._shards: list[int] = []
-        self._ids: list[int] = []
+        self._ids: list[Id] = []
         self._bodies: list[bytes | None] = []
 
-    def add(self, shard: int, ids: Sequence[int], bodies: Iterable[bytes | None]) -> None:
+    def add(self, shard: int, ids: Sequence[Id], bodies: Iterable[bytes | None]) -> None:
         """Put the documents of `ids` to the end; as many bodies, in their order."""
         self._shards += [shard] * len(ids)
         self._ids += ids
@@ -80,15 +82,15 @@ class Documents(Sequence[Document]):
         return part
 
     @property
-    def keys(self) -> list[tuple[int, int]]:
+    def keys(self) -> list[Key]:
         """The `(shard, id)` of each."""
         return list(zip(self._shards, self._ids, strict=True))
 
-    def by_shard(self) -> dict[int, list[int]]:
+    def by_shard(self) -> dict[int, list[Id]]:
         """The ids of each shard."""
         if len(set(self._shards)) == 1:  # as a rule
             return {self._shards[0]: self._ids}
-        groups: dict[int, list[int]] = {}
+        groups: dict[int, list[Id]] = {}
         for shard, key in zip(self._shards, self._ids, strict=True):
             groups.setdefault(shard, []).append(key)
         return groups

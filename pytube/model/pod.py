@@ -6,6 +6,8 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pytube.model.key import Id
+
 
 class PodClass(enum.IntEnum):
     """The two classes of a partition's queue; incremental pods go before backfill pods."""
@@ -24,7 +26,7 @@ class Pod(NamedTuple):
     seq: int
     op: str
     shard: int
-    ids: Sequence[int]
+    ids: Sequence[Id]
     payload: Mapping[str, Any] | None = None
     ts: float = 0.0
     """Unix seconds at which the pod was inserted, by the database's clock."""

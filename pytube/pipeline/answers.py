@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pytube.errors import SinkContract
-from pytube.model import OK, Batch, Ok, Reject, Result, Retry, Stale, Token
-from pytube.pipeline.redelivery import Key
+from pytube.model import OK, Batch, Key, Ok, Reject, Result, Retry, Stale, Token
 
 LONGEST_RETRY = 86_400.0
 """Seconds for which a sink may put a document off."""

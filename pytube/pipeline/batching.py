@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from pytube.model import Documents
-from pytube.pipeline.redelivery import Key
+from pytube.model import Documents, Id, Key
 
 
-def by_shard(keys: Iterable[Key]) -> dict[int, list[int]]:
+def by_shard(keys: Iterable[Key]) -> dict[int, list[Id]]:
     """The ids of `keys`, by shard; order is kept within a shard."""
-    groups: dict[int, list[int]] = {}
+    groups: dict[int, list[Id]] = {}
     last: int | None = None
-    group: list[int] = []
+    group: list[Id] = []
     for shard, key in keys:
         if shard != last:
             group = groups.setdefault(shard, [])
@@ -21,7 +20,7 @@ def by_shard(keys: Iterable[Key]) -> dict[int, list[int]]:
     return groups
 
 
-def keys_of(groups: Mapping[int, Iterable[int]]) -> list[Key]:
+def keys_of(groups: Mapping[int, Iterable[Id]]) -> list[Key]:
     """The `(shard, id)` of all ids, which are given by shard."""
     return [(shard, key) for shard, ids in groups.items() for key in ids]
 

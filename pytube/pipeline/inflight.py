@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TypeAlias
 
-from pytube.model import Pod, PodClass
+from pytube.model import Id, Pod, PodClass
 
 Owners: TypeAlias = int | tuple[int, ...]
 """The seqs of the pods that wait for a key: nearly always one, so one is not wrapped."""
@@ -44,14 +44,14 @@ class _Shard:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.waiting: tuple[dict[int, Owners], dict[int, Owners]] = ({}, {})
-        self.flights: list[dict[int, Owners]] = []
-        self.blocked: dict[int, Owners] = {}
+        self.waiting: tuple[dict[Id, Owners], dict[Id, Owners]] = ({}, {})
+        self.flights: list[dict[Id, Owners]] = []
+        self.blocked: dict[Id, Owners] = {}
         self.queued = [False, False]
 
-    def overlaps(self, touched: list[int]) -> set[int]:
+    def overlaps(self, touched: list[Id]) -> set[Id]:
         """Those ids that are held already, or stand in `touched` more than once."""
-        found: set[int] = set()
+        found: set[Id] = set()
         keys = set(touched)
         for known in (*self.waiting, *self.flights):
             found |= known.keys() & keys
@@ -59,7 +59,7 @@ class _Shard:
             found.update([key for key, count in Counter(touched).items() if count > 1])
         return found
 
-    def is_flying(self, key: int) -> bool:
+    def is_flying(self, key: Id) -> bool:
         return any(key in flight for flight in self.flights)
 
     @property
@@ -74,14 +74,14 @@ class Flight:
 
     def __init__(self, pod_class: PodClass) -> None:
         self.pod_class = pod_class
-        self.groups: dict[int, dict[int, Owners]] = {}
+        self.groups: dict[int, dict[Id, Owners]] = {}
         self.stamp = 0
         """The highest seq added before the flight began, so at least that of its own touches."""
 
     def __len__(self) -> int:
         return sum(map(len, self.groups.values()))
 
-    def by_shard(self) -> dict[int, list[int]]:
+    def by_shard(self) -> dict[int, list[Id]]:
         """All ids still in the flight, by shard."""
         return {shard: list(group) for shard, group in self.groups.items()}
 
@@ -187,7 +187,7 @@ class InFlight:
             else:
                 self._wait(shard, key, seq)
 
-    def _wait(self, shard: _Shard, key: int, owners: Owners) -> None:
+    def _wait(self, shard: _Shard, key: Id, owners: Owners) -> None:
         """Let `key` wait, joined with those that wait for it; incremental draws backfill with it."""
         backfilled = shard.waiting[1].pop(key, None)
         if backfilled is not None:
@@ -231,7 +231,7 @@ class InFlight:
         self._flying += taken
         return flight if taken else None
 
-    def _take_group(self, shard: _Shard, which: int, room: int) -> dict[int, Owners]:
+    def _take_group(self, shard: _Shard, which: int, room: int) -> dict[Id, Owners]:
         waiting = shard.waiting[which]
         if len(waiting) <= room:
             group = dict(waiting)
@@ -250,7 +250,7 @@ class InFlight:
             self._end_group(number, group)
             self._settle(number, group)
 
-    def land_keys(self, flight: Flight, keys: Mapping[int, Iterable[int]]) -> None:
+    def land_keys(self, flight: Flight, keys: Mapping[int, Iterable[Id]]) -> None:
         """The ids of `keys` (by shard) are done; the rest of `flight` flies on.
 
         Raises:
@@ -267,11 +267,11 @@ class InFlight:
                     self._end_group(number, flight.groups.pop(number))
             self._settle(number, landed)
 
-    def _end_group(self, number: int, group: dict[int, Owners]) -> None:
+    def _end_group(self, number: int, group: dict[Id, Owners]) -> None:
         flights = self._shards[number].flights
         flights[:] = [other for other in flights if other is not group]
 
-    def _settle(self, number: int, landed: dict[int, Owners]) -> None:
+    def _settle(self, number: int, landed: dict[Id, Owners]) -> None:
         shard = self._shards[number]
         self._flying -= len(landed)
         left = self._left

@@ -11,10 +11,8 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TypeAlias
 
-Key: TypeAlias = tuple[int, int]
-"""`(shard, id)`."""
+from pytube.model import Key
 
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 30.0

@@ -12,7 +12,7 @@ import orjson
 from pydantic import Field
 
 from pytube.errors import SinkUnavailable
-from pytube.model import OK, Batch, Document, Result
+from pytube.model import OK, Batch, Document, Id, Result
 from pytube.sinks.append_file import AppendFile
 from pytube.sinks.calls import Abandoned, ThreadCall
 from pytube.sinks.jsonl_index import JsonlIndex
@@ -21,8 +21,6 @@ from pytube.sinks.output import STDOUT
 from pytube.sinks.scan import PAGE
 
 _T = TypeVar("_T")
-_LEAST_ID = -(2**63)
-_GREATEST_ID = 2**63 - 1
 
 
 class JsonlOptions(SinkOptions):
@@ -137,7 +135,7 @@ class JsonlSink:
         path = Path(self.path)
         return f'"{self.path}" is no file' if path.exists() and not path.is_file() else None
 
-    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[int]]:
+    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """What the file holds, by an index of it: made at the first scan, then kept up to date."""
         if self._file is None:
             raise SinkUnavailable('sink "jsonl" is not open')
@@ -145,14 +143,14 @@ class JsonlSink:
             self._index = JsonlIndex(self.path)
         index = self._index
         await _in_thread(index.catch_up)
-        first = _LEAST_ID
+        after: Id | None = None
         while True:
-            page = await _in_thread(lambda: index.page(tube, shard, below_seq, first, PAGE))  # noqa: B023 # awaited
+            page = await _in_thread(lambda: index.page(tube, shard, below_seq, after, PAGE))  # noqa: B023 # awaited
             if page:
                 yield page
-            if len(page) < PAGE or page[-1] == _GREATEST_ID:
+            if len(page) < PAGE:
                 return
-            first = page[-1] + 1
+            after = page[-1]
 
     def _keep(self, file: AppendFile) -> None:
         if self._file is None:
@@ -195,9 +193,10 @@ def encode(batch: Batch, client: str | None) -> list[bytes]:
 def _envelope(document: Document) -> bytes:
     op = b"delete" if document.body is None else b"upsert"
     token = document.token
-    return b',"shard":%d,"id":%d,"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"at":' % (
+    key = document.id
+    return b',"shard":%d,"id":%b,"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"at":' % (
         document.shard,
-        document.id,
+        b"%d" % key if isinstance(key, int) else orjson.dumps(key),
         op,
         int(token),
         token.epoch,

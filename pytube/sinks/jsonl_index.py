@@ -10,11 +10,13 @@ from pathlib import Path
 import orjson
 
 from pytube.errors import SinkUnavailable
+from pytube.model import Id
 from pytube.sinks.jsonl_replay import Tail, parse
 
+# An id has no type here: in a column of one, SQLite would make a number of a text that looks like it.
 _TABLE = """
     CREATE TABLE held (
-        tube TEXT, shard INTEGER, id INTEGER, token INTEGER, seq INTEGER, live INTEGER,
+        tube TEXT, shard INTEGER, id, token INTEGER, seq INTEGER, live INTEGER,
         PRIMARY KEY (tube, shard, id)
     ) WITHOUT ROWID
 """
@@ -24,18 +26,21 @@ _PUT = """
     SET token = excluded.token, seq = excluded.seq, live = excluded.live
     WHERE excluded.token >= held.token
 """
+# Numbers come before texts, and no number before this one.
 _PAGE = """
     SELECT id FROM held
-    WHERE tube = ? AND shard = ? AND id >= ? AND live AND seq < ? ORDER BY id LIMIT ?
+    WHERE tube = ? AND shard = ? AND id > ? AND live AND seq < ? ORDER BY id LIMIT ?
 """
+_BEFORE_ALL = float("-inf")
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
 _ENVELOPE = re.compile(
-    rb'\{"tube":(' + _TEXT + rb'),"shard":(\d+),"id":(-?\d+),"op":"(upsert|delete)","token":"(\d+)",'
+    rb'\{"tube":(' + _TEXT + rb'),"shard":(\d+),"id":(-?\d+|' + _TEXT + rb'),"op":"(upsert|delete)",'
+    rb'"token":"(\d+)",'
     rb'"epoch":\d+,"counter":\d+,"seq":(\d+),"at":[\d.]+,(?:"client":' + _TEXT + rb',)?"doc":'
 )
 """A line as the sink writes it. Documents are not decoded: that would take most of the time."""
 
-_Row = tuple[str, int, int, int, int, bool]
+_Row = tuple[str, int, Id, int, int, bool]
 
 _SETTINGS = ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", "PRAGMA cache_size = -16000")
 
@@ -74,11 +79,12 @@ class JsonlIndex:
             except (OSError, sqlite3.Error) as error:
                 raise self._unavailable(error) from error
 
-    def page(self, tube: str, shard: int, below_seq: int, first: int, limit: int) -> list[int]:
-        """Ids from `first` on, ascending, of documents with a lower stamp; at most `limit`."""
+    def page(self, tube: str, shard: int, below_seq: int, after: Id | None, limit: int) -> list[Id]:
+        """Ids after `after` (None: from the first on), ascending, of documents with a lower stamp."""
         with self._turn:
             try:
-                rows = self._db.execute(_PAGE, (tube, shard, first, below_seq, limit))
+                start = _BEFORE_ALL if after is None else after
+                rows = self._db.execute(_PAGE, (tube, shard, start, below_seq, limit))
                 return [row[0] for row in rows]
             except sqlite3.Error as error:
                 raise self._unavailable(error) from error
@@ -121,7 +127,7 @@ def _row(raw: bytes) -> _Row | None:
             found = None  # torn, or with numbers that orjson does not take
     if found is not None:
         tube, shard, key, op, token, seq = found.groups()
-        return orjson.loads(tube), int(shard), int(key), int(token), int(seq), op == b"upsert"
+        return orjson.loads(tube), int(shard), orjson.loads(key), int(token), int(seq), op == b"upsert"
     line = parse(raw) if raw else None
     if line is None:
         return None

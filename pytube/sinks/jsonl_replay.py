@@ -13,8 +13,8 @@ from typing import Any
 
 from pytube.model import Token
 
-LineKey = tuple[str, int, int]
-"""Tube, shard and id."""
+LineKey = tuple[str, int, Any]
+"""Tube, shard and id, an int or a str."""
 
 _CHUNK = 1 << 20
 
@@ -25,7 +25,8 @@ class Line:
 
     tube: str
     shard: int
-    id: int
+    id: Any
+    """An int or a str."""
     op: str
     token: Token
     seq: int

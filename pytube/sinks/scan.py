@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol, runtime_checkable
 
+from pytube.model import Id
 from pytube.sinks.base import Sink
 
 PAGE = 10_000
@@ -23,9 +24,10 @@ class Scanning(Protocol):
     def cannot_scan(self) -> str | None:
         """Why this one can't after all, as it is configured; None when it can."""
 
-    def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[int]]:
+    def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """The ids of documents of that tube and shard whose stamp is lower, page by page.
 
+        An id is an int or a str, as it was when it was written.
         Every such document that was acknowledged before the call is in one page. A document
         without a stamp counts as older than any. One that is given although it is newer costs work,
         and does no harm. At most `PAGE` ids a page; memory must not grow with the number of documents.

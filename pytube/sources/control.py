@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytube.db.arrays import Int8Array
-from pytube.model import Pod
+from pytube.db.arrays import array_of
+from pytube.model import Id, Pod
 from pytube.sources import queries
 from pytube.sources.session import Session
 from pytube.sources.terms import Term
@@ -17,6 +17,7 @@ class ControlSource:
     def __init__(self, session: Session, term: Term) -> None:
         self._session = session
         self._arguments = term.arguments
+        self.keys = term.keys
 
     async def take_backfill(self, pod: Pod) -> int | None:
         """The scheduled backfill takes the place of its pod; its number, None when that was done before.
@@ -32,9 +33,9 @@ class ControlSource:
         """Whether all earlier backfill pods of the shard are done."""
         return bool(await self._session.value(queries.SWEEP_READY, self._of(pod)))
 
-    async def touch(self, shard: int, ids: Sequence[int]) -> int:
+    async def touch(self, shard: int, ids: Sequence[Id]) -> int:
         """Touch what a scan has found; the number of pods."""
-        arguments = self._arguments | {"shard": shard, "ids": Int8Array(ids)}
+        arguments = self._arguments | {"shard": shard, "ids": array_of(self.keys, ids)}
         return int(await self._session.value(queries.SWEEP_TOUCH, arguments))
 
     async def end(self, pod: Pod) -> bool:

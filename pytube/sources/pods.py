@@ -9,19 +9,15 @@ from itertools import repeat
 from psycopg.types.json import Jsonb
 
 from pytube.db.arrays import Int8Array
-from pytube.model import Pod, PodClass
+from pytube.model import Id, Key, KeyType, Pod, PodClass
 from pytube.sources import queries
 from pytube.sources.floors import Floors
 from pytube.sources.session import Session
 from pytube.sources.terms import Term
 
-_MARK = (
-    queries.MARK_BEGIN,
-    queries.MARK_DECLARE,
-    queries.MARK_COMMIT,
-    queries.MARK_FETCH,
-    queries.MARK_CLOSE,
-)
+_FETCH = (queries.MARK_COMMIT, queries.MARK_FETCH, queries.MARK_CLOSE)
+_MARK = (queries.MARK_BEGIN, queries.MARK_DECLARE, *_FETCH)
+_MARK_KEYS = (queries.MARK_BEGIN, queries.MARK_KEYS_DECLARE, *_FETCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +25,7 @@ class ParkItem:
     """A key, or a control pod (no id), to be set aside."""
 
     shard: int
-    id: int | None
+    id: Id | None
     op: str
     seq: int
     error: str
@@ -59,6 +55,8 @@ class TubeSource:
     def __init__(self, session: Session, term: Term) -> None:
         self._session = session
         self._arguments = term.arguments
+        self._keys = term.keys
+        self._mark = _MARK if term.keys is KeyType.BIGINT else _MARK_KEYS
         self.floors = Floors()
 
     async def mark(
@@ -77,7 +75,7 @@ class TubeSource:
         """
         self.floors.in_spell(spell)
         rows = await self._session.held_rows(
-            _MARK,
+            self._mark,
             self._arguments
             | {
                 "limit": limit,
@@ -110,7 +108,7 @@ class TubeSource:
             )
         )
 
-    async def unpark(self, keys: Iterable[tuple[int, int]]) -> int:
+    async def unpark(self, keys: Iterable[Key]) -> int:
         """Forget the parked entries of keys that were delivered after all."""
         keys = list(keys)
         return int(
@@ -121,6 +119,9 @@ class TubeSource:
             )
         )
 
-    async def parked(self, limit: int) -> set[tuple[int, int]]:
+    async def parked(self, limit: int) -> set[Key]:
         """The keys of this partition that are parked, or `limit` of them."""
-        return set(await self._session.rows(queries.PARKED_KEYS, self._arguments | {"limit": limit}))
+        rows = await self._session.rows(queries.PARKED_KEYS, self._arguments | {"limit": limit})
+        if self._keys is KeyType.BIGINT:
+            return {(shard, int(key)) for shard, key in rows}
+        return set(rows)

@@ -22,7 +22,8 @@ LEADER_EPOCH: Final = "SELECT tube_leader_epoch(%(tube)s, %(partitions)s, %(part
 LEADER_ACQUIRE: Final = """
     SELECT tube_leader_acquire(
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(instance_id)s, %(client_id)s,
-        %(expected_epoch)s, %(election)s, %(hold)s, %(lease)s)
+        %(expected_epoch)s, %(election)s, %(hold)s, %(lease)s),
+        (SELECT key_type::text FROM tube_registry WHERE tube = %(tube)s)
 """
 
 LEADER_RENEW: Final = """
@@ -61,6 +62,14 @@ MARK_DECLARE: Final = """
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s,
         %(floor)s, %(backfill_floor)s, %(exclude_backfill)s)
 """
+# For tubes whose keys are no bigint.
+MARK_KEYS_DECLARE: Final = """
+    DECLARE marked_pods NO SCROLL CURSOR WITH HOLD FOR
+    SELECT seq, op, shard, keys, payload, date_part('epoch', ts)
+    FROM tube_pods_mark(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s,
+        %(floor)s, %(backfill_floor)s, %(exclude_backfill)s)
+"""
 MARK_COMMIT: Final = "COMMIT"
 MARK_FETCH: Final = "FETCH ALL FROM marked_pods"
 MARK_CLOSE: Final = "CLOSE marked_pods"
@@ -83,7 +92,7 @@ UNPARK: Final = """
 """
 
 PARKED_KEYS: Final = """
-    SELECT shard, id::bigint
+    SELECT shard, id
     FROM tube_parked
     WHERE tube = %(tube)s AND shard %% %(partitions)s = %(partition)s AND id IS NOT NULL
     LIMIT %(limit)s

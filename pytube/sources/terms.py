@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pytube.errors import Fenced, NotLeader, UsageError
+from pytube.model import KeyType
 from pytube.sources import queries
 from pytube.sources.session import Session
 
@@ -22,6 +23,7 @@ class Term:
     partition: int
     epoch: int
     leader_id: UUID = field(default_factory=uuid4)
+    keys: KeyType = KeyType.BIGINT
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -75,10 +77,11 @@ async def acquire(
         EpochMoved: somebody else began one meanwhile.
         LeaseHeld: under the lease election, the lease has not run out.
         WrongPartitions: the tube was repartitioned.
+        UsageError: the tube has keys of a type that this version does not know.
     """
     term = Term(tube, partitions, partition, epoch=0)
     lease = None if candidate.lease is None else timedelta(seconds=candidate.lease)
-    epoch = await session.value(
+    row = await session.row(
         queries.LEADER_ACQUIRE,
         term.arguments
         | {
@@ -90,7 +93,20 @@ async def acquire(
             "lease": lease,
         },
     )
-    return Term(tube, partitions, partition, int(epoch), term.leader_id)
+    assert row is not None
+    epoch, keys = row
+    return Term(tube, partitions, partition, int(epoch), term.leader_id, _key_type(tube, keys))
+
+
+def _key_type(tube: str, name: str) -> KeyType:
+    try:
+        return KeyType(name)
+    except ValueError:
+        known = ", ".join(KeyType)
+        raise UsageError(
+            f"the keys of tube {tube!r} have the type {name}, and this version of the worker serves "
+            f"{known} only; upgrade it"
+        ) from None
 
 
 async def renew(session: Session, tube: str, leader_ids: Sequence[UUID]) -> dict[UUID, bool]:

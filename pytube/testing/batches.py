@@ -6,20 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pytube.model import Batch, Document, Token
-
-Key = tuple[int, int]
-"""Shard and id."""
+from pytube.model import Batch, Document, Id, Key, Token
 
 
-def document(
-    key: int | Key, value: Any, *, token: Token | tuple[int, int] = (1, 1), seq: int = 1
-) -> Document:
+def document(key: Id | Key, value: Any, *, token: Token | tuple[int, int] = (1, 1), seq: int = 1) -> Document:
     """A document of `key`, an id of shard 0 or `(shard, id)`.
 
     The value becomes its JSON text; bytes are taken as that text, None is a delete.
     """
-    shard, id_ = (0, key) if isinstance(key, int) else key
+    shard, id_ = key if isinstance(key, tuple) else (0, key)
     if value is None or isinstance(value, bytes):
         body = value
     else:
@@ -28,7 +23,7 @@ def document(
 
 
 def batch(
-    values: Mapping[int, Any] | Mapping[Key, Any],
+    values: Mapping[Any, Any],
     *,
     token: Token | tuple[int, int] = (1, 1),
     seq: int = 1,

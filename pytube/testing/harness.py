@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from typing import Any
 
 from pytube.errors import SinkUnavailable
-from pytube.model import Batch, Ok, Result
+from pytube.model import Batch, Key, Ok, Result
 from pytube.sinks.base import Sink
-from pytube.testing.batches import Key
 
 Values = Mapping[Key, Any]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 from pytube.errors import PytubeError, SinkError, SinkUnavailable
+from pytube.model import Key
 from pytube.sinks.base import Sink
 from pytube.testing.batches import batch
 from pytube.testing.harness import SinkHarness, begun, cancelled, expect
@@ -101,7 +103,7 @@ class LifetimeChecks(SinkHarness):
                     self.unstall()
                     expect(unanswered or not stalled, "a send was answered while all stalled")
                     await abandon
-                    new = {(0, 1): {"new": at}, (0, 2): {"new": at}}
+                    new: dict[Key, Any] = {(0, 1): {"new": at}, (0, 2): {"new": at}}
                     await self.write_ok(sink, batch(new, token=(at, 2)))
                     await self.expect_values_stay(new, f"send cancelled after {pause} s")
 

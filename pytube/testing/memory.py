@@ -10,9 +10,8 @@ from typing import Any, Self
 from pydantic import Field
 
 from pytube.errors import SinkError, SinkUnavailable
-from pytube.model import OK, Batch, Document, Ok, Reject, Result, Retry, Stale, Token
+from pytube.model import OK, Batch, Document, Id, Key, Ok, Reject, Result, Retry, Stale, Token
 from pytube.sinks.options import SinkOptions
-from pytube.testing.batches import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class MemorySink:
         """It can."""
         return None
 
-    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[int]]:
+    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """The keys held, two a page; a store is one tube's."""
         del tube
         self._refuse_when_down()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytube.testing.batches import Key
+from pytube.model import Key
 
 ODD_DOCUMENTS: dict[Key, Any] = {
     (0, 0): {},
@@ -24,3 +24,36 @@ ODD_DOCUMENTS: dict[Key, Any] = {
     (2, 1): {"same id": "in another shard"},
 }
 """By key; bytes are the JSON text itself. Zero bytes are missing: jsonb and text refuse them."""
+
+ODD_TEXTS = (
+    *(
+        "",
+        " ",
+        "NULL",
+        "null",
+        "7",
+        "007",
+        "-7",
+        "a,b",
+        "{a,b}",
+        'say "x"',
+        "it's",
+        "\\",
+        '\\"',
+        "%s",
+        "a/b?c=d#e",
+    ),
+    *(
+        "line\nbreak\r\n\ttab",
+        "\x01\x7f",
+        "Straße",
+        "STRASSE",
+        "ä",
+        "a\u0308",
+        "\U0001f600",
+        "\u2028",
+        "ö" * 200,
+    ),
+    "6ecd8c99-4036-403d-bf84-cf8400f67836",
+)
+"""Ids in tubes of texts and uuids: each is another key."""

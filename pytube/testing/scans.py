@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from pytube.sinks.base import Sink
 from pytube.sinks.scan import PAGE, Scanning, why_no_scan
 from pytube.testing.batches import batch
 from pytube.testing.harness import SinkHarness, expect
+from pytube.testing.odd import ODD_TEXTS
 
 _TUBE = "conformance"
 
@@ -87,6 +88,22 @@ class ScanChecks(SinkHarness):
 
         self.run(check())
 
+    def test_scan_of_keys_that_are_texts(self) -> None:
+        """They are found as they were written, over the end of a page, too."""
+
+        async def check() -> None:
+            texts = sorted({*ODD_TEXTS, *(f"k{number}" for number in range(PAGE))})
+            async with self._scanning() as sink:
+                if sink is None:
+                    return
+                for start in range(0, len(texts), 1000):
+                    documents: dict[str, object] = {key: {} for key in texts[start : start + 1000]}
+                    await self.write_ok(sink, batch(documents, token=(1, start + 1), seq=1))
+                await self.write_ok(sink, batch({"k1": None}, token=(2, 1), seq=1))
+                await self._expect(sink, 0, 2, {*texts} - {"k1"})
+
+        self.run(check())
+
     @asynccontextmanager
     async def _scanning(self) -> AsyncIterator[_ScanningSink | None]:
         async with self.opened() as sink:
@@ -95,8 +112,8 @@ class ScanChecks(SinkHarness):
             else:
                 yield None
 
-    async def _expect(self, sink: _ScanningSink, shard: int, below_seq: int, ids: set[int]) -> None:
-        found: list[int] = []
+    async def _expect(self, sink: _ScanningSink, shard: int, below_seq: int, ids: set[Any]) -> None:
+        found: list[Any] = []
         async for page in sink.scan(_TUBE, shard, below_seq):
             expect(len(page) <= PAGE, f"a page of {len(page)} ids, and {PAGE} are allowed")
             found += page

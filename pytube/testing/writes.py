@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import copy
 from dataclasses import astuple
+from typing import Any
 
-from pytube.model import Ok, Reject, Retry, Stale, Token
+from pytube.model import Key, Ok, Reject, Retry, Stale, Token
 from pytube.sinks.base import Sink
 from pytube.testing.batches import batch
 from pytube.testing.harness import SinkHarness, expect
-from pytube.testing.odd import ODD_DOCUMENTS
+from pytube.testing.odd import ODD_DOCUMENTS, ODD_TEXTS
 
 
 class WriteChecks(SinkHarness):
@@ -125,7 +126,7 @@ class WriteChecks(SinkHarness):
                     await self.write_ok(sink, batch({(shard, 0): {"v": 26}}, token=(1, 26)))
 
                 await asyncio.gather(*(one(shard) for shard in range(4)))
-                expected = {(shard, 0): {"v": 26} for shard in range(4)}
+                expected: dict[Key, Any] = {(shard, 0): {"v": 26} for shard in range(4)}
                 await self.expect_values_stay(expected, "after 26 writes of each key")
 
         self.run(check())
@@ -134,7 +135,9 @@ class WriteChecks(SinkHarness):
         """Sends at the same time do not mix."""
 
         async def check() -> None:
-            expected = {(s, i): {"text": f"{s}/{i}" * 50} for s in range(8) for i in range(100)}
+            expected: dict[Key, Any] = {
+                (s, i): {"text": f"{s}/{i}" * 50} for s in range(8) for i in range(100)
+            }
             async with self.opened() as sink:
                 parts = [{k: v for k, v in expected.items() if k[0] == s} for s in range(8)]
                 await asyncio.gather(
@@ -159,12 +162,30 @@ class WriteChecks(SinkHarness):
 
         self.run(check())
 
+    def test_keys_that_are_texts(self) -> None:
+        """Whatever text names a document: each is one of its own, is written over, and is deleted."""
+
+        async def check() -> None:
+            expected: dict[Key, Any] = {(0, text): {"n": at} for at, text in enumerate(ODD_TEXTS)}
+            async with self.opened() as sink:
+                await self.write_ok(sink, batch(expected))
+                await self.expect_values(expected, "keys that are texts")
+                last, *others = reversed(expected)
+                expected[last] = {"n": "again"}
+                for key in others[::2]:
+                    del expected[key]
+                again = batch(dict.fromkeys(others[::2]) | {last: {"n": "again"}}, token=(1, 2))
+                await self.write_ok(sink, again)
+            await self.expect_values(expected, "after some of them were deleted")
+
+        self.run(check())
+
     def test_large_documents(self) -> None:
         """One of `largest` bytes, and a batch of 2000 small ones."""
 
         async def check() -> None:
             large = {"text": "ä" * ((self.largest - 100) // 2)}
-            many = {(1, id_): {"n": id_} for id_ in range(2000)}
+            many: dict[Key, Any] = {(1, id_): {"n": id_} for id_ in range(2000)}
             async with self.opened() as sink:
                 await self.write_ok(sink, batch({1: large}), batch(many))
             await self.expect_values({(0, 1): large, **many}, "large documents")

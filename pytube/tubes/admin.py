@@ -12,6 +12,7 @@ from psycopg.rows import class_row
 from pytube.db.errors import translated
 from pytube.db.version import check
 from pytube.errors import UsageError
+from pytube.model import KeyType
 from pytube.tubes import queries
 from pytube.tubes.locks import with_retries
 from pytube.tubes.tables import find_table
@@ -32,6 +33,8 @@ class Attachment:
     id_col: str | None
     root: bool | None
     """Whether the ids of this table are the documents' ids."""
+    key_type: str
+    """Of all ids of the tube: `bigint`, `uuid` or `text`."""
 
 
 class Tubes:
@@ -47,20 +50,33 @@ class Tubes:
         self._connection = connection
         self._schema = schema
 
-    def create(self, tube: str, partitions: int | None = None, predicate: str | None = None) -> None:
+    def create(
+        self,
+        tube: str,
+        partitions: int | None = None,
+        predicate: str | None = None,
+        key_type: KeyType | None = None,
+    ) -> None:
         """Make a tube, or change one: another number of partitions, another predicate.
 
         Args:
             tube: its name.
             partitions: how many; None keeps those of a tube that is there, and is 1 for a new one.
             predicate: which rows belong to it; None keeps what is there, '' removes it.
+            key_type: of its ids, for good; None is that of a tube that is there, and bigint for a new one.
         """
         with translated():
             there = self._partitions(tube)
             wanted = partitions if partitions is not None else there or 1
             if there is not None and there != wanted:
                 self._build_index(tube, wanted)
-            self._run(queries.ENSURE_EXISTS, tube=tube, partitions=wanted, predicate=predicate)
+            self._run(
+                queries.ENSURE_EXISTS,
+                tube=tube,
+                partitions=wanted,
+                predicate=predicate,
+                key_type=None if key_type is None else key_type.value,
+            )
 
     def rebase(self, tube: str, epoch: int) -> int:
         """Let the epochs of a tube go on above `epoch`, the highest that its sink holds.

@@ -6,14 +6,16 @@ from typing import LiteralString
 
 from psycopg import sql
 
-ENSURE_EXISTS = "SELECT {s}.tube_ensure_exists(%(tube)s, %(partitions)s, %(predicate)s)"
+ENSURE_EXISTS = """
+    SELECT {s}.tube_ensure_exists(%(tube)s, %(partitions)s, %(predicate)s, %(key_type)s::pg_catalog.regtype)
+"""
 ENSURE_ABSENT = "SELECT {s}.tube_ensure_absent(%(tube)s)"
 ATTACH = "SELECT {s}.tube_table_ensure_attached(%(tube)s, %(table)s, %(shard)s, %(shards)s)"
 DETACH = "SELECT {s}.tube_table_ensure_detached(%(tube)s, %(table)s)"
 LIST = """
     SELECT l.tube, l.predicate, l.partitions,
         pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname) AS tbl,
-        l.shard, l.shards, l.id_col::text AS id_col, l.root
+        l.shard, l.shards, l.id_col::text AS id_col, l.root, l.key_type::text AS key_type
     FROM {s}.tube_list() WITH ORDINALITY AS l
     LEFT JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace

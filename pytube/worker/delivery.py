@@ -22,11 +22,11 @@ from pytube.errors import (
     SinkUnavailable,
 )
 from pytube.faults import Point, fault
-from pytube.model import Batch, Documents, PodClass, Result, Token
+from pytube.model import Batch, Documents, Id, Key, PodClass, Result, Token
 from pytube.pipeline.answers import Answers, is_all_ok, sort_answers
 from pytube.pipeline.batching import by_shard, keys_of, split
 from pytube.pipeline.inflight import Flight
-from pytube.pipeline.redelivery import GaveUp, Key, Redelivery, delay
+from pytube.pipeline.redelivery import GaveUp, Redelivery, delay
 from pytube.pipeline.sizing import BatchSize
 from pytube.sinks.base import Sink
 from pytube.worker.gate import Gate, Gates
@@ -41,7 +41,7 @@ _MOST_PARKED_IN_A_ROW = 100
 class Landed:
     """Keys that are done with, and those of them that are to be parked first."""
 
-    keys: Mapping[int, Sequence[int]]
+    keys: Mapping[int, Sequence[Id]]
     parked: Sequence[GaveUp] = ()
 
 
@@ -151,7 +151,7 @@ class Delivery:
 
     # --- one attempt ----------------------------------------------------------------------
 
-    async def _attempt(self, groups: Mapping[int, Sequence[int]]) -> None:
+    async def _attempt(self, groups: Mapping[int, Sequence[Id]]) -> None:
         await self._c.tenure.trusted()
         token = self._c.tenure.draw()
         await fault(Point.BEFORE_ENRICH)
@@ -162,7 +162,7 @@ class Delivery:
                 return
             await self._send(token, part)
 
-    async def _read(self, groups: Mapping[int, Sequence[int]], token: Token) -> Documents:
+    async def _read(self, groups: Mapping[int, Sequence[Id]], token: Token) -> Documents:
         gate = self._c.gates.source
         await gate.passage()
         begun = time.monotonic()
@@ -290,7 +290,7 @@ class Delivery:
         for key, reason in answers.rejected.items():
             self._land([key], [GaveUp(key, reason, self._todo.attempts_of(key) + 1)])
 
-    def _done(self, keys: Mapping[int, Sequence[int]]) -> None:
+    def _done(self, keys: Mapping[int, Sequence[Id]]) -> None:
         self._c.parked_in_a_row = 0
         self._c.land(self._flight, Landed(keys))
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pytube.events import Event, Parked
 from pytube.faults import Point, fault
-from pytube.model import Pod
+from pytube.model import Id, Key, Pod
 from pytube.pipeline.inflight import Flight
-from pytube.pipeline.redelivery import Key
 from pytube.sources.pods import ParkItem, TubeSource
 from pytube.sources.terms import Term
 from pytube.worker.delivery import Landed
@@ -78,5 +77,5 @@ class Parking:
     def _remember(self, keys: set[Key]) -> None:
         self._known = keys if len(keys) <= MOST_KNOWN else None
 
-    def _tell(self, shard: int, key: int | None, reason: str) -> None:
+    def _tell(self, shard: int, key: Id | None, reason: str) -> None:
         self._emit(Parked(self._term.tube, self._term.partition, shard, key, reason))

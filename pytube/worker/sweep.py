@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pytube.errors import SinkError
 from pytube.faults import Point, fault
-from pytube.model import Pod
+from pytube.model import Id, Pod
 from pytube.sinks.base import Sink
 from pytube.sinks.scan import Scanning, why_no_scan
 from pytube.sources.control import ControlSource
@@ -37,14 +37,18 @@ async def sweep(sink: Sink, source: ControlSource, tube: str, pod: Pod, start_se
     skipped = why_no_scan(sink) if payload.get("sweep", True) else _RELATED
     keys = 0
     if skipped is None and isinstance(sink, Scanning):
-        async for ids in _pages(sink, tube, pod.shard, start_seq):
+        async for page in _pages(sink, tube, pod.shard, start_seq):
+            # What can't be of this tube (an earlier one of that name had other keys) is not ours to delete.
+            ids = list(filter(source.keys.has, page))
+            if not ids:
+                continue
             await source.touch(pod.shard, ids)
             await fault(Point.DURING_SWEEP)
             keys += len(ids)
     return Swept(keys, time.monotonic() - began, skipped)
 
 
-async def _pages(sink: Scanning, tube: str, shard: int, start_seq: int) -> AsyncIterator[Sequence[int]]:
+async def _pages(sink: Scanning, tube: str, shard: int, start_seq: int) -> AsyncIterator[Sequence[Id]]:
     """What the scan gives; whatever else it raises is a `SinkError`."""
     try:
         async for ids in sink.scan(tube, shard, start_seq):

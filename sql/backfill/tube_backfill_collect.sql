@@ -2,7 +2,7 @@
 --
 -- One statement with one snapshot, which lasts as long as reading and sorting the table does; it
 -- writes nothing to the tube, so no worker waits for it. The ids are stored as the pods that they
--- will be: 8 bytes an id, and a chunk is copied without looking at it. Rows that lack order_col come
+-- will be: 8 bytes a bigint, and a chunk is copied without looking at it. Rows that lack order_col come
 -- last; of rows with the same value none is left out. A related table names each document once.
 --
 -- Arguments: backfill_id: one that this session has taken.
@@ -21,6 +21,7 @@ AS $$
 DECLARE
     backfill tube_backfill := tube_private_backfill_held(tube_backfill_collect.backfill_id);
     att tube_attachment := tube_private_backfill_attachment(backfill);
+    key_type regtype := tube_private_key_type(backfill.tube);
     ids text := tube_private_backfill_ids(backfill.backfill_id);
     pods bigint;
     total bigint;
@@ -29,8 +30,11 @@ BEGIN
         RETURN backfill.rows_total;
     END IF;
     PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
-    EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids bigint[] NOT NULL)', ids);
-    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE PLAIN', ids);
+    EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids %s[] NOT NULL)',
+        ids, key_type);
+    -- Texts may not fit into a page, others do.
+    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE %s', ids,
+        CASE key_type WHEN 'text'::regtype THEN 'EXTERNAL' ELSE 'PLAIN' END);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
     EXECUTE tube_private_fill($collect$
         INSERT INTO <ids> (place, shard, ids)
@@ -41,7 +45,7 @@ BEGIN
                 SELECT r.id, r.shard, row_number() OVER (PARTITION BY r.shard ORDER BY r.by) AS n
                 FROM (
                     SELECT <distinct>id, <shard_of> AS shard, by
-                    FROM (SELECT <id>::bigint AS id, <by> AS by FROM <table> WHERE <filter>) AS t
+                    FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE <filter>) AS t
                     WHERE id IS NOT NULL<first>
                 ) AS r
             ) AS o
@@ -49,11 +53,11 @@ BEGIN
         GROUP BY k.shard, k.chunk
         ORDER BY 1$collect$, jsonb_build_object(
             'ids', ids,
-            'id', quote_ident(att.id_col),
+            'id', tube_private_key_expression(att),
             'by', quote_ident(backfill.order_col),
             'table', att.tbl::regclass::text,
             'filter', coalesce(att.row_filter, 'true'),
-            'shard_of', tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
+            'shard_of', tube_private_shard_expression('id', att.shard, att.shards, key_type),
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END));
     GET DIAGNOSTICS pods = ROW_COUNT;

@@ -34,6 +34,8 @@ DECLARE
     root CONSTANT boolean := tube_private_is_root(att);
     first CONSTANT integer := coalesce(shard, att.shard);
     shards CONSTANT integer := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
+    key CONSTANT text := tube_private_key_expression(att);
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
     query text;
 BEGIN
     PERFORM tube_private_check_step3(step1, att, shard);
@@ -57,13 +59,12 @@ BEGIN
     query := format('SELECT %s, 0 FROM %s WHERE %s%s%s ORDER BY %I',
         CASE WHEN root AND NOT (
                 SELECT a.attnotnull FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = att.id_col)
-            THEN format('coalesce(%1$I::bigint, tube_private_null_id(%2$s, %1$L)::bigint)', att.id_col, att.tbl::oid)
-            ELSE quote_ident(att.id_col) END,
+            THEN format('coalesce(%s, tube_private_null_id(%s, %L)::%s)', key, att.tbl::oid, att.id_col, key_type)
+            ELSE key END,
         att.tbl, coalesce('(' || att.row_filter || ')', 'true'),
         CASE WHEN root THEN '' ELSE format(' AND %I IS NOT NULL', att.id_col) END,
         CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
-            tube_private_shard_expression(quote_ident(att.id_col) || '::bigint', att.shard, att.shards,
-                tube_private_key_type(att.tube)), first) END,
+            tube_private_shard_expression(key, att.shard, att.shards, key_type), first) END,
         column_name);
     IF root THEN
         PERFORM tube_private_put_control(att.tube, first, shards, 'T', 'backfill_start', step1);

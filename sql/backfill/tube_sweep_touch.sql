@@ -3,14 +3,14 @@
 -- They go through the queue as everything does: a row that is there is written again, one that is not
 -- is deleted at the sink. So a row written meanwhile is never lost.
 --
--- Arguments: tube, partitions, partition, leader_id: the term; shard; ids.
+-- Arguments: tube, partitions, partition, leader_id: the term; shard; ids: of the tube's type.
 -- Result: the number of pods.
 -- Errors: TU001 the term is over; TU002, TU102, TU103 as tube_leader_epoch; TU106 the shard is not of
 --   the partition.
 -- Locks: the fence, until the transaction ends.
 -- A lost answer: call again; a key touched twice does no harm.
 CREATE OR REPLACE FUNCTION :"schema".tube_sweep_touch(
-    tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids bigint[]
+    tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray
 ) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -29,4 +29,4 @@ BEGIN
     RETURN pods;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_sweep_touch(text, integer, integer, uuid, integer, bigint[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_sweep_touch(text, integer, integer, uuid, integer, anyarray) FROM PUBLIC;

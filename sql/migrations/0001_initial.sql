@@ -118,7 +118,8 @@ CREATE TABLE :"schema".tube_parked (
     epoch     bigint      NOT NULL,
     parked_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-CREATE UNIQUE INDEX tube_parked_key_idx ON :"schema".tube_parked (tube, shard, id) WHERE id IS NOT NULL;
+-- By a digest: an index takes no long texts.
+CREATE UNIQUE INDEX tube_parked_key_idx ON :"schema".tube_parked (tube, shard, md5(id)) WHERE id IS NOT NULL;
 CREATE UNIQUE INDEX tube_parked_seq_idx ON :"schema".tube_parked (tube, seq) WHERE id IS NULL;
 
 -- Backfills, under way and past. One that is under way has its ids in a table of its own beside this one.

@@ -5,7 +5,8 @@
 -- of the query, each as often as it is there; the predicate of a tube is not applied. Where a table of a
 -- tube is spread over several shards, `shard` among them, each id gets its own (tube_shard_of).
 --
--- Whoever is to call this needs EXECUTE on it, on tube_as_caller and on tube_pods_put.
+-- Whoever is to call this needs EXECUTE on it, on tube_as_caller and on tube_pods_put; for tubes of other
+-- keys than bigint also on tube_keys_as_caller and tube_keys_put.
 --
 -- Arguments:
 --   tube_or_tubes: one, or several joined by commas.
@@ -18,7 +19,7 @@
 --   in_search_path: for the query.
 -- Result: nothing. A NOTICE tells the progress every 2 seconds (while rows come), and at the end.
 -- Errors: TU102 unknown tube; TU106 shard; 22004 an id is NULL; 22023 op, or a chunk size below 1;
---   42601 the query has not two columns; 22P02, 22003 an id is no bigint; those of the query.
+--   42601 the query has not two columns; 22P02, 22003 an id is not of the tube's type; those of the query.
 -- Locks: those of an INSERT into the tubes, and those of the query.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_insert(
     tube_or_tubes text, query text, shard integer, op char = 'B', approx_size bigint = NULL,
@@ -39,12 +40,21 @@ DECLARE
     id_type regtype;
     declaration text;
     next_rows text;
+    numbers boolean := true; -- whether all keys are bigint
     ids bigint[];
+    keys text[];
+    count bigint;
+    made bigint;
     done bigint := 0;
     pods bigint := 0;
 BEGIN
     -- Refused before the query is run.
-    PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, false);
+    BEGIN
+        PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, false);
+    EXCEPTION WHEN datatype_mismatch THEN
+        PERFORM tube_keys_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, false);
+        numbers := false;
+    END;
     IF fetch_chunk_size IS NULL OR fetch_chunk_size < 1 THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = format('%s rows can''t be read at a time', coalesce(fetch_chunk_size::text, 'NULL')),
@@ -68,19 +78,32 @@ BEGIN
             HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM …';
     END;
 
-    declaration := format('DECLARE %s NO SCROLL CURSOR FOR SELECT q.id%s::pg_catalog.int8 FROM %s AS q (id, place)',
+    declaration := format('DECLARE %s NO SCROLL CURSOR FOR SELECT q.id%s FROM %s AS q (id, place)',
         portal,
-        -- A number with a fraction is not rounded to an id, but refused.
-        CASE WHEN id_type NOT IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype)
-            THEN '::pg_catalog.text' ELSE '' END,
+        CASE
+            WHEN NOT numbers THEN '::pg_catalog.text'
+            WHEN id_type IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) THEN '::pg_catalog.int8'
+            -- A number with a fraction is not rounded to an id, but refused.
+            ELSE '::pg_catalog.text::pg_catalog.int8'
+        END,
         body);
     next_rows := format('FETCH FORWARD %s FROM %s', least(fetch_chunk_size, most), portal);
     LOOP
-        SELECT array_agg(t.id) INTO ids FROM tube_as_caller(in_search_path, declaration, next_rows) AS t (id);
-        EXIT WHEN ids IS NULL;
+        IF numbers THEN
+            SELECT array_agg(t.id) INTO ids FROM tube_as_caller(in_search_path, declaration, next_rows) AS t (id);
+            EXIT WHEN ids IS NULL;
+            count := cardinality(ids);
+            made := tube_pods_put(tube_or_tubes, shard, op, ids, insert_chunk_size, false);
+        ELSE
+            SELECT array_agg(t.id) INTO keys
+            FROM tube_keys_as_caller(in_search_path, declaration, next_rows) AS t (id);
+            EXIT WHEN keys IS NULL;
+            count := cardinality(keys);
+            made := tube_keys_put(tube_or_tubes, shard, op, keys, insert_chunk_size, false);
+        END IF;
         declaration := NULL;
-        pods := pods + tube_pods_put(tube_or_tubes, shard, op, ids, insert_chunk_size, false);
-        done := done + cardinality(ids);
+        pods := pods + made;
+        done := done + count;
         IF clock_timestamp() - told >= every THEN
             told := clock_timestamp();
             RAISE NOTICE '%: % ids%, % a second', tube_or_tubes, done,
@@ -89,10 +112,14 @@ BEGIN
                     ELSE '' END,
                 round(done / extract(epoch FROM told - began));
         END IF;
-        EXIT WHEN cardinality(ids) < least(fetch_chunk_size, most);
+        EXIT WHEN count < least(fetch_chunk_size, most);
     END LOOP;
     EXECUTE 'CLOSE ' || portal;
-    PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
+    IF numbers THEN
+        PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
+    ELSE
+        PERFORM tube_keys_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
+    END IF;
     RAISE NOTICE '%: % ids in % pods, in % s', tube_or_tubes, done, pods,
         round(extract(epoch FROM clock_timestamp() - began), 1);
 END

@@ -49,7 +49,7 @@ BEGIN
         shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer)
     WHERE i.id IS NOT NULL
     ORDER BY i.shard, i.id, i.seq DESC
-    ON CONFLICT (tube, shard, id) WHERE id IS NOT NULL
+    ON CONFLICT (tube, shard, md5(id)) WHERE id IS NOT NULL
     DO UPDATE SET op = excluded.op, seq = excluded.seq, payload = excluded.payload, error = excluded.error,
         attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp();
     GET DIAGNOSTICS parked = ROW_COUNT;

@@ -26,6 +26,7 @@ BEGIN
     USING unnest(shards, ids) AS key (shard, id)
     WHERE k.tube = tube_pods_unpark.tube
       AND k.shard = key.shard
+      AND md5(k.id) = md5(key.id) -- so it is in the index
       AND k.id = key.id
       AND mod(k.shard, partitions) = partition;
     GET DIAGNOSTICS removed = ROW_COUNT;

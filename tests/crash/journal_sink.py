@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from pytube.errors import SinkUnavailable
 from pytube.model import OK, Batch, Document, Reject, Result
@@ -36,7 +37,7 @@ def rejected(tube: str, folder: Path) -> Path:
     return folder / f"{tube}.rejected"
 
 
-def is_rejected(key: int, row: dict[str, int] | None) -> bool:
+def is_rejected(key: Any, row: dict[str, int] | None) -> bool:
     """Whether the sink refuses such a row."""
     return row is not None and key % _EVERY == 7 and row["n"] % 2 == 1
 

@@ -11,6 +11,7 @@ from psycopg.conninfo import make_conninfo
 from pytube.db.pool import make_pool
 from pytube.enrich.rows import RowEnricher
 from pytube.errors import EnrichDataError, EnrichFailed, EnrichTimeout
+from pytube.model import Id
 
 Conn = psycopg.Connection[tuple[object, ...]]
 
@@ -30,7 +31,7 @@ class Reader:
         self.pool = make_pool(dsn, "tube", "pytube test", size=2)
         self.enricher = RowEnricher(self.pool, "t", query)
 
-    async def read(self, *ids: int, shard: int = 5) -> dict[int, bytes]:
+    async def read(self, *ids: Id, shard: int = 5) -> dict[Id, bytes]:
         return dict((await self.enricher.read(shard, ids)).bodies)
 
 
@@ -145,4 +146,62 @@ async def test_rows_that_a_policy_hides_are_an_error_and_no_deletes(dsn: str, co
     await reader.pool.open()
     with pytest.raises(EnrichFailed, match="row-level security"):
         await reader.read(1)
+    await reader.pool.close()
+
+
+async def test_a_tube_that_was_made_anew_is_another_one(reader: Reader, conn: Conn) -> None:
+    """It has seen as many changes as the one that is known, and is of another table."""
+    assert set(await reader.read(1)) == {1}
+    conn.execute("SELECT tube_ensure_absent('t')")
+    conn.execute("CREATE TABLE public.others AS SELECT 1 AS id, 'other' AS name")
+    conn.execute("SELECT tube_ensure_exists('t', 1)")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.others', 5)")
+    assert await reader.read(1) == {1: b'{"id":1,"name":"other"}'}
+
+
+UUIDS = [f"00000000-0000-4000-8000-00000000000{n}" for n in (1, 2, 3)]
+TEXTS = ["a", 'B "b" \\', "c,{}"]
+
+
+@pytest.fixture(params=["uuid", "text"])
+def names(request: pytest.FixtureRequest, conn: Conn) -> list[str]:
+    """A tube of keys of that type, of which the last is outside of its predicate."""
+    ids = UUIDS if request.param == "uuid" else TEXTS
+    conn.execute(f"CREATE TABLE public.named (id {request.param} PRIMARY KEY, n int)")
+    for n, key in enumerate(ids):
+        conn.execute(f"INSERT INTO public.named VALUES (%s::{request.param}, %s)", (key, n))
+    conn.execute("SELECT tube_ensure_absent('t')")
+    conn.execute("SELECT tube_ensure_exists('t', 1, 'n < 2', %s::regtype)", (request.param,))
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.named', 5)")
+    return ids
+
+
+async def test_keys_that_are_no_numbers(reader: Reader, names: list[str]) -> None:
+    assert set(await reader.read(*names, UUIDS[0][:-1] + "9")) == set(names[:2])
+    assert set(await reader.read(names[1])) == {names[1]}
+
+
+async def test_ids_that_are_none_of_the_tube_are_refused(reader: Reader, names: list[str]) -> None:
+    """A term of an earlier tube of that name is over as soon as it asks the database."""
+    del names
+    with pytest.raises(EnrichFailed, match="keeps changing"):
+        await reader.read(7)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id, to_json(n) FROM public.named WHERE id = ANY (%(ids)s)",
+        "SELECT upper(id::text), to_json(n) FROM public.named WHERE id = ANY (%(ids)s)",
+        "SELECT NULL, '0' UNION ALL SELECT id::text, to_json(n) FROM public.named",
+    ],
+)
+async def test_a_query_of_ones_own_for_such_keys(dsn: str, names: list[str], query: str) -> None:
+    """What it calls a uuid in other ways is that uuid; texts count as they are."""
+    reader = Reader(dsn, query)
+    await reader.pool.open()
+    there = names[:2]
+    if "upper" in query and names == TEXTS:
+        there = []
+    assert await reader.read(*names) == {key: b"%d" % names.index(key) for key in there}
     await reader.pool.close()

@@ -11,7 +11,7 @@ import pytest
 
 from pytube.config import load
 from pytube.events import Event, LeaderFenced
-from pytube.model import OK, Batch, Result, Stale, Token
+from pytube.model import OK, Batch, Id, Result, Stale, Token
 from pytube.tubes.admin import Tubes
 from pytube.worker import Worker
 from tests.helpers.waiting import wait_until_async
@@ -21,7 +21,7 @@ AHEAD = 2_000_000_000
 
 HELD = Token(AHEAD, 1000)
 
-taken: list[int] = []
+taken: list[Id] = []
 
 
 def send(batch: Batch) -> Sequence[Result]:

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from pytube.model import OK, Batch, Reject, Result
+from pytube.model import OK, Batch, Key, Reject, Result
 from pytube.sinks.base import Sink
 from pytube.sinks.callable import CallableSink
 from pytube.sinks.jsonl import JsonlSink
 from pytube.sinks.jsonl_replay import replay
 from pytube.testing import Faults, MemorySink, MemoryStore, SinkContract
-from pytube.testing.batches import Key
 
 
 class TestJsonl(SinkContract):

@@ -14,7 +14,7 @@ import pytest
 from pytube.config import load
 from pytube.embedded.postgres import Postgres
 from pytube.events import DatabaseDown, Event, LeaderAcquired, LeaderRevoked
-from pytube.model import OK, Batch, Result
+from pytube.model import OK, Batch, Id, Result
 from pytube.sinks.callable import CallableSink
 from pytube.worker import Worker
 from tests.conftest import Connect
@@ -23,7 +23,7 @@ from tests.helpers.waiting import wait_until_async
 
 Conn = psycopg.Connection[tuple[object, ...]]
 E = TypeVar("E", bound=Event)
-taken: list[int] = []
+taken: list[Id] = []
 
 
 def send(batch: Batch) -> Sequence[Result]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from pytube.model import Pod, PodClass
+from pytube.model import Key, Pod, PodClass
 from pytube.pipeline.inflight import InFlight
 from tests.helpers.capture import (
     TABLE,
@@ -33,7 +33,7 @@ def db(any_dsn: str) -> Iterator[Conn]:
         yield conn
 
 
-def keys_of_a_worker(conn: Conn) -> list[tuple[int, int]]:
+def keys_of_a_worker(conn: Conn) -> list[Key]:
     """The keys that a worker makes of the incremental pods of the tube, which has one partition."""
     machine = InFlight()
     marked = mark(conn, acquire(conn, Claim(TUBE)))

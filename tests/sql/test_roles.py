@@ -63,6 +63,8 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_list": LOOKS_ON,
     "tube_park_list": LOOKS_ON,
     "tube_pods_delete": SERVES,
+    "tube_keys_as_caller": TOUCHES,
+    "tube_keys_put": TOUCHES,
     "tube_pods_insert": TOUCHES,
     "tube_pods_mark": SERVES,
     "tube_pods_park": SERVES,
@@ -115,6 +117,7 @@ INVOKERS = {
     "tube_table_ensure_detached",
     # the query of a fan-out has the rights of its caller
     "tube_as_caller",
+    "tube_keys_as_caller",
     "tube_pods_insert",
     # inlined wherever it is used
     "tube_shard_of",

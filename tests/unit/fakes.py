@@ -10,11 +10,9 @@ from uuid import UUID
 
 from pytube.enrich import Read
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, Fenced
-from pytube.model import Heartbeat, Pod
+from pytube.model import Heartbeat, Id, Key, Pod
 from pytube.sources import queries
 from pytube.sources.session import Session
-
-Key = tuple[int, int]
 
 
 class FakeClaim:
@@ -50,7 +48,7 @@ class FakeTube:
     marked: set[int] = field(default_factory=set)
     purged: list[int] = field(default_factory=list)
     resets: int = 0
-    parked: dict[tuple[int, int | None], dict[str, Any]] = field(default_factory=dict)
+    parked: dict[tuple[int, Id | None], dict[str, Any]] = field(default_factory=dict)
     sleeping: bool = False
     marks: int = 0
     down: bool = False
@@ -218,12 +216,12 @@ class FakeEnricher:
         self.slow: set[Key] = set()
         """Keys whose rows always take too long."""
         self.orphans: set[Key] = set()
-        self.reads: list[tuple[int, tuple[int, ...]]] = []
+        self.reads: list[tuple[int, tuple[Id, ...]]] = []
         self.go = asyncio.Event()
         """While it is not set, reads hang."""
         self.go.set()
 
-    async def read(self, shard: int, ids: Sequence[int]) -> Read:
+    async def read(self, shard: int, ids: Sequence[Id]) -> Read:
         self.reads.append((shard, tuple(ids)))
         await self.go.wait()
         await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from pytube.events import (
     SweepFailed,
     SweepFinished,
 )
-from pytube.model import Document, Token
+from pytube.model import Document, Id, Key, Token
 from pytube.sinks.scan import Scanning, why_no_scan
 from pytube.testing import Faults, MemorySink
 from tests.unit.rig import Rig
@@ -32,7 +32,7 @@ def old(rig: Rig, *ids: int, shard: int = 0, seq: int = 1) -> None:
         rig.sink.store.held[shard, key] = Document(shard, key, b"{}", Token(1, 1), seq)
 
 
-def live(rig: Rig) -> set[tuple[int, int]]:
+def live(rig: Rig) -> set[Key]:
     return set(rig.sink.store.values())
 
 
@@ -148,7 +148,7 @@ class Stumbling(MemorySink):
         super().__init__()
         self.failures = list(failures)
 
-    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[int]]:
+    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         async for page in super().scan(tube, shard, below_seq):
             yield page
             if self.failures:
@@ -173,7 +173,7 @@ class Hanging(MemorySink):
         super().__init__()
         self.scanning = asyncio.Event()
 
-    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[int]]:
+    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         del tube, shard, below_seq
         self.scanning.set()
         await asyncio.Event().wait()

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from pytube.model import Pod, PodClass
+from pytube.model import Id, Key, Pod, PodClass
 from pytube.pipeline.inflight import Flight, InFlight
 
 
@@ -31,7 +31,7 @@ def take(machine: InFlight, limit: int = 100, pod_class: PodClass = PodClass.INC
     return flight
 
 
-def keys_of(flight: Flight) -> list[tuple[int, int]]:
+def keys_of(flight: Flight) -> list[Key]:
     return [(shard, key) for shard, ids in flight.by_shard().items() for key in ids]
 
 
@@ -135,9 +135,9 @@ def test_landing_a_key_that_is_not_in_the_flight_is_an_error() -> None:
 class Model:
     """Each touch on its own: (seq, key) still owed, and what flies since when."""
 
-    owed: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
+    owed: dict[int, set[Key]] = field(default_factory=dict)
     control: set[int] = field(default_factory=set)
-    flying: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    flying: dict[Key, set[int]] = field(default_factory=dict)
     """A key in a flight, and the pods that owed it when the flight began."""
 
 
@@ -212,14 +212,14 @@ class InFlightMachine(RuleBasedStateMachine):
         if not keys:
             return multiple()
         some = data.draw(st.lists(st.sampled_from(keys), unique=True, max_size=len(keys)))
-        by_shard: dict[int, list[int]] = {}
+        by_shard: dict[int, list[Id]] = {}
         for shard, key in some:
             by_shard.setdefault(shard, []).append(key)
             self._landed((shard, key))
         self.machine.land_keys(flight, by_shard)
         return flight
 
-    def _landed(self, key: tuple[int, int]) -> None:
+    def _landed(self, key: Key) -> None:
         for seq in self.model.flying.pop(key):
             self.model.owed[seq].discard(key)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -218,7 +219,7 @@ async def test_backfill_does_not_keep_other_touches_waiting() -> None:
     rig.insert(*range(1000, 1100))
     async with rig.running():
         await rig.until_empty()
-    order = [document.id for document in rig.sink.store.log]
+    order: list[Any] = [document.id for document in rig.sink.store.log]
     last_incremental = max(place for place, key in enumerate(order) if key >= 1000)
     backfill_before = sum(key < 1000 for key in order[:last_incremental])
     assert backfill_before <= 60, f"{backfill_before} backfill keys went before the last of 100 others"

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytube.pipeline.redelivery import GaveUp, Key, Redelivery, delay
+from pytube.model import Key
+from pytube.pipeline.redelivery import GaveUp, Redelivery, delay
 
 
 def keys(count: int) -> list[Key]:

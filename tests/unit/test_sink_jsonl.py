@@ -76,6 +76,14 @@ async def test_lines(path: Path) -> None:
     assert delete == {**common, "id": 8, "op": "delete", "doc": None}
 
 
+async def test_keys_that_are_texts(path: Path) -> None:
+    sink = await opened(path)
+    assert await sink.send(batch({(3, 'a "b"\n\\ü'): {}, (3, "7"): {}}, seq=9)) == [OK, OK]
+    lines = read(path).splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ['a "b"\n\\ü', "7"]
+    assert set(replay([path])) == {("conformance", 3, 'a "b"\n\\ü'), ("conformance", 3, "7")}
+
+
 @pytest.fixture
 def torn(path: Path) -> Path:
     path.write_bytes(b'{"tube":"conf')

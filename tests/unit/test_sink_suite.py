@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from pytube.model import OK, Batch, Document, Result, Token
+from pytube.model import OK, Batch, Document, Key, Result, Token
 from pytube.sinks.base import Sink
 from pytube.testing import MemorySink, MemoryStore, SinkContract, document
-from pytube.testing.batches import Key
 
 
 class Swapped(MemorySink):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from pytube.model import Batch, Pod, PodClass
 from pytube.pipeline.inflight import InFlight
@@ -36,17 +37,17 @@ class Trip:
         await self.delivery.run()
 
     @property
-    def landed(self) -> list[int]:
+    def landed(self) -> list[Any]:
         reports = [report for _, report in self.rig.carrier.landed]
         return sorted(key for report in reports for ids in report.keys.values() for key in ids)
 
     @property
-    def parked(self) -> dict[int, str]:
+    def parked(self) -> dict[Any, str]:
         reports = [report for _, report in self.rig.carrier.landed]
         return {gone.key[1]: gone.reason for report in reports for gone in report.parked}
 
     @property
-    def held(self) -> list[int]:
+    def held(self) -> list[Any]:
         return sorted(key for _, key in self.rig.sink.store.values())
 
 

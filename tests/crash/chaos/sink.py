@@ -17,7 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 from pytube.errors import SinkTimeout, SinkUnavailable
-from pytube.model import OK, Batch, Document, Reject, Result, Retry
+from pytube.model import OK, Batch, Document, Key, Reject, Result, Retry
 from pytube.sinks.append_file import AppendFile
 from pytube.sinks.jsonl import encode
 
@@ -59,7 +59,7 @@ def downed(folder: Path) -> Path:
     return folder / "sink.down"
 
 
-def is_refused(key: int, n: int | None) -> bool:
+def is_refused(key: Any, n: int | None) -> bool:
     """Whether the sink refuses such a row: always or never, until it has changed."""
     return n is not None and key % _EVERY == 7 and n % 2 == 1
 
@@ -98,7 +98,7 @@ def _mood(folder: Path) -> str:
     return "well"
 
 
-def _act(batch: Batch, folder: Path, mood: str, left_out: set[tuple[int, int]]) -> None:
+def _act(batch: Batch, folder: Path, mood: str, left_out: set[Key]) -> None:
     time.sleep(_draw.uniform(0.2, 1.0) if mood == "slow" else _draw.uniform(0.0, 0.01))
     if mood == "down":
         raise SinkUnavailable("down")
@@ -113,7 +113,7 @@ def _act(batch: Batch, folder: Path, mood: str, left_out: set[tuple[int, int]]) 
         time.sleep(REQUEST_TIMEOUT + 0.5)
 
 
-def _write(batch: Batch, folder: Path, left_out: set[tuple[int, int]]) -> None:
+def _write(batch: Batch, folder: Path, left_out: set[Key]) -> None:
     taken = Batch(batch.tube, batch.partition, batch.token, [d for d in batch if d.key not in left_out])
     pieces = encode(taken, os.environ[CLIENT])
 
@@ -145,7 +145,7 @@ class _Call:
         self._path = path
         self._name = uuid4().hex[:12]
 
-    def began(self, batch: Batch, at: float, versions: dict[tuple[int, int], int | None]) -> None:
+    def began(self, batch: Batch, at: float, versions: dict[Key, int | None]) -> None:
         keys = [[*key, n] for key, n in versions.items()]
         self._append({"call": self._name, "began": at, "token": int(batch.token), "keys": keys})
 
@@ -153,8 +153,8 @@ class _Call:
         self,
         *,
         failed: bool = False,
-        refused: set[tuple[int, int]] | None = None,
-        delayed: set[tuple[int, int]] | None = None,
+        refused: set[Key] | None = None,
+        delayed: set[Key] | None = None,
     ) -> None:
         record = {"failed": failed, "refused": sorted(refused or ()), "delayed": sorted(delayed or ())}
         self._append({"call": self._name, "ended": time.time(), **record})

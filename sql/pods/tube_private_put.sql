@@ -1,0 +1,93 @@
+-- tube_private_put: what tube_pods_put and tube_keys_put do.
+--
+-- Arguments, result, errors, locks: as of those; ids: bigint[] or text[].
+CREATE OR REPLACE FUNCTION :"schema".tube_private_put(
+    tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean
+) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET enable_sort = off -- so that ids of a shard keep their order
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    put_op text := op;
+    put_chunk integer;
+    tube_name text;
+    tubes text[] := '{}';
+    key_type regtype;
+    range record;
+    made bigint;
+    pods bigint := 0;
+BEGIN
+    PERFORM tube_private_check_touch(shard, ids, op, chunk_size);
+    put_chunk := least(chunk_size, greatest(1, cardinality(ids))); -- far from the end of integer
+    IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
+        put_op := 'B';
+    END IF;
+    FOREACH tube_name IN ARRAY coalesce(nullif(string_to_array(tube_or_tubes, ','), '{}'), ARRAY[tube_or_tubes])
+    LOOP
+        IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_name) THEN
+            tube_name := btrim(tube_name);
+            PERFORM tube_private_require(tube_name);
+        END IF;
+        CONTINUE WHEN tube_name = ANY (tubes);
+        tubes := tubes || tube_name;
+        key_type := tube_private_key_type(tube_name);
+        IF key_type <> 'bigint'::regtype AND pg_typeof(ids) = 'bigint[]'::regtype THEN
+            RAISE EXCEPTION USING ERRCODE = 'datatype_mismatch',
+                MESSAGE = format('the keys of tube %L have the type %s, not bigint', tube_name, key_type),
+                HINT = 'Call tube_keys_put, which takes them as texts.';
+        END IF;
+        SELECT a.shard AS first, a.shards INTO range FROM tube_attachment AS a
+        WHERE a.tube = tube_name AND a.shards > 1
+            AND tube_private_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+        LIMIT 1;
+        IF NOT FOUND THEN
+            SELECT tube_private_put.shard AS first, 1 AS shards INTO range;
+        END IF;
+        IF ids <> '{}' THEN
+            EXECUTE tube_private_put_sql(tube_name, range.first, range.shards) USING put_op, ids, put_chunk;
+            GET DIAGNOSTICS made = ROW_COUNT;
+            pods := pods + made;
+        END IF;
+        IF last THEN
+            PERFORM tube_private_notify(tube_channel(tube_name), s.partition)
+            FROM tube_sleeper AS s
+            WHERE s.tube = tube_name
+                AND (s.partition - range.first % s.partitions + s.partitions) % s.partitions < range.shards;
+        END IF;
+    END LOOP;
+    RETURN pods;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_put(text, integer, text, anyarray, integer, boolean) FROM PUBLIC;
+
+-- tube_private_put_sql: the statement that makes pods of an array of ids.
+--
+-- The array is copied once: a slice of a parameter would copy all of it for each pod.
+--
+-- Arguments: tube; first, shards: the range that the ids are spread over; one shard takes them all.
+-- Result: the text, with the parameters $1 op, $2 ids (of a type that can be cast to the keys'), $3 chunk size.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_put_sql(tube text, first integer, shards integer) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(tube);
+BEGIN
+    RETURN format($sql$
+        INSERT INTO %I.%I (op, shard, ids)
+        SELECT $1, g.shard, g.ids[c.first : c.first + $3 - 1]
+        FROM (%s OFFSET 0) AS g, LATERAL generate_series(1, cardinality(g.ids), $3) AS c (first)$sql$,
+        tube_private_schema(), tube,
+        CASE shards
+            WHEN 1 THEN format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', first, key_type)
+            ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
+                ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
+                tube_private_shard_expression('t.id', first, shards, key_type), key_type)
+        END);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_put_sql(text, integer, integer) FROM PUBLIC;
