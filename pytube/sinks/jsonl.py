@@ -21,6 +21,9 @@ from pytube.sinks.output import STDOUT
 from pytube.sinks.scan import PAGE
 
 _T = TypeVar("_T")
+_STAMPS = b',"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"at":'
+_NUMBERED = b',"shard":%d,"id":%d' + _STAMPS
+_NAMED = b',"shard":%d,"id":%b' + _STAMPS
 
 
 class JsonlOptions(SinkOptions):
@@ -194,15 +197,10 @@ def _envelope(document: Document) -> bytes:
     op = b"delete" if document.body is None else b"upsert"
     token = document.token
     key = document.id
-    return b',"shard":%d,"id":%b,"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"at":' % (
-        document.shard,
-        b"%d" % key if isinstance(key, int) else orjson.dumps(key),
-        op,
-        int(token),
-        token.epoch,
-        token.counter,
-        document.seq,
-    )
+    rest = (op, int(token), token.epoch, token.counter, document.seq)
+    if isinstance(key, int):
+        return _NUMBERED % (document.shard, key, *rest)
+    return _NAMED % (document.shard, orjson.dumps(key), *rest)
 
 
 def _body(document: Document) -> bytes:

@@ -135,6 +135,28 @@ async def test_two_schedules_of_one_table_come_one_after_the_other(items: Connec
     assert first[1] <= second[0]
 
 
+async def test_a_partitioned_table(conn: Connection, folder: Path) -> None:
+    """All of its partitions, also one within another; the documents of one that went away are swept."""
+    conn.execute("CREATE TABLE public.items (id bigint, n int, PRIMARY KEY (id, n)) PARTITION BY LIST (n)")
+    conn.execute("CREATE TABLE public.items_0 PARTITION OF items FOR VALUES IN (0)")
+    conn.execute("CREATE TABLE public.items_1 PARTITION OF items FOR VALUES IN (1) PARTITION BY HASH (id)")
+    conn.execute(
+        "CREATE TABLE public.items_1_all PARTITION OF items_1 FOR VALUES WITH (MODULUS 1, REMAINDER 0)"
+    )
+    conn.execute("CREATE TABLE public.items_more PARTITION OF items DEFAULT")
+    conn.execute("INSERT INTO items SELECT g, g % 4 FROM generate_series(1, 2000) AS g")
+    stale(folder, *range(1, 2001))
+    conn.execute("DROP TABLE public.items_0")
+    conn.execute("SELECT tube_ensure_exists('items', 2)")
+    conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', shard => 0, shards => 4)")
+    async with working(folder) as events:
+        await asyncio.to_thread(cli.run, "backfill", "start", "--tube", "items", "--wait", folder=folder)
+        await finished(conn)
+    assert held(folder) == rows(conn)
+    assert len(held(folder)) == 1500
+    assert sum(event.keys for event in events if isinstance(event, SweepFinished)) == 500
+
+
 async def test_a_sweep_against_a_writer(items: Connection, connect: Connect, folder: Path) -> None:
     """Rows come back, go and change while the sweep finds their old documents."""
     stale(folder, *range(1001, 3001))
