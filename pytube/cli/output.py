@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,5 +61,12 @@ def seconds(value: float | None) -> str:
     return f"{value:.1f} s"
 
 
+def key_shown(key: str | None) -> str | None:
+    """The id of a row as it is, or in quotes where it could not be told from something else, or read."""
+    return key if key is None or (key.isprintable() and key == key.strip() != "") else json.dumps(key)
+
+
 def _cell(value: Any) -> str:
-    return "-" if value is None else str(value)
+    """As text that does nothing to a terminal."""
+    text = "-" if value is None else str(value)
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.output import print_json, print_rows
+from pytube.cli.output import key_shown, print_json, print_rows
 from pytube.db.version import check
 from pytube.tubes.parked import parked
 
@@ -37,4 +37,4 @@ def list_(database: Database, name: str | None, limit: int, as_json: bool) -> No
         "parked_at": "since",
         "error": "error",
     }
-    print_rows(columns, rows, "nothing is parked")
+    print_rows(columns, [row | {"id": key_shown(row["id"])} for row in rows], "nothing is parked")

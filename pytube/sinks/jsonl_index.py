@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -32,13 +32,9 @@ _PAGE = """
     WHERE tube = ? AND shard = ? AND id > ? AND live AND seq < ? ORDER BY id LIMIT ?
 """
 _BEFORE_ALL = float("-inf")
-_TEXT = rb'"(?:[^"\\]|\\.)*"'
-_ENVELOPE = re.compile(
-    rb'\{"tube":(' + _TEXT + rb'),"shard":(\d+),"id":(-?\d+|' + _TEXT + rb'),"op":"(upsert|delete)",'
-    rb'"token":"(\d+)",'
-    rb'"epoch":\d+,"counter":\d+,"seq":(\d+),"at":[\d.]+,(?:"client":' + _TEXT + rb',)?"doc":'
-)
-"""A line as the sink writes it. Documents are not decoded: that would take most of the time."""
+_GREATEST = 2**63 - 1
+"""Of what SQLite takes for a number."""
+_IDS = (int, str)
 
 _Row = tuple[str, int, Id, int, int, bool]
 
@@ -118,17 +114,41 @@ class JsonlIndex:
 
 
 def _row(raw: bytes) -> _Row | None:
-    """Tube, shard, id, token, seq, and whether it is there; None for a line that is not whole."""
-    found = _ENVELOPE.match(raw)
-    if found is not None:
-        try:
-            orjson.loads(raw)
-        except orjson.JSONDecodeError:
-            found = None  # torn, or with numbers that orjson does not take
-    if found is not None:
-        tube, shard, key, op, token, seq = found.groups()
-        return orjson.loads(tube), int(shard), orjson.loads(key), int(token), int(seq), op == b"upsert"
-    line = parse(raw) if raw else None
-    if line is None:
+    """Tube, shard, id, token, seq, and whether it is there; None when the line is not whole, or not ours."""
+    if not raw:
         return None
-    return line.tube, line.shard, line.id, int(line.token), line.seq, not line.is_delete
+    try:
+        line = orjson.loads(raw)
+        live = line["op"] != "delete"
+        row = line["tube"], line["shard"], line["id"], int(line["token"]), line["seq"], live
+    except (ValueError, KeyError, TypeError):
+        odd = parse(raw)  # torn, or with what only Python's own parser takes
+        if odd is None:
+            return None
+        row = odd.tube, odd.shard, odd.id, int(odd.token), odd.seq, not odd.is_delete
+    return row if _fits(*row) else None
+
+
+def _fits(tube: Any, shard: Any, key: Any, token: Any, seq: Any, _: bool) -> bool:
+    """Whether these are what we write: others may have written to the file, too."""
+    try:
+        return (
+            type(tube) is str
+            and type(key) in _IDS
+            and 0 <= shard <= _GREATEST
+            and 0 <= token <= _GREATEST
+            and 0 <= seq <= _GREATEST
+            and (-_GREATEST - 1 <= key <= _GREATEST if type(key) is int else key.isascii() or _is_text(key))
+            and (tube.isascii() or _is_text(tube))
+        )
+    except TypeError:  # what is no number
+        return False
+
+
+def _is_text(text: str) -> bool:
+    """Whether it can be stored: a half of a character that JSON has as an escape can't."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -3,7 +3,7 @@
 -- For each shard of the table: a control pod backfill_start of op T, which is read early; the ids, by
 -- order_col, as pods of op B; a control pod backfill_end of op B. Each row is touched once, with NULLs
 -- and ties in order_col anywhere in the order of Postgres. The tube's predicate applies. A related table
--- gets no control pods: only the root table's rows say which documents are to be.
+-- names each document once, and gets no control pods: only the root table's rows say which documents are to be.
 --
 -- Memory does not grow with the table; the transaction and its snapshot last as long as it takes.
 --
@@ -56,7 +56,10 @@ BEGIN
     END IF;
 
     PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
-    query := format('SELECT %s, 0 FROM %s WHERE %s%s%s ORDER BY %I',
+    query := format(CASE WHEN root THEN 'SELECT %1$s, 0 FROM %2$s WHERE %3$s%4$s%5$s ORDER BY %6$I'
+        ELSE 'SELECT r.id, 0 FROM (SELECT DISTINCT ON (t.id) t.id, t.by'
+            ' FROM (SELECT %1$s AS id, %6$I AS by FROM %2$s WHERE %3$s%4$s%5$s) AS t'
+            ' ORDER BY t.id, t.by) AS r ORDER BY r.by' END,
         CASE WHEN root AND NOT (
                 SELECT a.attnotnull FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = att.id_col)
             THEN format('coalesce(%s, tube_private_null_id(%s, %L)::%s)', key, att.tbl::oid, att.id_col, key_type)

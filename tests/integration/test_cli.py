@@ -79,6 +79,15 @@ class TestTubes:
         run("tube", "create", "t", "--predicate", "", dsn=dsn)
         assert run_json("tube", "list", dsn=dsn)[0]["predicate"] is None
 
+    def test_keys_are_of_the_type_that_is_chosen(self, dsn: str) -> None:
+        run("tube", "create", "t", "--keys", "uuid", dsn=dsn)
+        run("tube", "create", "t", "--partitions", "2", dsn=dsn)
+        assert run_json("tube", "list", dsn=dsn)[0]["key_type"] == "uuid"
+        assert "uuid" in run("tube", "list", dsn=dsn).stdout
+        refused = run("tube", "create", "t", "--keys", "text", dsn=dsn, code=1)
+        assert "the keys of tube 't' have the type uuid, not text" in refused.stderr
+        run("tube", "create", "s", "--keys", "numeric", dsn=dsn, code=2)
+
     def test_repartition_builds_its_index_first(self, dsn: str, conn: psycopg.Connection) -> None:
         run("tube", "create", "t", "--partitions", "2", dsn=dsn)
         err = run("tube", "create", "t", "--partitions", "3", dsn=dsn).stderr

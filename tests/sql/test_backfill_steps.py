@@ -108,6 +108,18 @@ def test_a_related_table_has_no_say_in_what_is_to_be(conn: Conn) -> None:
     assert pods(conn) == [("B", 7, [1, 3], None)]
 
 
+def test_a_related_table_names_each_document_once(conn: Conn) -> None:
+    set_up(conn, shard=7)
+    conn.execute("CREATE TABLE public.notes (item bigint, at int)")
+    conn.execute("SELECT tube_table_ensure_attached('es-live', 'public.notes', 7, id_col => 'item')")
+    conn.execute(
+        "INSERT INTO public.notes VALUES (3, 9), (3, 1), (1, 5), (NULL, 0), (2, NULL), (1, 2), (3, 5)"
+    )
+    take(conn)
+    step3(conn, "at", "public.notes", fetch_chunk_size=1)
+    assert ids(conn) == [3, 1, 2]
+
+
 def test_a_row_of_a_root_table_without_id_is_named(conn: Conn) -> None:
     make_tube(conn)
     conn.execute("CREATE TABLE public.loose (id bigint)")

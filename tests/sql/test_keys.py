@@ -143,6 +143,10 @@ def test_a_related_table_names_each_document_once(db: Conn, key_type: str) -> No
     assert scalar(db, "SELECT tube_backfill_collect(%s)", (number,)) == 400
     db.execute("SELECT tube_backfill_chunk(%s, 1000)", (number,))
     assert sorted(keys(db)) == sorted(ids(db)[:400])
+    db.execute("SELECT tube_backfill_command(%s, 'cancel')", (number,))
+    assert keys(db) == []
+    db.execute("SELECT tube_backfill_step3(tube_backfill_step1(), 'docs', 'public.notes', 'n')")
+    assert sorted(keys(db)) == sorted(ids(db)[:400])
 
 
 def test_texts_that_do_not_fit_into_a_page(any_dsn: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +52,7 @@ def write(path: Path, text: bytes) -> None:
         file.write(text)
 
 
-def lines(values: dict[int, object], token: int, seq: int = 1) -> bytes:
+def lines(values: Mapping[Any, object], token: int, seq: int = 1) -> bytes:
     return b"1.0".join(encode(batch(values, token=(1, token), seq=seq), None))
 
 
@@ -64,6 +67,32 @@ def test_the_index_passes_over_torn_lines_and_late_writes(tmp_path: Path) -> Non
     index.catch_up()
     assert index.page("conformance", 0, 10, 0, 10) == [1, 2]
     assert index.page("another", 0, 10, 0, 10) == []
+    index.close()
+
+
+def test_the_index_passes_over_what_it_has_not_written(tmp_path: Path) -> None:
+    """Others may have written to the file, too."""
+    path = tmp_path / "out.jsonl"
+    good = json.loads(lines({1: {}}, token=5))
+    strange: dict[str, list[object]] = {
+        "id": [2**63, -(2**63) - 1, 2**70, 1.5, True, None, [1], {}, "\ud800"],
+        "tube": [7, None, ["conformance"], "\udc00"],
+        "shard": ["0", None, -1, 2**64],
+        "token": ["x", "-1", str(2**63), None],
+        "seq": ["1", None, []],
+    }
+    for name, values in strange.items():
+        for value in values:
+            write(path, json.dumps(good | {"id": 3, name: value}).encode() + b"\n")
+    for line in (b"7", b"[]", b'"text"', b"null", b"{}", b"\xff\xfe", b"[" * 100_000):
+        write(path, line + b"\n")
+    write(path, json.dumps(good | {"id": 8, "doc": float("nan")}).encode() + b"\n")
+    write(path, lines({1: {}, "1": {}, "\U0001f600": {}}, token=6))
+    index = JsonlIndex(str(path))
+    index.catch_up()
+    assert index.page("conformance", 0, 10, None, 10) == [1, 8, "1", "\U0001f600"]
+    assert index.page("conformance", 0, 10, 8, 10) == ["1", "\U0001f600"]
+    assert index.page("conformance", 0, 10, "1", 10) == ["\U0001f600"]
     index.close()
 
 
