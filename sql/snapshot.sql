@@ -115,6 +115,7 @@ CREATE FUNCTION tube.tube_backfill_collect(backfill_id bigint) RETURNS bigint
 DECLARE
     backfill tube_backfill := tube_private_backfill_held(tube_backfill_collect.backfill_id);
     att tube_attachment := tube_private_backfill_attachment(backfill);
+    key_type regtype := tube_private_key_type(backfill.tube);
     ids text := tube_private_backfill_ids(backfill.backfill_id);
     pods bigint;
     total bigint;
@@ -123,8 +124,11 @@ BEGIN
         RETURN backfill.rows_total;
     END IF;
     PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
-    EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids bigint[] NOT NULL)', ids);
-    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE PLAIN', ids);
+    EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids %s[] NOT NULL)',
+        ids, key_type);
+    -- Texts may not fit into a page, others do.
+    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE %s', ids,
+        CASE key_type WHEN 'text'::regtype THEN 'EXTERNAL' ELSE 'PLAIN' END);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
     EXECUTE tube_private_fill($collect$
         INSERT INTO <ids> (place, shard, ids)
@@ -135,7 +139,7 @@ BEGIN
                 SELECT r.id, r.shard, row_number() OVER (PARTITION BY r.shard ORDER BY r.by) AS n
                 FROM (
                     SELECT <distinct>id, <shard_of> AS shard, by
-                    FROM (SELECT <id>::bigint AS id, <by> AS by FROM <table> WHERE <filter>) AS t
+                    FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE <filter>) AS t
                     WHERE id IS NOT NULL<first>
                 ) AS r
             ) AS o
@@ -143,11 +147,11 @@ BEGIN
         GROUP BY k.shard, k.chunk
         ORDER BY 1$collect$, jsonb_build_object(
             'ids', ids,
-            'id', quote_ident(att.id_col),
+            'id', tube_private_key_expression(att),
             'by', quote_ident(backfill.order_col),
             'table', att.tbl::regclass::text,
             'filter', coalesce(att.row_filter, 'true'),
-            'shard_of', tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
+            'shard_of', tube_private_shard_expression('id', att.shard, att.shards, key_type),
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END));
     GET DIAGNOSTICS pods = ROW_COUNT;
@@ -439,6 +443,8 @@ DECLARE
     root CONSTANT boolean := tube_private_is_root(att);
     first CONSTANT integer := coalesce(shard, att.shard);
     shards CONSTANT integer := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
+    key CONSTANT text := tube_private_key_expression(att);
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
     query text;
 BEGIN
     PERFORM tube_private_check_step3(step1, att, shard);
@@ -459,16 +465,18 @@ BEGIN
     END IF;
 
     PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
-    query := format('SELECT %s, 0 FROM %s WHERE %s%s%s ORDER BY %I',
+    query := format(CASE WHEN root THEN 'SELECT %1$s, 0 FROM %2$s WHERE %3$s%4$s%5$s ORDER BY %6$I'
+        ELSE 'SELECT r.id, 0 FROM (SELECT DISTINCT ON (t.id) t.id, t.by'
+            ' FROM (SELECT %1$s AS id, %6$I AS by FROM %2$s WHERE %3$s%4$s%5$s) AS t'
+            ' ORDER BY t.id, t.by) AS r ORDER BY r.by' END,
         CASE WHEN root AND NOT (
                 SELECT a.attnotnull FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = att.id_col)
-            THEN format('coalesce(%1$I::bigint, tube_private_null_id(%2$s, %1$L)::bigint)', att.id_col, att.tbl::oid)
-            ELSE quote_ident(att.id_col) END,
+            THEN format('coalesce(%s, tube_private_null_id(%s, %L)::%s)', key, att.tbl::oid, att.id_col, key_type)
+            ELSE key END,
         att.tbl, coalesce('(' || att.row_filter || ')', 'true'),
         CASE WHEN root THEN '' ELSE format(' AND %I IS NOT NULL', att.id_col) END,
         CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
-            tube_private_shard_expression(quote_ident(att.id_col) || '::bigint', att.shard, att.shards,
-                tube_private_key_type(att.tube)), first) END,
+            tube_private_shard_expression(key, att.shard, att.shards, key_type), first) END,
         column_name);
     IF root THEN
         PERFORM tube_private_put_control(att.tube, first, shards, 'T', 'backfill_start', step1);
@@ -610,6 +618,28 @@ BEGIN
         WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %s', name)
         ELSE tube_private_index_ddl(tube, partitions, true)
     END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) RETURNS SETOF text
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM set_config('search_path', in_search_path, true);
+    IF first IS NOT NULL THEN
+        EXECUTE first;
+    END IF;
+    RETURN QUERY EXECUTE statement;
+END
+$$;
+
+CREATE FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last);
 END
 $$;
 
@@ -942,12 +972,21 @@ DECLARE
     id_type regtype;
     declaration text;
     next_rows text;
+    numbers boolean := true; -- whether all keys are bigint
     ids bigint[];
+    keys text[];
+    count bigint;
+    made bigint;
     done bigint := 0;
     pods bigint := 0;
 BEGIN
     -- Refused before the query is run.
-    PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, false);
+    BEGIN
+        PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, false);
+    EXCEPTION WHEN datatype_mismatch THEN
+        PERFORM tube_keys_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, false);
+        numbers := false;
+    END;
     IF fetch_chunk_size IS NULL OR fetch_chunk_size < 1 THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = format('%s rows can''t be read at a time', coalesce(fetch_chunk_size::text, 'NULL')),
@@ -971,19 +1010,32 @@ BEGIN
             HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM …';
     END;
 
-    declaration := format('DECLARE %s NO SCROLL CURSOR FOR SELECT q.id%s::pg_catalog.int8 FROM %s AS q (id, place)',
+    declaration := format('DECLARE %s NO SCROLL CURSOR FOR SELECT q.id%s FROM %s AS q (id, place)',
         portal,
-        -- A number with a fraction is not rounded to an id, but refused.
-        CASE WHEN id_type NOT IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype)
-            THEN '::pg_catalog.text' ELSE '' END,
+        CASE
+            WHEN NOT numbers THEN '::pg_catalog.text'
+            WHEN id_type IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) THEN '::pg_catalog.int8'
+            -- A number with a fraction is not rounded to an id, but refused.
+            ELSE '::pg_catalog.text::pg_catalog.int8'
+        END,
         body);
     next_rows := format('FETCH FORWARD %s FROM %s', least(fetch_chunk_size, most), portal);
     LOOP
-        SELECT array_agg(t.id) INTO ids FROM tube_as_caller(in_search_path, declaration, next_rows) AS t (id);
-        EXIT WHEN ids IS NULL;
+        IF numbers THEN
+            SELECT array_agg(t.id) INTO ids FROM tube_as_caller(in_search_path, declaration, next_rows) AS t (id);
+            EXIT WHEN ids IS NULL;
+            count := cardinality(ids);
+            made := tube_pods_put(tube_or_tubes, shard, op, ids, insert_chunk_size, false);
+        ELSE
+            SELECT array_agg(t.id) INTO keys
+            FROM tube_keys_as_caller(in_search_path, declaration, next_rows) AS t (id);
+            EXIT WHEN keys IS NULL;
+            count := cardinality(keys);
+            made := tube_keys_put(tube_or_tubes, shard, op, keys, insert_chunk_size, false);
+        END IF;
         declaration := NULL;
-        pods := pods + tube_pods_put(tube_or_tubes, shard, op, ids, insert_chunk_size, false);
-        done := done + cardinality(ids);
+        pods := pods + made;
+        done := done + count;
         IF clock_timestamp() - told >= every THEN
             told := clock_timestamp();
             RAISE NOTICE '%: % ids%, % a second', tube_or_tubes, done,
@@ -992,10 +1044,14 @@ BEGIN
                     ELSE '' END,
                 round(done / extract(epoch FROM told - began));
         END IF;
-        EXIT WHEN cardinality(ids) < least(fetch_chunk_size, most);
+        EXIT WHEN count < least(fetch_chunk_size, most);
     END LOOP;
     EXECUTE 'CLOSE ' || portal;
-    PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
+    IF numbers THEN
+        PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
+    ELSE
+        PERFORM tube_keys_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
+    END IF;
     RAISE NOTICE '%: % ids in % pods, in % s', tube_or_tubes, done, pods,
         round(extract(epoch FROM clock_timestamp() - began), 1);
 END
@@ -1063,7 +1119,7 @@ BEGIN
         shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer)
     WHERE i.id IS NOT NULL
     ORDER BY i.shard, i.id, i.seq DESC
-    ON CONFLICT (tube, shard, id) WHERE id IS NOT NULL
+    ON CONFLICT (tube, shard, md5(id)) WHERE id IS NOT NULL
     DO UPDATE SET op = excluded.op, seq = excluded.seq, payload = excluded.payload, error = excluded.error,
         attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp();
     GET DIAGNOSTICS parked = ROW_COUNT;
@@ -1112,52 +1168,9 @@ $$;
 CREATE FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET enable_sort TO 'off'
-    SET jit TO 'off'
     AS $$
-#variable_conflict use_column
-DECLARE
-    put_op text := op;
-    put_chunk integer;
-    tube_name text;
-    tubes text[] := '{}';
-    range record;
-    made bigint;
-    pods bigint := 0;
 BEGIN
-    PERFORM tube_private_check_touch(shard, ids, op, chunk_size);
-    put_chunk := least(chunk_size, greatest(1, cardinality(ids))); -- far from the end of integer
-    IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
-        put_op := 'B';
-    END IF;
-    FOREACH tube_name IN ARRAY coalesce(nullif(string_to_array(tube_or_tubes, ','), '{}'), ARRAY[tube_or_tubes])
-    LOOP
-        IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_name) THEN
-            tube_name := btrim(tube_name);
-            PERFORM tube_private_require(tube_name);
-        END IF;
-        CONTINUE WHEN tube_name = ANY (tubes);
-        tubes := tubes || tube_name;
-        SELECT a.shard AS first, a.shards INTO range FROM tube_attachment AS a
-        WHERE a.tube = tube_name AND a.shards > 1
-            AND tube_pods_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
-        LIMIT 1;
-        IF NOT FOUND THEN
-            SELECT tube_pods_put.shard AS first, 1 AS shards INTO range;
-        END IF;
-        IF ids <> '{}' THEN
-            EXECUTE tube_private_put_sql(tube_name, range.first, range.shards) USING put_op, ids, put_chunk;
-            GET DIAGNOSTICS made = ROW_COUNT;
-            pods := pods + made;
-        END IF;
-        IF last THEN
-            PERFORM tube_private_notify(tube_channel(tube_name), s.partition)
-            FROM tube_sleeper AS s
-            WHERE s.tube = tube_name
-                AND (s.partition - range.first % s.partitions + s.partitions) % s.partitions < range.shards;
-        END IF;
-    END LOOP;
-    RETURN pods;
+    RETURN tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last);
 END
 $$;
 
@@ -1225,6 +1238,7 @@ BEGIN
     USING unnest(shards, ids) AS key (shard, id)
     WHERE k.tube = tube_pods_unpark.tube
       AND k.shard = key.shard
+      AND md5(k.id) = md5(key.id) -- so it is in the index
       AND k.id = key.id
       AND mod(k.shard, partitions) = partition;
     GET DIAGNOSTICS removed = ROW_COUNT;
@@ -2842,6 +2856,65 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_sort TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    put_op text := op;
+    put_chunk integer;
+    tube_name text;
+    tubes text[] := '{}';
+    key_type regtype;
+    range record;
+    made bigint;
+    pods bigint := 0;
+BEGIN
+    PERFORM tube_private_check_touch(shard, ids, op, chunk_size);
+    put_chunk := least(chunk_size, greatest(1, cardinality(ids))); -- far from the end of integer
+    IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
+        put_op := 'B';
+    END IF;
+    FOREACH tube_name IN ARRAY coalesce(nullif(string_to_array(tube_or_tubes, ','), '{}'), ARRAY[tube_or_tubes])
+    LOOP
+        IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_name) THEN
+            tube_name := btrim(tube_name);
+            PERFORM tube_private_require(tube_name);
+        END IF;
+        CONTINUE WHEN tube_name = ANY (tubes);
+        tubes := tubes || tube_name;
+        key_type := tube_private_key_type(tube_name);
+        IF key_type <> 'bigint'::regtype AND pg_typeof(ids) = 'bigint[]'::regtype THEN
+            RAISE EXCEPTION USING ERRCODE = 'datatype_mismatch',
+                MESSAGE = format('the keys of tube %L have the type %s, not bigint', tube_name, key_type),
+                HINT = 'Call tube_keys_put, which takes them as texts.';
+        END IF;
+        SELECT a.shard AS first, a.shards INTO range FROM tube_attachment AS a
+        WHERE a.tube = tube_name AND a.shards > 1
+            AND tube_private_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+        LIMIT 1;
+        IF NOT FOUND THEN
+            SELECT tube_private_put.shard AS first, 1 AS shards INTO range;
+        END IF;
+        IF ids <> '{}' THEN
+            EXECUTE tube_private_put_sql(tube_name, range.first, range.shards) USING put_op, ids, put_chunk;
+            GET DIAGNOSTICS made = ROW_COUNT;
+            pods := pods + made;
+        END IF;
+        IF last THEN
+            PERFORM tube_private_notify(tube_channel(tube_name), s.partition)
+            FROM tube_sleeper AS s
+            WHERE s.tube = tube_name
+                AND (s.partition - range.first % s.partitions + s.partitions) % s.partitions < range.shards;
+        END IF;
+    END LOOP;
+    RETURN pods;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_put_control(tube text, first integer, shards integer, op text, type text, start_seq text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2862,6 +2935,8 @@ CREATE FUNCTION tube.tube_private_put_sql(tube text, first integer, shards integ
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
+DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(tube);
 BEGIN
     RETURN format($sql$
         INSERT INTO %I.%I (op, shard, ids)
@@ -2869,9 +2944,10 @@ BEGIN
         FROM (%s OFFSET 0) AS g, LATERAL generate_series(1, cardinality(g.ids), $3) AS c (first)$sql$,
         tube_private_schema(), tube,
         CASE shards
-            WHEN 1 THEN format('SELECT %s AS shard, $2 || ''{}''::bigint[] AS ids', first)
-            ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids FROM (SELECT unnest($2) AS id) AS t GROUP BY 1',
-                tube_private_shard_expression('t.id', first, shards, 'bigint'))
+            WHEN 1 THEN format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', first, key_type)
+            ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
+                ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
+                tube_private_shard_expression('t.id', first, shards, key_type), key_type)
         END);
 END
 $_$;
@@ -4092,7 +4168,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids bigint[]) RETURNS integer
+CREATE FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -4414,7 +4490,7 @@ ALTER TABLE ONLY tube.tube_version
 
 CREATE UNIQUE INDEX tube_backfill_active_idx ON tube.tube_backfill USING btree (tube, tbl) WHERE (state = ANY (ARRAY['waiting'::text, 'inserting'::text, 'delivering'::text]));
 
-CREATE UNIQUE INDEX tube_parked_key_idx ON tube.tube_parked USING btree (tube, shard, id) WHERE (id IS NOT NULL);
+CREATE UNIQUE INDEX tube_parked_key_idx ON tube.tube_parked USING btree (tube, shard, md5(id)) WHERE (id IS NOT NULL);
 
 CREATE UNIQUE INDEX tube_parked_seq_idx ON tube.tube_parked USING btree (tube, seq) WHERE (id IS NULL);
 
@@ -4498,6 +4574,12 @@ REVOKE ALL ON FUNCTION tube.tube_ensure_absent(in_tube text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) TO tube_worker;
@@ -4708,6 +4790,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_privileges(tbl regclass, schema_name na
 
 REVOKE ALL ON FUNCTION tube.tube_private_prune(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_put_control(tube text, first integer, shards integer, op text, type text, start_seq text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_sql(tube text, first integer, shards integer) FROM PUBLIC;
@@ -4836,8 +4920,8 @@ GRANT ALL ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partiti
 REVOKE ALL ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids bigint[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids bigint[]) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_sync() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_sync() TO tube_worker;

@@ -185,5 +185,5 @@ async def test_a_sweep_against_a_writer(items: Connection, connect: Connect, fol
     finally:
         go_on = False
         await asyncio.wait([writing])
-    assert sum(event.keys for event in events if isinstance(event, SweepFinished)) > 1000
+    assert sum(event.keys for event in events if isinstance(event, SweepFinished)) > 100
     assert held(folder) == rows(items)
