@@ -64,7 +64,7 @@ MARK_DECLARE: Final = """
 """
 # For tubes whose keys are no bigint.
 MARK_KEYS_DECLARE: Final = """
-    DECLARE marked_pods NO SCROLL CURSOR WITH HOLD FOR
+    DECLARE marked_pods BINARY NO SCROLL CURSOR WITH HOLD FOR
     SELECT seq, op, shard, keys, payload, date_part('epoch', ts)
     FROM tube_pods_mark(
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s,
