@@ -85,12 +85,34 @@ def drop(database: Database, name: str) -> None:
 @click.argument("table")
 @click.option("--shard", type=int, help="The table's shard; by default the number its schema ends in.")
 @click.option("--shards", type=int, default=1, show_default=True, help="Spread its ids over so many shards.")
+@click.option(
+    "--id-col",
+    metavar="COLUMN",
+    help="The column of the ids: of a related table, that which names the document's row. [id, or the key]",
+)
+@click.option(
+    "--columns",
+    metavar="COLUMN,…",
+    help="An UPDATE that changes none of these makes no touch. By default each one does.",
+)
+@click.option("--replica", is_flag=True, help="Touch rows that logical replication writes here, too.")
 @_WAIT
 @database_options
-def attach(database: Database, name: str, table: str, shard: int | None, shards: int, wait: float) -> None:
-    """Have changes of TABLE (schema.table) touch the tube NAME."""
+def attach(
+    database: Database,
+    name: str,
+    table: str,
+    shard: int | None,
+    shards: int,
+    id_col: str | None,
+    columns: str | None,
+    replica: bool,
+    wait: float,
+) -> None:
+    """Have changes of TABLE (schema.table) touch the tube NAME; attached otherwise, it is changed."""
+    names = [] if columns is None else [column.strip() for column in columns.split(",")]
     with _tubes(database) as tubes:
-        tubes.attach(name, table, shard, shards, limit=wait)
+        tubes.attach(name, table, shard, shards, id_col=id_col, columns=names, replica=replica, limit=wait)
     click.echo(f"{table} is attached to {name}")
 
 

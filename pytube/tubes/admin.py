@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -103,15 +104,21 @@ class Tubes:
         shard: int | None = None,
         shards: int = 1,
         *,
+        id_col: str | None = None,
+        columns: Sequence[str] = (),
+        replica: bool = False,
         limit: float = 60.0,
     ) -> None:
-        """Have the changes of a table touch the tube.
+        """Have the changes of a table touch the tube; one that is attached otherwise is changed.
 
         Args:
             tube: its name.
             table: `schema.table`.
             shard: the table's shard, or the first of them; None takes it from the schema's name.
             shards: over how many shards the table's ids are spread.
+            id_col: the column of the ids; None is `id`, else the primary key of one column.
+            columns: an UPDATE that changes none of these makes no touch; without any, each one does.
+            replica: whether rows that logical replication writes are touched, too.
             limit: seconds to wait for the table's lock; nobody queues behind us meanwhile.
 
         Raises:
@@ -121,7 +128,16 @@ class Tubes:
             oid = find_table(self._connection, table)
             with_retries(
                 self._connection,
-                lambda: self._run(queries.ATTACH, tube=tube, table=oid, shard=shard, shards=shards),
+                lambda: self._run(
+                    queries.ATTACH,
+                    tube=tube,
+                    table=oid,
+                    shard=shard,
+                    shards=shards,
+                    id_col=id_col,
+                    columns=list(columns),
+                    replica=replica,
+                ),
                 table=oid,
                 name=table,
                 limit=limit,

@@ -10,7 +10,10 @@ ENSURE_EXISTS = """
     SELECT {s}.tube_ensure_exists(%(tube)s, %(partitions)s, %(predicate)s, %(key_type)s::pg_catalog.regtype)
 """
 ENSURE_ABSENT = "SELECT {s}.tube_ensure_absent(%(tube)s)"
-ATTACH = "SELECT {s}.tube_table_ensure_attached(%(tube)s, %(table)s, %(shard)s, %(shards)s)"
+ATTACH = """
+    SELECT {s}.tube_table_ensure_attached(
+        %(tube)s, %(table)s, %(shard)s, %(shards)s, %(id_col)s, %(columns)s::pg_catalog.name[], %(replica)s)
+"""
 DETACH = "SELECT {s}.tube_table_ensure_detached(%(tube)s, %(table)s)"
 LIST = """
     SELECT l.tube, l.predicate, l.partitions,

@@ -71,6 +71,21 @@ class TestTubes:
         run("tube", "drop", "es-live", dsn=dsn)
         assert "there are no tubes" in run("tube", "list", dsn=dsn).stdout
 
+    def test_a_related_table_and_columns_that_count(
+        self, dsn: str, conn: psycopg.Connection, table: str
+    ) -> None:
+        conn.execute("CREATE TABLE public.prices (goods bigint, price int, note text)")
+        conn.execute("INSERT INTO public.prices VALUES (7, 1, ''), (8, 1, '')")
+        run("tube", "create", "t", dsn=dsn)
+        run("tube", "attach", "t", table, "--shard", "0", "--replica", dsn=dsn)
+        options = ("--id-col", "goods", "--columns", "goods, price")
+        run("tube", "attach", "t", "public.prices", "--shard", "0", *options, dsn=dsn)
+        assert [row["id_col"] for row in run_json("tube", "list", dsn=dsn)] == ["id", "goods"]
+        conn.execute("UPDATE public.prices SET note = 'dear' WHERE goods = 7")
+        conn.execute("UPDATE public.prices SET price = 2 WHERE goods = 8")
+        assert conn.execute("SELECT ids FROM t").fetchall() == [([8],)]
+        assert conn.execute("SELECT replica FROM tube_list() WHERE root").fetchone() == (True,)
+
     def test_what_is_not_given_stays(self, dsn: str) -> None:
         run("tube", "create", "t", "--partitions", "4", "--predicate", "true", dsn=dsn)
         run("tube", "create", "t", dsn=dsn)
