@@ -25,7 +25,9 @@ from pytube.election.neli.settings import NeliSettings
 from pytube.election.neli.watch import BrokerWatch
 from pytube.errors import BrokerUnavailable, ClaimLost, Rebalancing
 
-_LONGEST_POLL = 0.05
+_PAUSE = 0.02
+"""Seconds between two looks at what librdkafka has for us."""
+
 _RESTART_PAUSE = 1.0
 _FLUSH = 1.0
 
@@ -85,7 +87,7 @@ class Member:
         told = ""
         while not self._stopping.is_set():
             if self._away.is_set():
-                self._stopping.wait(_LONGEST_POLL)
+                self._stopping.wait(_PAUSE)
                 continue
             try:
                 self._be_member()
@@ -118,8 +120,9 @@ class Member:
     def _poll(self, consumer: Consumer, producer: Producer, prover: Prover) -> None:
         next_beat = clock.now()
         while not (self._stopping.is_set() or self._away.is_set()):
-            wait = min(_LONGEST_POLL, max(0.0, next_beat - clock.now()))
-            message = consumer.poll(wait)
+            # Not to wait there: librdkafka waits for a time of the wall clock, and if that is set
+            # back by an hour meanwhile, it waits for an hour.
+            message = consumer.poll(0)
             if message is not None:
                 self._heard(message)
             producer.poll(0)
@@ -129,6 +132,8 @@ class Member:
                 self._beat(producer, now)
                 self._confirm([claim for claim in self._board.live() if claim.needs_asking(now)])
             prover.send(consumer)
+            if message is None:
+                self._stopping.wait(min(_PAUSE, max(0.0, next_beat - clock.now())))
 
     def _beat(self, producer: Producer, now: float) -> None:
         for claim in self._board.live():
@@ -203,7 +208,7 @@ class Member:
         waiting = self._board.withdraw(partition.partition for partition in partitions)
         end = clock.now() + self._settings.drain_limit
         while waiting and clock.now() < end:
-            waiting[0].over.wait(_LONGEST_POLL)
+            waiting[0].over.wait(_PAUSE)
             waiting = [claim for claim in waiting if not claim.over.is_set()]
             if waiting and self._prover is not None:
                 self._confirm(self._board.live())

@@ -1,0 +1,62 @@
+"""The thread that is a member never waits within librdkafka, which waits by the wall clock."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+import structlog
+
+from pytube.election.neli.board import ClaimBoard
+from pytube.election.neli.clients import Clients
+from pytube.election.neli.member import Member
+from pytube.election.neli.settings import NeliSettings
+from pytube.election.neli.watch import BrokerWatch
+from tests.helpers.waiting import wait_until
+
+
+class Client:
+    """A consumer or producer that hears nothing; it waits as librdkafka does once the clock is set back."""
+
+    def __init__(self) -> None:
+        self.polls = 0
+        self.is_closed = False
+        self._never = threading.Event()
+
+    def poll(self, timeout: float) -> None:
+        self.polls += 1
+        if timeout:
+            self._never.wait()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def subscribe(self, *_: Any, **__: Any) -> None: ...
+
+    def flush(self, _timeout: float) -> None: ...
+
+
+class OneEach:
+    """Gives out one consumer and one producer."""
+
+    def __init__(self) -> None:
+        self.reader, self.sender = Client(), Client()
+
+    def consumer(self, _on_commit: Any) -> Client:
+        return self.reader
+
+    def producer(self) -> Client:
+        return self.sender
+
+
+def test_a_wall_clock_that_is_set_back_does_not_hold_it_up() -> None:
+    log = structlog.get_logger("test")
+    settings = NeliSettings(bootstrap_servers="nowhere", topic="t", group="g", client_id="c")
+    clients = OneEach()
+    board = ClaimBoard(1, cast("Any", None), cast("Any", None), 1.0)
+    watch = BrokerWatch(log, settings.hide)
+    member = Member(settings, cast("Clients", clients), board, watch, log)
+    member.start()
+    wait_until(lambda: clients.reader.polls > 3 and clients.sender.polls > 3, what="it goes on")
+    assert member.stop(5)
+    assert clients.reader.is_closed
