@@ -13,7 +13,7 @@ from tests.crash.seeded.seed import Seed, copy_tree, failures
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name)
 def test_a_mutation_is_found(seed: Seed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTUBE_EXAMPLES", "100")
+    monkeypatch.setenv("PYTUBE_EXAMPLES", "400")
     monkeypatch.setenv("PYTUBE_NO_SHRINK", "1")
     copy_tree(tmp_path)
     seed.plant(tmp_path)

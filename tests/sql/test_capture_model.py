@@ -28,6 +28,9 @@ from tests.helpers.capture_model import PREDICATES, SPARE, Row, Rows, State
 
 EXAMPLES = int(os.environ.get("PYTUBE_EXAMPLES", "20"))
 PHASES = [Phase.explicit, Phase.generate] + ([Phase.shrink] if "PYTUBE_NO_SHRINK" not in os.environ else [])
+AT_A_TIME = 20
+"""Examples of one session: it keeps what it compiled of functions that are no more, and becomes slow."""
+
 SHARDS = 3
 TREE = f"""
 -- Deferrable: keys may then be moved onto one another within a statement.
@@ -44,7 +47,9 @@ SOAK_STEPS = 20_000
 SOAK_EACH = 500
 
 ids = st.integers(-2, 7)
-rows_of_ids = st.lists(ids, min_size=1, max_size=5, unique=True)
+rows_of_ids = st.lists(ids, min_size=1, max_size=8, unique=True)
+new_ids = st.lists(ids, min_size=3, max_size=8, unique=True)
+"""More than are deleted, so that most statements find several rows."""
 parts = st.integers(0, SPARE)
 leaf = st.none() | parts
 """The table that a statement names: None is the root."""
@@ -84,7 +89,7 @@ class Writer(RuleBasedStateMachine):
 
     # --- rows ---------------------------------------------------------------------------------
 
-    @rule(keys=rows_of_ids, part=parts, by_root=st.booleans(), n=st.integers(0, 5), gone=st.booleans())
+    @rule(keys=new_ids, part=parts, by_root=st.booleans(), n=st.integers(0, 5), gone=st.booleans())
     def insert(self, keys: list[int], part: int, by_root: bool, n: int, gone: bool) -> None:
         if not self.in_tree(part):
             return
@@ -276,12 +281,11 @@ class Writer(RuleBasedStateMachine):
         self.conn.execute("ROLLBACK")
 
 
-@contextmanager
-def writing(dsn: str) -> Iterator[Conn]:
+def prepare(dsn: str) -> None:
+    """A tube, and a table with partitions."""
     with writer(dsn) as conn:
         conn.execute(TREE)
         make_tube(conn, partitions=2)
-        yield conn
 
 
 @contextmanager
@@ -291,31 +295,34 @@ def writer(dsn: str) -> Iterator[Conn]:
         yield conn
 
 
-def run(conn: Conn, examples: int, steps: int = 30) -> Counter[str]:
-    """Let writers write; how often each did what."""
+def run(dsn: str, examples: int, steps: int) -> Counter[str]:
+    """Let writers write, in a session of their own; how often each did what."""
 
     class Machine(Writer):
         done: ClassVar[Counter[str]] = Counter()
 
-    Machine.conn = conn
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            phases=PHASES,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    with writer(dsn) as conn:
+        Machine.conn = conn
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=steps,
+                deadline=None,
+                database=None,
+                phases=PHASES,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
     return Machine.done
 
 
 @pytest.mark.parametrize("version", [18, "system"])
 def test_no_touch_is_missing_and_none_is_too_many(servers: Servers, version: int | str) -> None:
-    with servers.get(version).database(installed=True) as dsn, writing(dsn) as conn:  # type: ignore[arg-type]
-        run(conn, EXAMPLES)
+    with servers.get(version).database(installed=True) as dsn:  # type: ignore[arg-type]
+        prepare(dsn)
+        for _ in range(0, EXAMPLES, AT_A_TIME):
+            run(dsn, AT_A_TIME, 30)
 
 
 @pytest.mark.soak
@@ -323,12 +330,9 @@ def test_no_touch_is_missing_and_none_is_too_many(servers: Servers, version: int
 def test_in_twenty_thousand_steps(dsn: str) -> None:
     """Each kind of step at least 500 times."""
     done: Counter[str] = Counter()
-    with writing(dsn):
-        pass
+    prepare(dsn)
     for _ in range(80):
-        # A session keeps what it compiled of functions that are no more; a new one is fast again.
-        with writer(dsn) as conn:
-            done += run(conn, 25, 100)
+        done += run(dsn, AT_A_TIME, 100)
         if done.total() >= SOAK_STEPS and min(done.values()) >= SOAK_EACH:
             break
     assert done.total() >= SOAK_STEPS
