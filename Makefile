@@ -8,6 +8,7 @@
 #   make chaos [MINUTES=10]    the random faults alone; SEED=7 draws the same ones again
 #   make points                every fault point alone, and other tests that take minutes
 #   make bench                 all benchmarks, in some ten minutes; writes docs/performance.md
+#   make bench ARGS=spark      what Spark does; writes docs/performance-spark.md
 #   make check                 format, lint, types, layers
 #   make format                put the code into shape
 #   make lock                  renew requirements.lock from pyproject.toml

@@ -25,42 +25,50 @@ SCENARIOS = (
     "backfill",
 )
 """Those with absolute targets come first: some machines are slower after minutes of work."""
+SPARK = ("spark_touch", "spark_read", "spark_reconcile", "spark_growth", "spark_fifty")
+"""`python -m bench spark` runs these, and writes a page of their own."""
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
+SPARK_PAGE = ROOT / "docs" / "performance-spark.md"
 NOTES = Path(__file__).resolve().parent / "notes.md"
 
 
 def main(names: list[str]) -> None:
     """Run the scenarios, print each, write the page."""
-    unknown = set(names) - set(SCENARIOS)
+    whole = SPARK_PAGE if names == ["spark"] else None if names else PAGE
+    names = list(SPARK) if names == ["spark"] else names or list(SCENARIOS)
+    unknown = set(names) - {*SCENARIOS, *SPARK}
     if unknown:
         raise SystemExit(
-            f"there is no scenario {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}"
+            f"there is no scenario {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS + SPARK)}"
         )
     began = time.monotonic()
     sections: list[Section] = []
     pace = Pace()
     with running() as server:
         about = machine.describe(server.postgres.dsn())
-        for name in names or SCENARIOS:
+        for name in names:
             pace.begin(name)
             section = import_module(f"bench.{name}").run(server)
             pace.end()
             sections.append(section)
             print(section.markdown(), f"\n\n({time.monotonic() - began:.0f} s)\n", flush=True)
-    if not names:
-        PAGE.write_text(page(f"{about}\n\n{pace.markdown()}", sections, time.monotonic() - began))
-        print(f"written: {PAGE.relative_to(ROOT)}")
+    if whole is not None:
+        notes = NOTES if whole == PAGE else None
+        head = f"{about}\n\n{pace.markdown()}"
+        whole.write_text(page(head, sections, time.monotonic() - began, notes))
+        print(f"written: {whole.relative_to(ROOT)}")
 
 
-def page(about: str, sections: list[Section], seconds: float) -> str:
+def page(about: str, sections: list[Section], seconds: float, notes: Path | None) -> str:
     """The whole page."""
     targets = [target for section in sections for target in section.targets]
     missed = [target for target in targets if not target.met]
     pieces = [
-        "# Performance",
+        "# Performance" if notes else "# Performance of Spark's side",
         (
-            f"Written by `make bench`, which measured all of this in one run of {seconds / 60:.0f} "
+            f"Written by `make bench{'' if notes else ' ARGS=spark'}`, which measured all of this in one run "
+            f"of {seconds / 60:.0f} "
             "minutes. Cases that are compared ran in turn, A B C, C B A, and so on; figures are medians, "
             "with the least and the greatest in brackets. CPU is that of all processes of the server. "
             "Another machine has other figures; the ratios carry over."
@@ -69,7 +77,7 @@ def page(about: str, sections: list[Section], seconds: float) -> str:
         f"## Targets: {len(targets) - len(missed)} met, {len(missed)} missed",
         targets_table(targets),
         *(section.markdown() for section in sections),
-        NOTES.read_text().strip(),
+        *([notes.read_text().strip()] if notes else []),
     ]
     return "\n\n".join(pieces) + "\n"
 

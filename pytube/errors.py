@@ -40,6 +40,10 @@ class BackfillEnded(UsageError):
     """The backfill is finished, cancelled, superseded or failed, or past what was asked. TU124."""
 
 
+class JobConflict(UsageError):
+    """A job of that name was begun with another query, other tubes or another way to publish. TU130."""
+
+
 class StatementFailed(PytubeError):
     """Postgres refused a statement of ours for a reason of its own (a time-out, a full disk)."""
 
@@ -159,5 +163,9 @@ SQLSTATES: dict[str, type[PytubeError]] = {
     "TU122": UsageError,  # unknown backfill
     "TU123": BackfillBusy,  # this session does not work on it
     "TU124": BackfillEnded,
+    "TU130": JobConflict,
+    "TU131": UsageError,  # unknown job
+    "TU132": UsageError,  # the job is done
+    "TU133": UsageError,  # the tube has workers
 }
 """SQLSTATE to the type that it is raised as in Python."""

@@ -178,6 +178,19 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 \ir backfill/tube_sweep_touch.sql
 \ir backfill/tube_sweep_end.sql
 
+-- Jobs: what several sessions write at once, in units, each once. --------------------------------------------
+\ir jobs/tube_private_job.sql
+\ir jobs/tube_job_begin.sql
+\ir jobs/tube_job_units.sql
+\ir jobs/tube_job_done.sql
+\ir jobs/tube_job_finish.sql
+\ir jobs/tube_job_forget.sql
+\ir jobs/tube_job_list.sql
+\ir jobs/tube_backfill_split.sql
+\ir jobs/tube_backfill_range.sql
+\ir jobs/tube_backfill_join.sql
+\ir jobs/tube_stream_purge.sql
+
 -- Rights, and the generated functions of tubes that were there before: attached tables are changed with
 -- the rights of whoever installs. ---------------------------------------------------------------------------
 \ir grants.sql

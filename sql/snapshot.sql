@@ -62,6 +62,10 @@ DECLARE
 BEGIN
     IF backfill.state <> 'inserting' OR backfill.paused THEN
         RETURN backfill;
+    ELSIF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU123',
+            MESSAGE = format('backfill %s of %s is done in ranges, not in chunks', backfill.backfill_id, backfill.table_name),
+            HINT = 'Go on with `pytube spark backfill`, or cancel it.';
     END IF;
     att := tube_private_backfill_attachment(backfill);
     IF att IS NULL THEN
@@ -272,6 +276,34 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_backfill_join(backfill_id bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    -- The job before the backfill, as whoever inserts a range takes them.
+    job tube_job := tube_private_job('backfill ' || tube_backfill_join.backfill_id, true);
+    backfill tube_backfill := tube_private_backfill_held(tube_backfill_join.backfill_id);
+BEGIN
+    IF job.state = 'done' THEN
+        RETURN true;
+    END IF;
+    PERFORM tube_private_backfill_still(backfill);
+    IF cardinality(tube_job_units(job.job_id)) < job.units THEN
+        RETURN false;
+    END IF;
+    PERFORM tube_private_backfill_control(backfill, 'backfill_end', 'B');
+    PERFORM tube_job_finish(job.job_id);
+    PERFORM tube_private_job_wake(job.tubes, NULL);
+    UPDATE tube_backfill AS b
+    SET state = 'delivering', rows_total = b.rows_done, ends_left = b.shards, note = NULL,
+        inserted_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE b.backfill_id = backfill.backfill_id;
+    RETURN true;
+END
+$$;
+
 CREATE FUNCTION tube.tube_backfill_list(in_tube text DEFAULT NULL::text) RETURNS TABLE(backfill_id bigint, tube text, tbl text, order_col text, state text, paused boolean, rows_done bigint, rows_total bigint, rate double precision, seconds_left double precision, note text, pid integer, by_worker boolean, start_seq bigint, shards_left integer, created_at timestamp with time zone, ended_at timestamp with time zone, relation regclass)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -347,6 +379,79 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision DEFAULT NULL::double precision) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET row_security TO 'off'
+    SET work_mem TO '64MB'
+    SET jit TO 'off'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    job tube_job := tube_private_job('backfill ' || tube_backfill_range.backfill_id, false);
+    backfill tube_backfill;
+    att tube_attachment;
+    pods bigint;
+    rows_read bigint;
+    touched integer[];
+BEGIN
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_range.backfill_id;
+    IF backfill.paused THEN
+        RETURN NULL;
+    ELSIF unit IS NULL OR unit NOT BETWEEN 0 AND job.units - 1 THEN
+        RAISE EXCEPTION 'backfill % has no range %', backfill.backfill_id, unit
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('It has the ranges 0 to %s.', job.units - 1);
+    ELSIF EXISTS (SELECT FROM tube_job_unit AS u WHERE u.job_id = job.job_id AND u.unit = tube_backfill_range.unit) THEN
+        RETURN 0;
+    END IF;
+    att := tube_private_backfill_still(backfill);
+    EXECUTE tube_private_fill($range$
+        WITH put AS (
+            INSERT INTO <queue> (op, shard, ids, payload)
+            SELECT 'B', k.shard, array_agg(k.id ORDER BY k.n), $1
+            FROM (
+                SELECT o.id, o.shard, o.n, (o.n - 1) / 250 AS chunk
+                FROM (
+                    SELECT r.id, r.shard, row_number() OVER (PARTITION BY r.shard ORDER BY r.by) AS n
+                    FROM (
+                        SELECT <distinct>id, <shard_of> AS shard, by
+                        FROM (SELECT <id>::bigint AS id, <by> AS by FROM <table> WHERE (<filter>) AND (<within>)) AS t
+                        WHERE id IS NOT NULL<first>
+                    ) AS r
+                ) AS o
+            ) AS k
+            GROUP BY k.shard, k.chunk
+            ORDER BY k.chunk, k.shard
+            RETURNING shard, cardinality(ids) AS ids
+        )
+        SELECT count(*), coalesce(sum(p.ids), 0), coalesce(array_agg(DISTINCT p.shard), '{}') FROM put AS p$range$,
+        jsonb_build_object(
+            'queue', format('%I.%I', tube_private_schema(), backfill.tube),
+            'id', quote_ident(att.id_col),
+            'by', quote_ident(backfill.order_col),
+            'table', att.tbl::regclass::text,
+            'filter', coalesce(att.row_filter, 'true'),
+            'within', tube_private_backfill_within(att.tbl, backfill.order_col, job.bounds, unit),
+            'shard_of', tube_private_shard_expression('id', att.shard, att.shards),
+            'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
+            'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
+    INTO pods, rows_read, touched USING jsonb_build_object('backfill', backfill.backfill_id);
+    IF NOT tube_job_done(job.job_id, unit, rows_read, rows_read, pods, touched) THEN
+        RAISE EXCEPTION 'range % of backfill % was done by another session meanwhile', unit, backfill.backfill_id
+            USING ERRCODE = 'unique_violation', HINT = 'Call again, and it does nothing.';
+    END IF;
+    -- Whoever ends the backfill locks its row: it then takes these pods back, or they never come.
+    UPDATE tube_backfill AS b
+    SET rows_done = b.rows_done + rows_read, pods_done = b.pods_done + 1, updated_at = clock_timestamp(),
+        rate = coalesce(tube_backfill_range.rate, b.rate)
+    WHERE b.backfill_id = backfill.backfill_id AND b.state = 'inserting';
+    IF NOT FOUND THEN
+        PERFORM tube_private_backfill_still(b) FROM tube_backfill AS b WHERE b.backfill_id = backfill.backfill_id;
+    END IF;
+    RETURN rows_read;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -387,6 +492,46 @@ BEGIN
     RETURN added;
 END
 $_$;
+
+CREATE FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer DEFAULT 16) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET row_security TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    backfill tube_backfill := tube_private_backfill_held(tube_backfill_split.backfill_id);
+    att tube_attachment := tube_private_backfill_attachment(backfill);
+    job CONSTANT text := 'backfill ' || backfill.backfill_id;
+    total bigint;
+    bounds text[];
+BEGIN
+    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
+        RETURN job;
+    ELSIF backfill.state <> 'waiting' OR att IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU124',
+            MESSAGE = format('backfill %s of %s can''t be split any more', backfill.backfill_id, backfill.table_name),
+            HINT = 'tube_backfill_list() shows what became of it.';
+    ELSIF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('%s is attached with columns, and %L, which may change without a touch, is none of them',
+                att.tbl, backfill.order_col),
+            HINT = 'Order by the column of the ids.';
+    END IF;
+    total := (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
+        WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(att.tbl) AS t WHERE t.isleaf UNION SELECT att.tbl::oid)
+            AND c.relkind <> 'p');
+    bounds := tube_private_backfill_bounds(att.tbl, backfill.order_col, ranges, total);
+    PERFORM tube_job_begin(job, ARRAY[backfill.tube], 'ranges', job, cardinality(bounds) + 1, bounds);
+    UPDATE tube_job AS j SET backfill_id = backfill.backfill_id WHERE j.job_id = job;
+    PERFORM tube_private_backfill_control(backfill, 'backfill_start', 'T');
+    UPDATE tube_backfill AS b
+    SET state = 'inserting', rows_total = nullif(total, 0), pods_total = cardinality(bounds) + 1, note = 'in ranges',
+        collected_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE b.backfill_id = backfill.backfill_id;
+    RETURN job;
+END
+$$;
 
 CREATE FUNCTION tube.tube_backfill_step1() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -618,6 +763,187 @@ BEGIN
         WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %s', name)
         ELSE tube_private_index_ddl(tube, partitions, true)
     END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[] DEFAULT NULL::text[]) RETURNS TABLE(state text, unit_count integer, unit_bounds text[], stage text, known boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    one text;
+    job tube_job;
+    added boolean;
+BEGIN
+    IF tube_job_begin.job_id IS NULL OR coalesce(tube_job_begin.tubes, '{}') = '{}' THEN
+        RAISE EXCEPTION 'a job needs a name, and a tube' USING ERRCODE = 'null_value_not_allowed',
+            HINT = 'Give both.';
+    END IF;
+    FOREACH one IN ARRAY tube_job_begin.tubes LOOP
+        PERFORM tube_private_require(one);
+        IF tube_private_key_type(one) <> 'bigint'::regtype THEN
+            RAISE EXCEPTION 'the keys of tube % are of type %', quote_literal(one), tube_private_key_type(one)
+                USING ERRCODE = 'feature_not_supported', HINT = 'Jobs write ids that are bigint.';
+        END IF;
+    END LOOP;
+    INSERT INTO tube_job AS j (job_id, tubes, kind, fingerprint, units, bounds)
+    VALUES (tube_job_begin.job_id, tube_job_begin.tubes, tube_job_begin.kind, tube_job_begin.fingerprint,
+        tube_job_begin.units, tube_job_begin.bounds)
+    ON CONFLICT (job_id) DO NOTHING;
+    added := FOUND;
+    job := tube_private_job(tube_job_begin.job_id, true);
+    IF job.tubes <> tube_job_begin.tubes OR job.kind <> tube_job_begin.kind
+        OR job.fingerprint <> tube_job_begin.fingerprint
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU130',
+            MESSAGE = format('the job %L was begun at %s with another query, other tubes or another way to publish',
+                job.job_id, date_trunc('second', job.created_at)),
+            HINT = 'Give this one another name, or forget the old one: tube_job_forget.';
+    END IF;
+    IF added AND job.kind IN ('staged', 'attempts') THEN
+        stage := tube_private_job_stage(job.number);
+        EXECUTE format('CREATE TABLE %s (op char NOT NULL, shard %I.tube_shard NOT NULL, ids bigint[] NOT NULL, payload jsonb,'
+            ' attempt uuid)', stage, tube_private_schema());
+        EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', stage);
+        EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', stage);
+        EXECUTE format('GRANT INSERT ON %s TO %I', stage, job.begun_by);
+    END IF;
+    RETURN QUERY SELECT job.state, job.units, job.bounds, CASE WHEN job.kind IN ('staged', 'attempts')
+        THEN tube_private_job_stage(job.number) END, NOT added;
+END
+$$;
+
+CREATE FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[] DEFAULT NULL::integer[]) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    job tube_job := tube_private_job(tube_job_done.job_id, false);
+BEGIN
+    IF job.state = 'done' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU132',
+            MESSAGE = format('the job %L was done at %s', job.job_id, date_trunc('second', job.ended_at)),
+            HINT = 'Roll back. Give a new job another name.';
+    END IF;
+    INSERT INTO tube_job_unit AS u (job_id, unit, rows, ids, pods)
+    VALUES (job.job_id, tube_job_done.unit, tube_job_done.rows, tube_job_done.ids, tube_job_done.pods)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF job.kind IN ('direct', 'ranges') THEN
+        PERFORM tube_private_job_wake(job.tubes, tube_job_done.shards);
+    END IF;
+    RETURN true;
+END
+$$;
+
+CREATE TABLE tube.tube_job (
+    job_id text NOT NULL,
+    number bigint NOT NULL,
+    backfill_id bigint,
+    tubes text[] NOT NULL,
+    kind text NOT NULL,
+    fingerprint text NOT NULL,
+    units integer NOT NULL,
+    bounds text[],
+    state text DEFAULT 'running'::text NOT NULL,
+    begun_by name DEFAULT SESSION_USER NOT NULL,
+    rows_done bigint,
+    ids_done bigint,
+    pods_done bigint,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    ended_at timestamp with time zone,
+    CONSTRAINT tube_job_job_id_check CHECK (((octet_length(job_id) >= 1) AND (octet_length(job_id) <= 200))),
+    CONSTRAINT tube_job_kind_check CHECK ((kind = ANY (ARRAY['direct'::text, 'staged'::text, 'ranges'::text, 'attempts'::text]))),
+    CONSTRAINT tube_job_state_check CHECK ((state = ANY (ARRAY['running'::text, 'done'::text]))),
+    CONSTRAINT tube_job_units_check CHECK ((units >= 0))
+);
+
+CREATE FUNCTION tube.tube_job_finish(job_id text, attempts uuid[] DEFAULT NULL::uuid[]) RETURNS tube.tube_job
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    job tube_job := tube_private_job(tube_job_finish.job_id, true);
+    stage text := tube_private_job_stage(job.number);
+    one text;
+BEGIN
+    IF job.state = 'done' THEN
+        RETURN job;
+    END IF;
+    SELECT coalesce(sum(u.rows), 0), coalesce(sum(u.ids), 0), coalesce(sum(u.pods), 0)
+    INTO job.rows_done, job.ids_done, job.pods_done
+    FROM tube_job_unit AS u WHERE u.job_id = job.job_id;
+    IF job.kind IN ('staged', 'attempts') THEN
+        IF job.kind = 'attempts' THEN
+            EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0), count(*) FROM %s WHERE attempt = ANY ($1)', stage)
+            INTO job.ids_done, job.pods_done USING attempts;
+            job.rows_done := job.ids_done;
+        END IF;
+        FOREACH one IN ARRAY job.tubes LOOP
+            PERFORM tube_private_require(one);
+            EXECUTE format('INSERT INTO %I (op, shard, ids, payload) SELECT op, shard, ids, payload FROM %s WHERE $1 OR attempt = ANY ($2)',
+                one, stage) USING job.kind = 'staged', attempts;
+        END LOOP;
+        EXECUTE 'DROP TABLE ' || stage;
+        PERFORM tube_private_job_wake(job.tubes, NULL);
+    END IF;
+    UPDATE tube_job AS j
+    SET state = 'done', ended_at = clock_timestamp(),
+        rows_done = job.rows_done, ids_done = job.ids_done, pods_done = job.pods_done
+    WHERE j.job_id = job.job_id
+    RETURNING j.* INTO job;
+    RETURN job;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    forgotten bigint;
+BEGIN
+    IF job_id IS NULL AND before IS NULL THEN
+        RAISE EXCEPTION 'neither a job nor a time is given' USING ERRCODE = 'null_value_not_allowed',
+            HINT = 'Give the name of a job, or a time before which jobs ended.';
+    END IF;
+    DELETE FROM tube_job AS j
+    WHERE (tube_job_forget.job_id IS NULL OR j.job_id = tube_job_forget.job_id)
+        AND (before IS NULL OR j.ended_at < before);
+    GET DIAGNOSTICS forgotten = ROW_COUNT;
+    RETURN forgotten;
+END
+$$;
+
+CREATE FUNCTION tube.tube_job_list(in_job text DEFAULT NULL::text) RETURNS TABLE(job_id text, tubes text[], kind text, state text, units_done bigint, units integer, rows bigint, ids bigint, pods bigint, backfill_id bigint, created_at timestamp with time zone, last_at timestamp with time zone, ended_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT j.job_id, j.tubes, j.kind, j.state, u.n, j.units, coalesce(j.rows_done, u.rows), coalesce(j.ids_done, u.ids),
+        coalesce(j.pods_done, u.pods), j.backfill_id, j.created_at, u.last_at, j.ended_at
+    FROM tube_job AS j, LATERAL (
+        SELECT count(*) AS n, coalesce(sum(w.rows), 0)::bigint AS rows, coalesce(sum(w.ids), 0)::bigint AS ids,
+            coalesce(sum(w.pods), 0)::bigint AS pods, max(w.ended_at) AS last_at
+        FROM tube_job_unit AS w WHERE w.job_id = j.job_id
+    ) AS u
+    WHERE in_job IS NULL OR j.job_id = in_job
+    ORDER BY j.created_at DESC;
+END
+$$;
+
+CREATE FUNCTION tube.tube_job_units(job_id text) RETURNS integer[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN ARRAY(SELECT u.unit FROM tube_job_unit AS u WHERE u.job_id = tube_job_units.job_id ORDER BY u.unit);
 END
 $$;
 
@@ -1380,6 +1706,28 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_backfill_bounds(tbl regclass, col name, ranges integer, total bigint) RETURNS text[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET row_security TO 'off'
+    AS $_$
+DECLARE
+    result text[];
+BEGIN
+    IF ranges IS NULL OR ranges NOT BETWEEN 1 AND 10000 THEN
+        RAISE EXCEPTION 'a table can''t be divided into % ranges', coalesce(ranges::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
+    ELSIF ranges = 1 THEN
+        RETURN '{}';
+    END IF;
+    EXECUTE format('SELECT array_agg(b.value::text ORDER BY b.value) FROM (SELECT DISTINCT unnest('
+        'percentile_disc(ARRAY(SELECT n::float8 / $1 FROM generate_series(1, $1 - 1) AS n)) WITHIN GROUP (ORDER BY %1$I))'
+        ' AS value FROM %2$s TABLESAMPLE SYSTEM ($2) WHERE %1$I IS NOT NULL) AS b', col, tbl)
+    INTO result USING ranges, least(100, 100 * 1000.0 * ranges / greatest(1, total))::real;
+    RETURN coalesce(result, '{}');
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col text) RETURNS name
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1506,6 +1854,30 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_backfill_still(backfill tube.tube_backfill) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    att tube_attachment;
+BEGIN
+    IF backfill.state <> 'inserting' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU124',
+            MESSAGE = format('backfill %s of %s is %s', backfill.backfill_id, backfill.table_name, backfill.state),
+            HINT = 'Begin a new one.';
+    END IF;
+    SELECT a.* INTO att FROM tube_attachment AS a
+    JOIN pg_class AS c ON c.oid = a.tbl
+    WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl AND a.shard = backfill.shard AND a.shards = backfill.shards;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('%s was detached, dropped or given other shards meanwhile', backfill.table_name),
+            HINT = 'Cancel the backfill, and begin a new one.';
+    END IF;
+    RETURN att;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1522,6 +1894,25 @@ BEGIN
             HINT = 'Attach it first, so that no change is missed: tube_table_ensure_attached.';
     END IF;
     RETURN att;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_backfill_within(tbl regclass, col name, bounds text[], unit integer) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    type text := (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
+        WHERE a.attrelid = tbl AND a.attname = col AND NOT a.attisdropped);
+    low text := format('%I >= %L::%s', col, bounds[unit], type);
+    high text := format('%I < %L::%s', col, bounds[unit + 1], type);
+BEGIN
+    RETURN CASE
+        WHEN bounds = '{}' THEN 'true'
+        WHEN unit = 0 THEN high
+        WHEN unit = cardinality(bounds) THEN format('%s OR %I IS NULL', low, col)
+        ELSE format('%s AND %s', low, high)
+    END;
 END
 $$;
 
@@ -2328,6 +2719,59 @@ BEGIN
     RETURN NOT EXISTS (
         SELECT FROM tube_attachment AS a
         WHERE a.tube = att.tube AND a.shard = att.shard AND a.position < att.position);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_job(job_id text, alone boolean) RETURNS tube.tube_job
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    job tube_job;
+BEGIN
+    IF alone THEN
+        SELECT j.* INTO job FROM tube_job AS j WHERE j.job_id = tube_private_job.job_id FOR UPDATE;
+    ELSE
+        SELECT j.* INTO job FROM tube_job AS j WHERE j.job_id = tube_private_job.job_id FOR SHARE;
+    END IF;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU131',
+            MESSAGE = format('there is no job %s', coalesce(quote_literal(job_id), 'NULL')),
+            HINT = 'tube_job_list() shows all of them; tube_job_begin() begins one.';
+    END IF;
+    RETURN job;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_job_gone() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    EXECUTE 'DROP TABLE IF EXISTS ' || tube_private_job_stage(OLD.number);
+    RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_job_stage(number bigint) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN format('%I.%I', tube_private_schema(), 'tube_job_pods_' || number);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_job_wake(tubes text[], shards integer[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
+    FROM tube_sleeper AS s
+    WHERE s.tube = ANY (tubes)
+        AND (shards IS NULL
+            OR EXISTS (SELECT FROM unnest(shards) AS t (shard) WHERE t.shard % s.partitions = s.partition));
 END
 $$;
 
@@ -3323,7 +3767,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype) RETURNS text
+CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype DEFAULT 'bigint'::regtype) RETURNS text
     LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -4123,6 +4567,32 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_stream_purge(tube text, seq bigint) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $_$
+DECLARE
+    reg tube_registry := tube_private_require(tube);
+    gone bigint := 0;
+    here bigint;
+BEGIN
+    IF EXISTS (SELECT FROM tube_leader AS l WHERE l.tube = reg.tube AND l.leader_id IS NOT NULL) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU133',
+            MESSAGE = format('the tube %L has workers, which purge what they have delivered', tube),
+            HINT = 'A tube is read by workers or by a stream. End the workers, or do not purge.';
+    END IF;
+    FOR part IN 0 .. reg.partitions - 1 LOOP
+        EXECUTE format('DELETE FROM %I.%I AS t WHERE (t.shard %% %s) = %s'
+            ' AND (CASE WHEN t.op = ''B'' THEN 1 ELSE 0 END) = ANY (''{0,1}'') AND t.seq <= $1',
+            tube_private_schema(), reg.tube, reg.partitions, part) USING seq;
+        GET DIAGNOSTICS here = ROW_COUNT;
+        gone := gone + here;
+    END LOOP;
+    RETURN gone;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4381,6 +4851,25 @@ CREATE TABLE tube.tube_instance (
 )
 WITH (fillfactor='50');
 
+ALTER TABLE tube.tube_job ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME tube.tube_job_number_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE tube.tube_job_unit (
+    job_id text NOT NULL,
+    unit integer NOT NULL,
+    rows bigint NOT NULL,
+    ids bigint NOT NULL,
+    pods bigint NOT NULL,
+    ended_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT tube_job_unit_unit_check CHECK ((unit >= 0))
+);
+
 CREATE TABLE tube.tube_leader (
     tube text NOT NULL,
     partition integer NOT NULL,
@@ -4467,6 +4956,15 @@ ALTER TABLE ONLY tube.tube_installation
 ALTER TABLE ONLY tube.tube_instance
     ADD CONSTRAINT tube_instance_pkey PRIMARY KEY (tube, instance_id);
 
+ALTER TABLE ONLY tube.tube_job
+    ADD CONSTRAINT tube_job_number_key UNIQUE (number);
+
+ALTER TABLE ONLY tube.tube_job
+    ADD CONSTRAINT tube_job_pkey PRIMARY KEY (job_id);
+
+ALTER TABLE ONLY tube.tube_job_unit
+    ADD CONSTRAINT tube_job_unit_pkey PRIMARY KEY (job_id, unit);
+
 ALTER TABLE ONLY tube.tube_leader
     ADD CONSTRAINT tube_leader_leader_id_key UNIQUE (leader_id);
 
@@ -4490,6 +4988,8 @@ ALTER TABLE ONLY tube.tube_version
 
 CREATE UNIQUE INDEX tube_backfill_active_idx ON tube.tube_backfill USING btree (tube, tbl) WHERE (state = ANY (ARRAY['waiting'::text, 'inserting'::text, 'delivering'::text]));
 
+CREATE INDEX tube_job_backfill_id_idx ON tube.tube_job USING btree (backfill_id) WHERE (backfill_id IS NOT NULL);
+
 CREATE UNIQUE INDEX tube_parked_key_idx ON tube.tube_parked USING btree (tube, shard, md5(id)) WHERE (id IS NOT NULL);
 
 CREATE UNIQUE INDEX tube_parked_seq_idx ON tube.tube_parked USING btree (tube, seq) WHERE (id IS NULL);
@@ -4497,6 +4997,8 @@ CREATE UNIQUE INDEX tube_parked_seq_idx ON tube.tube_parked USING btree (tube, s
 CREATE INDEX tube_term_tube_ended_at_idx ON tube.tube_term USING btree (tube, ended_at);
 
 CREATE TRIGGER tube_backfill_gone_trigger AFTER DELETE ON tube.tube_backfill FOR EACH ROW EXECUTE FUNCTION tube.tube_private_backfill_gone();
+
+CREATE TRIGGER tube_job_gone_trigger AFTER DELETE ON tube.tube_job FOR EACH ROW EXECUTE FUNCTION tube.tube_private_job_gone();
 
 ALTER TABLE ONLY tube.tube_attachment
     ADD CONSTRAINT tube_attachment_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
@@ -4506,6 +5008,12 @@ ALTER TABLE ONLY tube.tube_backfill
 
 ALTER TABLE ONLY tube.tube_instance
     ADD CONSTRAINT tube_instance_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_job
+    ADD CONSTRAINT tube_job_backfill_id_fkey FOREIGN KEY (backfill_id) REFERENCES tube.tube_backfill(backfill_id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_job_unit
+    ADD CONSTRAINT tube_job_unit_job_id_fkey FOREIGN KEY (job_id) REFERENCES tube.tube_job(job_id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY tube.tube_leader
     ADD CONSTRAINT tube_leader_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
@@ -4539,6 +5047,8 @@ REVOKE ALL ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_
 REVOKE ALL ON FUNCTION tube.tube_backfill_holders(xids text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_holders(xids text[]) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_backfill_join(backfill_id bigint) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_backfill_list(in_tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_list(in_tube text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_backfill_list(in_tube text) TO tube_monitor;
@@ -4552,7 +5062,11 @@ GRANT ALL ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) TO 
 REVOKE ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_step1() FROM PUBLIC;
 
@@ -4574,6 +5088,18 @@ REVOKE ALL ON FUNCTION tube.tube_ensure_absent(in_tube text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_job_list(in_job text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_job_units(job_id text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_writer;
@@ -4658,6 +5184,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill(backfill_id bigint) FROM PUBLI
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_attachment(backfill tube.tube_backfill) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_bounds(tbl regclass, col name, ranges integer, total bigint) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_control(backfill tube.tube_backfill, type text, op text) FROM PUBLIC;
@@ -4674,7 +5202,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_key(backfill_id bigint) FROM P
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_refuse(tube text, tbl regclass, other text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_still(backfill tube.tube_backfill) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_within(tbl regclass, col name, bounds text[], unit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_worker(backfill_id bigint) FROM PUBLIC;
 
@@ -4741,6 +5273,14 @@ REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer) FR
 REVOKE ALL ON FUNCTION tube.tube_private_index_ddl(tube text, partitions integer, beside_writers boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_job(job_id text, alone boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_job_gone() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_job_stage(number bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_job_wake(tubes text[], shards integer[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) FROM PUBLIC;
 
@@ -4913,6 +5453,8 @@ GRANT ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition i
 REVOKE ALL ON FUNCTION tube.tube_stats() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_stats() TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_stats() TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_worker;

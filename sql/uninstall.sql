@@ -58,6 +58,9 @@ $$;
 
 -- It would keep its function from going.
 DROP TRIGGER IF EXISTS tube_backfill_gone_trigger ON :"schema".tube_backfill;
+-- So do staged pods go, and then the other one.
+DELETE FROM :"schema".tube_job;
+DROP TRIGGER IF EXISTS tube_job_gone_trigger ON :"schema".tube_job;
 
 -- Our own objects go by their names, so that nobody else's go with them. -----------------------------
 DO $$
@@ -77,6 +80,8 @@ BEGIN
 END
 $$;
 DROP TABLE
+    :"schema".tube_job_unit,
+    :"schema".tube_job,
     :"schema".tube_backfill,
     :"schema".tube_parked,
     :"schema".tube_sleeper,

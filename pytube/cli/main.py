@@ -16,6 +16,7 @@ from pytube.cli.doctor import doctor
 from pytube.cli.errors import EXIT_CODES, Program
 from pytube.cli.install import install, uninstall, upgrade
 from pytube.cli.park import park
+from pytube.cli.spark import spark
 from pytube.cli.status import status
 from pytube.cli.tube import tube
 from pytube.cli.worker import worker
@@ -57,5 +58,18 @@ def cli(
     context.obj = Settings(config_path, debug)
 
 
-for command in (install, upgrade, uninstall, doctor, config, tube, worker, status, park, backfill, demo):
+for command in (
+    install,
+    upgrade,
+    uninstall,
+    doctor,
+    config,
+    tube,
+    worker,
+    status,
+    park,
+    backfill,
+    spark,
+    demo,
+):
     cli.add_command(command)

@@ -25,6 +25,10 @@ DECLARE
 BEGIN
     IF backfill.state <> 'inserting' OR backfill.paused THEN
         RETURN backfill;
+    ELSIF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU123',
+            MESSAGE = format('backfill %s of %s is done in ranges, not in chunks', backfill.backfill_id, backfill.table_name),
+            HINT = 'Go on with `pytube spark backfill`, or cancel it.';
     END IF;
     att := tube_private_backfill_attachment(backfill);
     IF att IS NULL THEN

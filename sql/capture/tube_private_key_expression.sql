@@ -39,7 +39,7 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_key_expression(:"schema".tube_atta
 -- Result: the text.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_shard_expression(
-    id text, shard integer, shards integer, key_type regtype
+    id text, shard integer, shards integer, key_type regtype = 'bigint'
 ) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp

@@ -152,3 +152,33 @@ CREATE TABLE :"schema".tube_backfill (
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX tube_backfill_active_idx ON :"schema".tube_backfill (tube, tbl)
     WHERE state IN ('waiting', 'inserting', 'delivering');
+
+-- What is to be written is divided into units before the first one is: buckets of keys, or ranges of a
+-- column. A unit is in the tubes when, and only when, it has a row in tube_job_unit.
+CREATE TABLE :"schema".tube_job (
+    job_id      text        PRIMARY KEY CHECK (octet_length(job_id) BETWEEN 1 AND 200),
+    number      bigint      GENERATED ALWAYS AS IDENTITY UNIQUE, -- of the table of its staged pods
+    backfill_id bigint      REFERENCES :"schema".tube_backfill ON DELETE CASCADE,
+    tubes       text[]      NOT NULL,
+    kind        text        NOT NULL CHECK (kind IN ('direct', 'staged', 'ranges', 'attempts')),
+    fingerprint text        NOT NULL,   -- of what is written; another query under the same name is refused
+    units       integer     NOT NULL CHECK (units >= 0),
+    bounds      text[],                 -- of ranges: where all but the first begin
+    state       text        NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done')),
+    begun_by    name        NOT NULL DEFAULT session_user,
+    rows_done   bigint,                 -- these three once it is done
+    ids_done    bigint,
+    pods_done   bigint,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ended_at    timestamptz
+);
+CREATE TABLE :"schema".tube_job_unit (
+    job_id   text        NOT NULL REFERENCES :"schema".tube_job ON DELETE CASCADE,
+    unit     integer     NOT NULL CHECK (unit >= 0),
+    rows     bigint      NOT NULL,  -- that were read
+    ids      bigint      NOT NULL,  -- that were written, for each tube
+    pods     bigint      NOT NULL,
+    ended_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (job_id, unit)
+);
+CREATE INDEX tube_job_backfill_id_idx ON :"schema".tube_job (backfill_id) WHERE backfill_id IS NOT NULL;

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from pytube.db.version import needed
 from pytube.embedded.postgres import Postgres
 from tests.helpers.capture import (
     TABLE,
@@ -61,7 +62,7 @@ def test_twice_in_a_row(any_server: TestServer, any_bare_dsn: str) -> None:
     assert all_objects(any_bare_dsn) == with_tube
     assert len(with_tube) > len(before) > 50
     with open_session(any_bare_dsn) as conn:
-        assert conn.execute("SELECT version_num FROM tube.tube_version").fetchall() == [("0001",)]
+        assert conn.execute("SELECT version_num FROM tube.tube_version").fetchall() == [(needed(),)]
         conn.execute(f"INSERT INTO {TABLE} VALUES (1)")
         assert take(conn) == [("I", 0, 1)]
 

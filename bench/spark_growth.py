@@ -1,0 +1,103 @@
+"""Fan-outs of more and more ids: whether an id costs the same, and memory stays where it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import psutil
+
+from bench.frame.page import Section, Target
+from bench.frame.server import Server, connect
+from bench.frame.spark import MEMORY, TASKS, session
+from bench.spark_touch import keys
+from pytube.spark import touch
+
+SIZES = (1_000_000, 4_000_000, 16_000_000)
+ROUNDS = 1
+_EVERY = 0.2
+
+
+class Watch:
+    """The greatest memory of this process, of its JVM and of all Python workers, in MB, while it is open."""
+
+    def __init__(self) -> None:
+        self.driver = self.java = self.workers = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def during(self, work: Callable[[], object]) -> None:
+        """Watch a piece of work."""
+        self._thread.start()
+        try:
+            work()
+        finally:
+            self._over.set()
+            self._thread.join()
+
+    def _watch(self) -> None:
+        own = psutil.Process()
+        while not self._over.wait(_EVERY):
+            java = workers = 0.0
+            for child in own.children(recursive=True):
+                try:
+                    size = child.memory_full_info().pss if child.name() != "java" else child.memory_info().rss
+                    if child.name() == "java":
+                        java += size
+                    elif "python" in child.name():
+                        workers += size
+                except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                    continue
+            self.driver = max(self.driver, own.memory_info().rss / 1e6)
+            self.java = max(self.java, java / 1e6)
+            self.workers = max(self.workers, workers / 1e6)
+
+
+def run(server: Server) -> Section:
+    """Measure."""
+    section = Section(
+        "Spark: fan-outs that grow",
+        f"`touch` as above, of more and more ids, on `local[{TASKS}]` with {MEMORY} of heap; best of "
+        f"{ROUNDS}. Memory is the greatest that was seen: of the driver's Python, of the JVM (driver and "
+        "executor in one), and of all Python workers together.",
+    )
+    dsn = server.database("bench_spark_growth")
+    each: dict[int, float] = {}
+    driver: dict[int, float] = {}
+    rows = []
+    with session() as spark, connect(dsn) as admin:
+        admin.execute("SELECT tube_ensure_exists('t', 4)")
+        touch(keys(spark, SIZES[0]), tubes="t", dsn=dsn, max_connections=TASKS)
+        for size in SIZES:
+            watch = None
+            for _ in range(ROUNDS):
+                admin.execute("TRUNCATE tube.t")
+                admin.execute("CHECKPOINT")
+                seconds: list[float] = []
+                watch = Watch()
+                watch.during(
+                    lambda size=size, seconds=seconds: seconds.append(  # type: ignore[misc]
+                        touch(keys(spark, size), tubes="t", dsn=dsn, max_connections=TASKS).seconds
+                    )
+                )
+                each[size] = min(each.get(size, 1e9), seconds[0] / size * 1e6)
+            assert watch is not None
+            driver[size] = watch.driver
+            rows.append(
+                [
+                    f"{size:,}",
+                    f"{each[size]:.3f}",
+                    f"{watch.driver:,.0f}",
+                    f"{watch.java:,.0f}",
+                    f"{watch.workers:,.0f}",
+                ]
+            )
+    section.table(["ids", "µs an id", "driver MB", "JVM MB", "Python workers MB"], rows)
+    flat = max(each.values()) / min(each.values())
+    section.targets.append(
+        Target("Spark: time an id, the dearest to the cheapest size", 1.2, flat, "at most")
+    )
+    grown = driver[SIZES[-1]] / driver[SIZES[0]]
+    section.targets.append(Target("Spark: driver's memory, 16 M ids to 1 M", 1.2, grown, "at most"))
+    server.drop("bench_spark_growth")
+    return section

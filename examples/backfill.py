@@ -1,0 +1,44 @@
+"""Backfill a table in ranges that several sessions insert; started again, it goes on.
+
+spark-submit --py-files pytube.zip examples/backfill.py --tube es-live --table public.item
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from pyspark.sql import SparkSession
+
+from pytube.spark import backfill
+
+
+def main() -> None:
+    """Read the arguments, backfill, and say how many rows."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--tube", required=True)
+    parser.add_argument("--table", required=True, help="schema.table")
+    parser.add_argument("--order-col", help="rows are touched in about this order; it wants an index")
+    parser.add_argument("--ranges", type=int, default=64)
+    parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument("--backlog", type=int, help="wait while so many backfill pods wait in the tube")
+    options = parser.parse_args()
+
+    spark = SparkSession.builder.appName(f"backfill {options.table}").getOrCreate()
+    done = backfill(
+        spark,
+        options.tube,
+        options.table,
+        options.order_col,
+        dsn=os.environ["PYTUBE_DSN"],
+        ranges=options.ranges,
+        max_connections=options.connections,
+        backlog=options.backlog,
+        began=lambda number: print(f"backfill {number}", flush=True),
+    )
+    print(f"{done.rows} rows, {done.ranges} ranges inserted, in {done.seconds:.1f} s")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

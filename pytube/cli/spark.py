@@ -1,0 +1,263 @@
+"""`pytube spark …`: what PySpark does, on this machine; on a cluster, see `examples/`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.output import print_json, print_rows
+from pytube.cli.spark_work import host_of, package, read, start_session, tell_touched, telling
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FORMATS = ("parquet", "json", "csv", "orc")
+
+_TUBE = click.option("--tube", "tubes", multiple=True, required=True, metavar="NAME", help="One, or several.")
+_JOB = click.option(
+    "--job",
+    metavar="NAME",
+    help="What is run again under the same name writes only what lacks. Default: a new one.",
+)
+_OP = click.option(
+    "--op", type=click.Choice(list("IUDTB")), default="T", show_default=True, help="B: at low priority."
+)
+
+
+@click.group()
+def spark() -> None:
+    """Fan-outs, backfills and reconciliation by PySpark, on this machine."""
+
+
+def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command what a Spark session wants, as `session`, which starts it."""
+
+    @click.option("--cores", default="*", show_default=True, metavar="N", help="Tasks at a time.")
+    @click.option(
+        "--connections", type=click.IntRange(min=1), default=4, show_default=True, help="To the database."
+    )
+    @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark.")
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, cores: str, conf: tuple[str, ...], **options: Any) -> Any:
+        settings = dict(pair.partition("=")[::2] for pair in conf)
+        return command(*arguments, session=functools.partial(start_session, cores, settings), **options)
+
+    return wrapper
+
+
+@spark.command()
+@_TUBE
+@click.option("--input", "path", required=True, metavar="PATH", help="A file or folder, as Spark reads it.")
+@click.option("--format", "kind", type=click.Choice(_FORMATS), default="parquet", show_default=True)
+@click.option("--id", "key", default="id", show_default=True, metavar="COLUMN")
+@click.option("--shard", metavar="COLUMN|N", help="Default: that of the one table that is attached.")
+@_OP
+@_JOB
+@click.option("--staged", is_flag=True, help="All at once, at the end.")
+@spark_options
+@json_option
+@database_options
+def touch(
+    database: Database,
+    session: Callable[[], SparkSession],
+    tubes: tuple[str, ...],
+    path: str,
+    kind: str,
+    key: str,
+    shard: str | None,
+    op: str,
+    job: str | None,
+    staged: bool,
+    connections: int,
+    as_json: bool,
+) -> None:
+    """Touch the ids that are in files."""
+    of_spark = package()
+    with telling(database, job, as_json=as_json):
+        df = read(session(), kind, path)
+        done = of_spark.touch(
+            df,
+            tubes=tubes,
+            dsn=host_of(database),
+            op=op,
+            id=key,
+            shard=int(shard) if shard is not None and shard.isdecimal() else shard,
+            job_id=job,
+            publish="staged" if staged else "direct",
+            max_connections=connections,
+        )
+    tell_touched(done, as_json=as_json)
+
+
+@spark.command()
+@_TUBE
+@click.option("--query", required=True, metavar="SQL", help="A SELECT whose first column is the id.")
+@click.option("--shard", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--ranges", type=click.IntRange(min=1), default=32, show_default=True, help="Of the ids.")
+@_OP
+@_JOB
+@spark_options
+@json_option
+@database_options
+def fanout(
+    database: Database,
+    session: Callable[[], SparkSession],
+    tubes: tuple[str, ...],
+    query: str,
+    shard: int,
+    ranges: int,
+    op: str,
+    job: str | None,
+    connections: int,
+    as_json: bool,
+) -> None:
+    """Touch the ids that a query gives, several ranges of them at a time."""
+    of_spark = package()
+    with telling(database, job, as_json=as_json):
+        done = of_spark.fanout_sql(
+            session(),
+            query,
+            tubes=tubes,
+            dsn=host_of(database),
+            shard=shard,
+            op=op,
+            ranges=ranges,
+            job_id=job,
+            max_connections=connections,
+        )
+    tell_touched(done, as_json=as_json)
+
+
+@spark.command()
+@click.option("--tube", required=True, metavar="NAME", help="The tube.")
+@click.option("--table", required=True, metavar="NAME", help="schema.table")
+@click.option("--order-col", metavar="COLUMN", help="Touch in about this order; default: the ids'.")
+@click.option("--ranges", type=click.IntRange(min=1), default=64, show_default=True)
+@click.option("--backlog", type=click.IntRange(min=1), help="Wait while so many backfill pods wait.")
+@click.option("--supersede", is_flag=True, help="End the one that is under way for the table.")
+@spark_options
+@json_option
+@database_options
+def backfill(
+    database: Database,
+    session: Callable[[], SparkSession],
+    tube: str,
+    table: str,
+    order_col: str | None,
+    ranges: int,
+    backlog: int | None,
+    supersede: bool,
+    connections: int,
+    as_json: bool,
+) -> None:
+    """Backfill a table, several ranges of it at a time; one that was interrupted goes on.
+
+    `pytube backfill status`, `pause` and `cancel` know it like any other.
+    """
+    of_spark = package()
+    job: list[str] = []
+    with telling(database, job, as_json=as_json):
+        done = of_spark.backfill(
+            session(),
+            tube,
+            table,
+            order_col,
+            dsn=host_of(database),
+            ranges=ranges,
+            backlog=backlog,
+            supersede=supersede,
+            max_connections=connections,
+            began=lambda number: job.append(f"backfill {number}"),
+        )
+    if as_json:
+        print_json({"backfill_id": done.backfill_id, "rows": done.rows, "seconds": done.seconds})
+    else:
+        click.echo(f"backfill {done.backfill_id}: {done.rows} rows are in the tube, in {done.seconds:.1f} s")
+
+
+@spark.command()
+@click.option("--source", "table", required=True, metavar="TABLE", help="schema.table, what is true.")
+@click.option("--sink", "path", required=True, metavar="PATH", help="What the sink has: a file or folder.")
+@click.option("--format", "kind", type=click.Choice(_FORMATS), default="json", show_default=True)
+@click.option("--id", "key", default="id", show_default=True, metavar="COLUMN")
+@click.option("--columns", metavar="A,B", help="To compare; default: those that both have.")
+@click.option("--shard", default="0", show_default=True, metavar="COLUMN|N")
+@click.option(
+    "--tube", "tubes", multiple=True, metavar="NAME", help="Touch what differs; default: only tell."
+)
+@_JOB
+@spark_options
+@json_option
+@database_options
+def reconcile(
+    database: Database,
+    session: Callable[[], SparkSession],
+    table: str,
+    path: str,
+    kind: str,
+    key: str,
+    columns: str | None,
+    shard: str,
+    tubes: tuple[str, ...],
+    job: str | None,
+    connections: int,
+    as_json: bool,
+) -> None:
+    """Compare a table with what a sink has, and touch what differs.
+
+    Exit code 1 when something differs and nothing is touched.
+    """
+    of_spark = package()
+    spark_session = session()
+    with of_spark.snapshot(spark_session, host_of(database)) as moment:
+        found = of_spark.reconcile(
+            moment.table(table, partitions=connections),
+            read(spark_session, kind, path),
+            key,
+            columns.split(",") if columns else None,
+            tubes=tubes,
+            dsn=host_of(database),
+            shard=int(shard) if shard.isdecimal() else shard,
+            told=None,
+            max_connections=connections,
+            **({"job_id": job} if job else {}),
+        )
+    if as_json:
+        counts = {name: getattr(found, name) for name in ("source", "sink", "missing", "extra", "different")}
+        print_json(
+            counts | {"touched": found.touched.ids if found.touched else 0, "examples": found.examples}
+        )
+    else:
+        click.echo(str(found))
+        for what, number, id_ in found.examples:
+            click.echo(f"  {what}: id {id_} of shard {number}")
+    if not found.is_equal and not tubes:
+        click.get_current_context().exit(1)
+
+
+@spark.command()
+@json_option
+@database_options
+def jobs(database: Database, as_json: bool) -> None:
+    """Show fan-outs and backfills that are written in units, the newest first."""
+    package()
+    from pytube.spark.job import progress
+
+    rows = progress(host_of(database))
+    if as_json:
+        print_json(rows)
+        return
+    columns = {
+        "job_id": "job",
+        "tubes": "tubes",
+        "state": "state",
+        "units_done": "units in",
+        "units": "of",
+        "ids": "ids",
+    }
+    shown = [row | {"tubes": ", ".join(row["tubes"])} for row in rows]
+    print_rows(columns, shown, "there was no job yet")

@@ -1,0 +1,216 @@
+"""A fan-out of a query that the database runs: tasks run the ranges of its keys side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+from psycopg.errors import Diagnostic
+from pyspark.sql import SparkSession
+
+from pytube.db.errors import translated
+from pytube.errors import PytubeError, UsageError
+from pytube.spark import ledger, queries
+from pytube.spark.calls import Units, run_calls
+from pytube.spark.errors import PartFailed
+from pytube.spark.hosts import Host, Where, shard_map
+from pytube.spark.ledger import Counts, Job, JobSpec
+from pytube.spark.touch import CONNECTIONS, POD_SIZE, Touched
+from pytube.spark.unit import FAILED, LOST, WRITTEN
+
+RANGES = 32
+_TOLD = re.compile(r": (\d+) ids in (\d+) pods")
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """What a task calls for each range."""
+
+    job_id: str
+    tubes: tuple[str, ...]
+    query: str
+    shard: int
+    op: str
+    pod_size: int
+    bounds: tuple[tuple[str, ...], ...]
+    """By host: where all ranges but the first begin."""
+
+    def __call__(self, connection: psycopg.Connection, host: int, unit: int) -> Counts | None:
+        """Touch what is in one range; see `pytube.spark.calls.Call`."""
+        if unit in ledger.units_done(connection, self.job_id):
+            return None
+        told: list[str] = []
+
+        def hear(notice: Diagnostic) -> None:
+            told.append(notice.message_primary or "")
+
+        connection.add_notice_handler(hear)
+        try:
+            connection.execute("BEGIN")
+            connection.execute("SET LOCAL client_min_messages = notice")
+            connection.execute(queries.PODS_INSERT, self._arguments(host, unit))
+            ids, pods = _counts(told)
+            counts = Counts(ids, ids, pods // len(self.tubes))
+            is_first = ledger.done(connection, self.job_id, unit, counts, None)
+            connection.execute("COMMIT" if is_first else "ROLLBACK")
+        except (psycopg.Error, PytubeError):
+            with suppress(psycopg.Error):
+                connection.execute("ROLLBACK")
+            raise
+        finally:
+            connection.remove_notice_handler(hear)
+        return counts if is_first else None
+
+    def _arguments(self, host: int, unit: int) -> dict[str, object]:
+        return {
+            "tubes": ",".join(self.tubes),
+            "query": within(self.query, self.bounds[host], unit),
+            "shard": self.shard,
+            "op": self.op,
+            "pod_size": self.pod_size,
+        }
+
+
+def fanout_sql(
+    spark: SparkSession,
+    query: str,
+    *,
+    tubes: str | Sequence[str],
+    dsn: Where,
+    shard: int = 0,
+    op: str = "T",
+    ranges: int = RANGES,
+    pod_size: int = POD_SIZE,
+    job_id: str | None = None,
+    max_connections: int = CONNECTIONS,
+    schema: str = "tube",
+) -> Touched:
+    """Touch the ids that a query gives, by `tube_pods_insert` of each of its ranges.
+
+    The data stay in the database; Spark only keeps several sessions of it busy. Worth it where the query
+    can find a range of its first column by an index.
+
+    Args:
+        spark: the session.
+        query: a SELECT whose first column is the id; it is run with the rights of the one who connects.
+        tubes: as of `touch`, as are those that are not named here.
+        dsn: the database, or several; each runs the query, and touches what it gives there.
+        shard: of all ids; where a table of the tube is spread over several, `shard` among them, each id gets
+            its own.
+        op: I, U, D, T or B.
+        pod_size: ids of a pod.
+        job_id: the name of the job.
+        max_connections: to all databases together.
+        schema: of our SQL.
+        ranges: how many, between the least id and the greatest; a job that was begun before keeps its own.
+
+    Raises:
+        UsageError, JobConflict, PartFailed: as `touch`; an error of the query, too, is a `PartFailed`.
+    """
+    began = time.monotonic()
+    names = (tubes,) if isinstance(tubes, str) else tuple(dict.fromkeys(tubes))
+    if not names or any("," in name for name in names):
+        raise UsageError("give tubes, none with a comma in its name")
+    if ranges < 1 or max_connections < 1:
+        raise UsageError("ranges and max_connections are at least 1")
+    text = query.strip().rstrip(";").strip()
+    print_of = hashlib.sha256(repr((text, shard, op)).encode()).hexdigest()[:32]
+    spec = JobSpec(job_id or f"fanout {uuid.uuid4()}", names, "ranges", print_of)
+    hosts = shard_map(dsn, schema).hosts
+    jobs, failures = _begin(spec, hosts, text, ranges)
+    which = [
+        (place, unit)
+        for unit in range(max((job.units for job in jobs.values()), default=0))
+        for place, job in jobs.items()
+        if job.state != "done" and unit < job.units
+    ]
+    bounds = tuple(jobs[place].bounds if place in jobs else () for place in range(len(hosts)))
+    call = FanOut(spec.job_id, names, text, shard, op, pod_size, bounds)
+    rows = run_calls(spark, Units(hosts, tuple(which)), call, max_connections)
+    for row in rows:
+        if row["state"] in (FAILED, LOST):
+            failures[hosts[which[row["unit"]][0]].name] = row["error"]
+    counts = _finish(spec, hosts, failures)
+    written = sum(row["state"] == WRITTEN for row in rows)
+    return Touched(spec.job_id, *counts, written, time.monotonic() - began)
+
+
+def within(query: str, bounds: Sequence[str], unit: int) -> str:
+    """The query of one range; the first and the last are open, and the first takes NULLs, to be refused."""
+    parts: list[str] = []
+    if unit > 0:
+        parts.append(f"q.id >= {int(bounds[unit - 1])}")
+    if unit < len(bounds):
+        parts.append(f"q.id < {int(bounds[unit])}")
+    condition = " AND ".join(parts) or "true"
+    if unit == 0:
+        condition += " OR q.id IS NULL"
+    # The caller's own query, which is run with the caller's own rights; the numbers are numbers.
+    return f"SELECT q.id, row_number() OVER () FROM (\n{query}\n) AS q (id) WHERE {condition}"  # noqa: S608
+
+
+def even_bounds(low: int, high: int, ranges: int) -> list[str]:
+    """Where all ranges but the first begin, between the least and the greatest key."""
+    width = high - low + 1
+    edges = [low + width * number // ranges for number in range(1, ranges)]
+    return [str(edge) for edge in sorted(set(edges)) if edge > low]
+
+
+def _begin(
+    spec: JobSpec, hosts: Sequence[Host], query: str, ranges: int
+) -> tuple[dict[int, Job], dict[str, str]]:
+    jobs: dict[int, Job] = {}
+    failures: dict[str, str] = {}
+    for place, host in enumerate(hosts):
+        try:
+            with host.connect() as connection:
+                bounds: list[str] = []
+                if ledger.known_units(connection, spec.job_id) is None:
+                    bounds = _bounds(connection, query, ranges)
+                jobs[place] = ledger.begin(connection, spec, len(bounds) + 1, bounds)
+        except UsageError as error:
+            raise type(error)(f"{host.name}: {error}") from error
+        except psycopg.Error as error:
+            raise UsageError(f"{host.name}: the query fails: {error.diag.message_primary}") from error
+        except PytubeError as error:
+            failures[host.name] = str(error)
+    return jobs, failures
+
+
+def _bounds(connection: psycopg.Connection, query: str, ranges: int) -> list[str]:
+    statement = sql.SQL("SELECT min(q.id), max(q.id) FROM (\n{}\n) AS q (id)")
+    with translated():
+        row = connection.execute(statement.format(sql.SQL(query))).fetchone()
+    if row is None or row[0] is None:
+        return []
+    if not isinstance(row[0], int):
+        raise UsageError(f"the first column of the query holds {row[0]!r}, which is no whole number")
+    return even_bounds(row[0], row[1], ranges)
+
+
+def _finish(spec: JobSpec, hosts: Sequence[Host], failures: dict[str, str]) -> Counts:
+    counts = Counts()
+    for host in hosts:
+        if host.name not in failures:
+            try:
+                with host.connect() as connection:
+                    counts = counts.plus(ledger.finish(connection, spec.job_id))
+            except PytubeError as error:
+                failures[host.name] = str(error)
+    if failures:
+        raise PartFailed(spec.job_id, failures)
+    return counts
+
+
+def _counts(told: Sequence[str]) -> tuple[int, int]:
+    for text in reversed(told):
+        if found := _TOLD.search(text):
+            return int(found[1]), int(found[2])
+    raise PytubeError(f"tube_pods_insert did not say what it wrote: {told!r}")

@@ -1,0 +1,238 @@
+"""Compares a source with a sink, and touches what differs.
+
+First by buckets of keys: how many rows, and a sum of their hashes. Keys are looked at where these
+differ. Rows are read once on each side; what is kept of each, meanwhile, is its key and its hash.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.storagelevel import StorageLevel
+
+from pytube.errors import UsageError
+from pytube.spark import frame
+from pytube.spark.hosts import Where
+from pytube.spark.touch import Touched, touch
+
+BUCKETS = 4096
+_HALF = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What was found, and what was done about it."""
+
+    source: int
+    """Rows."""
+    sink: int
+    buckets: int
+    """That differ."""
+    missing: int
+    """Keys of the source that the sink lacks."""
+    extra: int
+    """Keys of the sink that the source lacks."""
+    different: int
+    """Keys with other values, or that stand there more often than at the other side."""
+    examples: tuple[tuple[str, int, int], ...]
+    """Some of them: what is wrong, the shard and the id."""
+    touched: Touched | None
+    """None where nothing was touched."""
+    seconds: float
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing differs."""
+        return not (self.missing or self.extra or self.different)
+
+    def __str__(self) -> str:
+        done = f"; {self.touched.ids} touched" if self.touched else ""
+        return (
+            f"{self.missing} missing, {self.extra} extra, {self.different} different, "
+            f"of {self.source} rows at the source and {self.sink} at the sink{done}"
+        )
+
+
+def reconcile(
+    source_df: DataFrame,
+    sink_df: DataFrame,
+    key: str | Mapping[str, str] = "id",
+    columns: Sequence[str] | None = None,
+    *,
+    tubes: str | Sequence[str] = (),
+    dsn: Where | None = None,
+    shard: str | int = 0,
+    buckets: int = BUCKETS,
+    examples: int = 20,
+    told: Callable[[str], object] | None = print,
+    **touching: Any,
+) -> Reconciled:
+    """Compare rows, and touch the keys that differ: their workers read the source again, and write the sink.
+
+    Rows that change while this reads may be found to differ; touching them does no harm.
+
+    Args:
+        source_df: what is true.
+        sink_df: what is at the sink; any DataFrame.
+        key: the column of the ids, at both sides.
+        columns: to compare; by default those that both have. The sink's are cast to the source's types.
+        tubes: that are touched; with none, it is only compared.
+        dsn: as of `touch`.
+        shard: the column of the shards at both sides, or the one shard of all.
+        buckets: more of them make the second look smaller where little differs.
+        examples: how many keys to name.
+        told: is told the result, as a sentence; None: nobody.
+        touching: more for `touch`: op, job_id, max_connections, …
+
+    Raises:
+        UsageError: a column lacks, or can't be compared.
+        Others: as `touch`.
+    """
+    began = time.monotonic()
+    if tubes and dsn is None:
+        raise UsageError("which database? Give dsn=… together with tubes=…")
+    name = key if isinstance(key, str) else str(key["id"])
+    compared = list(columns) if columns is not None else _shared(source_df, sink_df, name, shard)
+    types = _types(source_df, sink_df, [name, *([shard] if isinstance(shard, str) else []), *compared])
+    kept = [
+        hashed(df, name, shard, compared, types, buckets).persist(StorageLevel.MEMORY_AND_DISK)
+        for df in (source_df, sink_df)
+    ]
+    try:
+        found = _compare(kept[0], kept[1], buckets)
+        wrong = found.differing.persist(StorageLevel.MEMORY_AND_DISK)
+        counts = {row["what"]: int(row["count"]) for row in wrong.groupBy("what").count().collect()}
+        some = tuple(
+            (str(row["what"]), int(row["shard"]), int(row["id"])) for row in wrong.limit(examples).collect()
+        )
+        touched = None
+        if tubes and dsn is not None and counts:
+            touching.setdefault("fingerprint", f"reconcile {name} {compared} {shard}")
+            touched = touch(wrong.select("shard", "id"), tubes=tubes, dsn=dsn, **touching)
+        wrong.unpersist()
+    finally:
+        for df in kept:
+            df.unpersist()
+    result = Reconciled(
+        source=found.source,
+        sink=found.sink,
+        buckets=found.buckets,
+        missing=counts.get("missing", 0),
+        extra=counts.get("extra", 0),
+        different=counts.get("different", 0),
+        examples=some,
+        touched=touched,
+        seconds=time.monotonic() - began,
+    )
+    if told is not None:
+        told(str(result))
+    return result
+
+
+# --- one side -------------------------------------------------------------------------------------
+
+
+def hashed(
+    df: DataFrame,
+    key: str,
+    shard: str | int,
+    columns: Sequence[str],
+    types: Mapping[str, DataType],
+    buckets: int,
+) -> DataFrame:
+    """Bucket, shard, id and hash of each row. The hash is of the values in the types that are given."""
+    place = sf.lit(shard) if isinstance(shard, int) else frame.required(_column(shard), "a shard is NULL")
+    place = place.cast("int")
+    number = frame.required(_column(key), "an id is NULL").cast("bigint")
+    values = [_comparable(_column(name), types[name]) for name in columns]
+    # A hash passes over NULLs, so which values are NULL is hashed too.
+    absent = [sf.when(value.isNull(), sf.lit(1)).otherwise(sf.lit(0)) for value in values]
+    return df.select(
+        sf.pmod(sf.xxhash64(place, number), sf.lit(buckets).cast("bigint")).cast("int").alias("bucket"),
+        place.alias("shard"),
+        number.alias("id"),
+        sf.xxhash64(sf.lit("row"), *values, *absent).alias("hash"),
+    )
+
+
+def summed(by: str, df: DataFrame) -> DataFrame:
+    """How many rows, and the sums of both halves of their hashes: sums that don't run over."""
+    low = sf.sum(sf.col("hash").bitwiseAND(sf.lit(_HALF).cast("bigint")))
+    high = sf.sum(sf.shiftrightunsigned(sf.col("hash"), 32))
+    return df.groupBy(*by.split()).agg(sf.count("*").alias("n"), low.alias("low"), high.alias("high"))
+
+
+# --- both ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    source: int
+    sink: int
+    buckets: int
+    differing: DataFrame
+    """Shard, id, and what is wrong."""
+
+
+def _compare(source: DataFrame, sink: DataFrame, buckets: int) -> _Found:
+    sums = [
+        {row["bucket"]: (row["n"], row["low"], row["high"]) for row in summed("bucket", df).collect()}
+        for df in (source, sink)
+    ]
+    differ = [bucket for bucket in range(buckets) if sums[0].get(bucket) != sums[1].get(bucket)]
+    one, other = (
+        summed("shard id", df.where(sf.col("bucket").isin(differ)) if len(differ) < buckets else df)
+        for df in (source, sink)
+    )
+    both = one.alias("a").join(other.alias("b"), ["shard", "id"], "full_outer")
+    what = (
+        sf.when(sf.col("b.n").isNull(), sf.lit("missing"))
+        .when(sf.col("a.n").isNull(), sf.lit("extra"))
+        .when(
+            (sf.col("a.n") != sf.col("b.n"))
+            | (sf.col("a.low") != sf.col("b.low"))
+            | (sf.col("a.high") != sf.col("b.high")),
+            sf.lit("different"),
+        )
+    )
+    differing = both.select("shard", "id", what.alias("what")).where(sf.col("what").isNotNull())
+    counts = [sum(n for n, _, _ in side.values()) for side in sums]
+    return _Found(counts[0], counts[1], len(differ), differing)
+
+
+# --- columns ----------------------------------------------------------------------------------------
+
+
+def _column(name: str) -> Column:
+    return sf.col(f"`{name.replace('`', '``')}`")
+
+
+def _shared(source: DataFrame, sink: DataFrame, key: str, shard: str | int) -> list[str]:
+    theirs = set(sink.columns)
+    shared = [name for name in source.columns if name in theirs and name not in (key, shard)]
+    if not shared:
+        raise UsageError("the two sides share no column but the key; give columns=…")
+    return shared
+
+
+def _types(source: DataFrame, sink: DataFrame, names: Sequence[str]) -> dict[str, DataType]:
+    for which, df in (("source", source), ("sink", sink)):
+        lacking = [name for name in names if name not in df.columns]
+        if lacking:
+            raise UsageError(
+                f"the {which} has no column {', '.join(map(repr, lacking))}; it has {df.columns}"
+            )
+    return {field.name: field.dataType for field in source.schema.fields}
+
+
+def _comparable(value: Column, kind: DataType) -> Column:
+    """The value in the source's type, as something that has a hash."""
+    if isinstance(kind, MapType | StructType | ArrayType):
+        return sf.to_json(value)
+    return value.try_cast(kind)

@@ -1,0 +1,1 @@
+"""Formats for `spark.read`, `readStream` and `write`: `tube` and `pgtable`."""

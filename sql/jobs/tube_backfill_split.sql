@@ -1,0 +1,87 @@
+-- tube_backfill_split: has the rest of a backfill done in ranges, by several sessions at once.
+--
+-- In place of tube_backfill_collect, after tube_backfill_create and when none of tube_backfill_holders is
+-- left. The ranges become units of a job of that backfill; a backfill_start goes into each shard (op T, so that it
+-- comes early). What follows is tube_backfill_range for each, and tube_backfill_join.
+--
+-- The column must not change without a touch: else a row could move from a range that is not done to one
+-- that is. So it is that of the ids, or one whose changes are captured.
+--
+-- Arguments: backfill_id: one that this session has taken; ranges: about how many; by a sample of the column,
+--   so that they have about as many rows each.
+-- Result: the name of its job. Called again, it does nothing.
+-- Errors: TU122, TU123 as tube_private_backfill_held; TU124 it is not waiting any more; 22023 the column
+--   may change without a touch.
+--   42501 our owner may not read the table, or a policy would hide rows.
+-- Locks: the backfill's row, and the table ACCESS SHARE.
+CREATE OR REPLACE FUNCTION :"schema".tube_backfill_split(backfill_id bigint, ranges integer = 16) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET row_security = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    backfill tube_backfill := tube_private_backfill_held(tube_backfill_split.backfill_id);
+    att tube_attachment := tube_private_backfill_attachment(backfill);
+    job CONSTANT text := 'backfill ' || backfill.backfill_id;
+    total bigint;
+    bounds text[];
+BEGIN
+    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
+        RETURN job;
+    ELSIF backfill.state <> 'waiting' OR att IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU124',
+            MESSAGE = format('backfill %s of %s can''t be split any more', backfill.backfill_id, backfill.table_name),
+            HINT = 'tube_backfill_list() shows what became of it.';
+    ELSIF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('%s is attached with columns, and %L, which may change without a touch, is none of them',
+                att.tbl, backfill.order_col),
+            HINT = 'Order by the column of the ids.';
+    END IF;
+    total := (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
+        WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(att.tbl) AS t WHERE t.isleaf UNION SELECT att.tbl::oid)
+            AND c.relkind <> 'p');
+    bounds := tube_private_backfill_bounds(att.tbl, backfill.order_col, ranges, total);
+    PERFORM tube_job_begin(job, ARRAY[backfill.tube], 'ranges', job, cardinality(bounds) + 1, bounds);
+    UPDATE tube_job AS j SET backfill_id = backfill.backfill_id WHERE j.job_id = job;
+    PERFORM tube_private_backfill_control(backfill, 'backfill_start', 'T');
+    UPDATE tube_backfill AS b
+    SET state = 'inserting', rows_total = nullif(total, 0), pods_total = cardinality(bounds) + 1, note = 'in ranges',
+        collected_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE b.backfill_id = backfill.backfill_id;
+    RETURN job;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_backfill_split(bigint, integer) FROM PUBLIC;
+
+-- tube_private_backfill_bounds: values of a column that divide its rows into ranges of about the same size.
+--
+-- Arguments: tbl, col; ranges: how many, 1 or more; total: about how many rows there are; 0: not known.
+-- Result: where all ranges but the first begin; fewer where values repeat.
+-- Errors: 22023 ranges below 1.
+-- Locks: the table ACCESS SHARE.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_bounds(
+    tbl regclass, col name, ranges integer, total bigint
+) RETURNS text[]
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET row_security = off
+AS $$
+DECLARE
+    result text[];
+BEGIN
+    IF ranges IS NULL OR ranges NOT BETWEEN 1 AND 10000 THEN
+        RAISE EXCEPTION 'a table can''t be divided into % ranges', coalesce(ranges::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
+    ELSIF ranges = 1 THEN
+        RETURN '{}';
+    END IF;
+    EXECUTE format('SELECT array_agg(b.value::text ORDER BY b.value) FROM (SELECT DISTINCT unnest('
+        'percentile_disc(ARRAY(SELECT n::float8 / $1 FROM generate_series(1, $1 - 1) AS n)) WITHIN GROUP (ORDER BY %1$I))'
+        ' AS value FROM %2$s TABLESAMPLE SYSTEM ($2) WHERE %1$I IS NOT NULL) AS b', col, tbl)
+    INTO result USING ranges, least(100, 100 * 1000.0 * ranges / greatest(1, total))::real;
+    RETURN coalesce(result, '{}');
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_bounds(regclass, name, integer, bigint) FROM PUBLIC;

@@ -1,0 +1,69 @@
+-- tube_job_begin: begins a job, or goes on with it.
+--
+-- A job's units are fixed when it begins. Whoever writes a unit inserts its pods (the columns op, shard, ids
+-- and payload of the tubes, or of the table `stage`) and calls tube_job_done last, all in one transaction.
+--
+-- Arguments:
+--   job_id: its name; the same name is the same job for ever.
+--   tubes: that it writes to; of bigint keys.
+--   kind: direct: units go into the tubes; staged: into a table, and tube_job_finish moves them; ranges: as
+--     direct, and bounds says where the units begin; attempts: into a table, with the number of the
+--     attempt, and tube_job_finish moves the attempts that count.
+--   fingerprint: of what is written.
+--   units: how many; counts only when the job is new, as do bounds.
+-- Result: the state (running, done), how many units and which bounds it has had since it began; stage: the table to
+--   write to, NULL for the tubes themselves; known: whether it was there before.
+-- Errors: TU102 unknown tube; TU130 another query, or other tubes or kind, has that name; 0A000 keys that
+--   are no numbers; 22004, 23514 no name, or too long a one.
+-- Locks: the job's row, and those of CREATE TABLE.
+-- A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".tube_job_begin(
+    job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[] = NULL
+) RETURNS TABLE (state text, unit_count integer, unit_bounds text[], stage text, known boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    one text;
+    job tube_job;
+    added boolean;
+BEGIN
+    IF tube_job_begin.job_id IS NULL OR coalesce(tube_job_begin.tubes, '{}') = '{}' THEN
+        RAISE EXCEPTION 'a job needs a name, and a tube' USING ERRCODE = 'null_value_not_allowed',
+            HINT = 'Give both.';
+    END IF;
+    FOREACH one IN ARRAY tube_job_begin.tubes LOOP
+        PERFORM tube_private_require(one);
+        IF tube_private_key_type(one) <> 'bigint'::regtype THEN
+            RAISE EXCEPTION 'the keys of tube % are of type %', quote_literal(one), tube_private_key_type(one)
+                USING ERRCODE = 'feature_not_supported', HINT = 'Jobs write ids that are bigint.';
+        END IF;
+    END LOOP;
+    INSERT INTO tube_job AS j (job_id, tubes, kind, fingerprint, units, bounds)
+    VALUES (tube_job_begin.job_id, tube_job_begin.tubes, tube_job_begin.kind, tube_job_begin.fingerprint,
+        tube_job_begin.units, tube_job_begin.bounds)
+    ON CONFLICT (job_id) DO NOTHING;
+    added := FOUND;
+    job := tube_private_job(tube_job_begin.job_id, true);
+    IF job.tubes <> tube_job_begin.tubes OR job.kind <> tube_job_begin.kind
+        OR job.fingerprint <> tube_job_begin.fingerprint
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU130',
+            MESSAGE = format('the job %L was begun at %s with another query, other tubes or another way to publish',
+                job.job_id, date_trunc('second', job.created_at)),
+            HINT = 'Give this one another name, or forget the old one: tube_job_forget.';
+    END IF;
+    IF added AND job.kind IN ('staged', 'attempts') THEN
+        stage := tube_private_job_stage(job.number);
+        EXECUTE format('CREATE TABLE %s (op char NOT NULL, shard %I.tube_shard NOT NULL, ids bigint[] NOT NULL, payload jsonb,'
+            ' attempt uuid)', stage, tube_private_schema());
+        EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', stage);
+        EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', stage);
+        EXECUTE format('GRANT INSERT ON %s TO %I', stage, job.begun_by);
+    END IF;
+    RETURN QUERY SELECT job.state, job.units, job.bounds, CASE WHEN job.kind IN ('staged', 'attempts')
+        THEN tube_private_job_stage(job.number) END, NOT added;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_job_begin(text, text[], text, text, integer, text[]) FROM PUBLIC;

@@ -1,0 +1,38 @@
+-- tube_job_done: records a unit of a job, as the last statement of the transaction that wrote its pods.
+--
+-- Two that write the same unit meet here: the second waits until the first is over, and is told.
+--
+-- Arguments: job_id; unit; rows: that were read; ids, pods: that were written, for each tube; shards: of
+--   them, so that workers that sleep are woken; NULL for all.
+-- Result: true: commit. False: the unit is in already: roll back, so that it is not in twice.
+-- Errors: TU131 no such job; TU132 it is done: roll back.
+-- Locks: the job's row FOR SHARE.
+-- A lost answer, or one to the COMMIT: write the unit again.
+CREATE OR REPLACE FUNCTION :"schema".tube_job_done(
+    job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[] = NULL
+) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    job tube_job := tube_private_job(tube_job_done.job_id, false);
+BEGIN
+    IF job.state = 'done' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU132',
+            MESSAGE = format('the job %L was done at %s', job.job_id, date_trunc('second', job.ended_at)),
+            HINT = 'Roll back. Give a new job another name.';
+    END IF;
+    INSERT INTO tube_job_unit AS u (job_id, unit, rows, ids, pods)
+    VALUES (job.job_id, tube_job_done.unit, tube_job_done.rows, tube_job_done.ids, tube_job_done.pods)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF job.kind IN ('direct', 'ranges') THEN
+        PERFORM tube_private_job_wake(job.tubes, tube_job_done.shards);
+    END IF;
+    RETURN true;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_job_done(text, integer, bigint, bigint, bigint, integer[]) FROM PUBLIC;

@@ -1,0 +1,14 @@
+-- tube_job_units: the units of a job that are in.
+--
+-- Arguments: job_id.
+-- Result: their numbers, in order; an empty array for a job that is not there.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_job_units(job_id text) RETURNS integer[]
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN ARRAY(SELECT u.unit FROM tube_job_unit AS u WHERE u.job_id = tube_job_units.job_id ORDER BY u.unit);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_job_units(text) FROM PUBLIC;

@@ -1,0 +1,1 @@
+"""Spark: one session for all, and real servers."""

@@ -1,0 +1,80 @@
+"""`pytube spark …`, in the session that there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.helpers import cli
+from tests.spark.test_touch import touched
+
+Conn = psycopg.Connection[Any]
+
+
+@pytest.fixture(autouse=True)
+def table(spark: SparkSession, conn: Conn) -> None:
+    """A tube, and a table of 300 rows that is spread over two of its shards."""
+    assert spark is not None
+    conn.execute("SELECT tube_ensure_exists('t', 2)")
+    conn.execute("CREATE TABLE public.x (id bigint PRIMARY KEY)")
+    conn.execute("INSERT INTO public.x SELECT generate_series(1, 300)")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.x', 4, 2)")
+
+
+def keys(last: int) -> list[tuple[int, int]]:
+    return sorted((4 + n % 2, n) for n in range(1, last + 1))
+
+
+def test_files(dsn: str, conn: Conn, tmp_path: Path) -> None:
+    (tmp_path / "ids.csv").write_text("\n".join(["id", *map(str, range(1, 101))]))
+    arguments = [
+        "spark",
+        "touch",
+        "--tube",
+        "t",
+        "--input",
+        str(tmp_path),
+        "--format",
+        "csv",
+        "--job",
+        "files",
+    ]
+    assert "100 ids in" in cli.run(*arguments, dsn=dsn).output
+    again = cli.run_json(*arguments, dsn=dsn)
+    assert (again["ids"], again["units"]) == (100, 0)
+    assert touched(conn) == keys(100)
+    assert "there is no file" in cli.run(*arguments[:5], "/none", "--shard", "0", dsn=dsn, code=2).output
+
+
+def test_a_query(dsn: str, conn: Conn) -> None:
+    arguments = [
+        "--tube",
+        "t",
+        "--query",
+        "SELECT id FROM public.x",
+        "--shard",
+        "4",
+        "--job",
+        "q",
+    ]
+    assert "300 ids in" in cli.run("spark", "fanout", *arguments, dsn=dsn).output
+    assert touched(conn) == keys(300)
+
+
+def test_a_backfill_and_the_list_of_jobs(dsn: str, conn: Conn) -> None:
+    assert "there was no job yet" in cli.run("spark", "jobs", dsn=dsn).output
+    done = cli.run("spark", "backfill", "--tube", "t", "--table", "public.x", "--ranges", "3", dsn=dsn)
+    assert "300 rows are in the tube" in done.output
+    assert touched(conn) == keys(300)
+    (job,) = cli.run_json("spark", "jobs", dsn=dsn)
+    assert (job["job_id"], job["state"], job["ids"]) == ("backfill 1", "done", 300)
+    assert "backfill 1" in cli.run("spark", "jobs", dsn=dsn).output
+
+
+def test_what_it_says_when_it_is_refused(dsn: str) -> None:
+    output = cli.run("spark", "fanout", "--tube", "none", "--query", "SELECT 1", dsn=dsn, code=2).output
+    assert "there is no tube 'none'" in output

@@ -1,0 +1,119 @@
+"""The examples, by a real `spark-submit`, with the package as a zip and not as what is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyspark
+import pytest
+
+from pytube.spark.session import prepare
+from tests.helpers.database import ROOT
+from tests.spark.test_touch import touched
+
+Conn = psycopg.Connection[Any]
+SECRET = "s3cret-word"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as `--py-files` takes it."""
+    path = tmp_path_factory.mktemp("zip") / "pytube.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted((ROOT / "pytube").rglob("*.py")):
+            archive.write(file, file.relative_to(ROOT))
+    return path
+
+
+@pytest.fixture
+def secret(dsn: str, conn: Conn) -> Iterator[str]:
+    """A connection string with a password."""
+    conn.execute(f"CREATE ROLE submitter LOGIN SUPERUSER PASSWORD '{SECRET}'")
+    parts = psycopg.conninfo.conninfo_to_dict(dsn)
+    yield f"postgresql://submitter:{SECRET}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+    conn.execute("DROP ROLE submitter")
+
+
+def submit(package: Path, dsn: str, name: str, *arguments: str) -> str:
+    """What the program wrote to stdout; its log has no password."""
+    prepare()
+    home = Path(pyspark.__file__).parent
+    done = subprocess.run(
+        [
+            str(home / "bin" / "spark-submit"),
+            "--master",
+            "local[2]",
+            "--conf",
+            "spark.ui.enabled=false",
+            "--conf",
+            "spark.sql.shuffle.partitions=2",
+            "--driver-java-options",
+            "-XX:TieredStopAtLevel=1",
+            "--py-files",
+            str(package),
+            str(ROOT / "examples" / name),
+            *arguments,
+        ],
+        check=False,
+        text=True,
+        capture_output=True,
+        timeout=200,
+        cwd=package.parent,
+        env={**os.environ, "PYTUBE_DSN": dsn, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(home)},
+    )
+    assert SECRET not in done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_fan_out_of_files(package: Path, secret: str, conn: Conn, tmp_path: Path) -> None:
+    conn.execute("SELECT tube_ensure_exists('t')")
+    conn.execute("CREATE TABLE public.x (id bigint PRIMARY KEY)")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.x', 4, 2)")
+    (tmp_path / "ids.json").write_text("\n".join(f'{{"id": {n}}}' for n in range(500)))
+    arguments = ("--tube", "t", "--input", str(tmp_path), "--format", "json", "--job", "files")
+    assert "500 ids in" in submit(package, secret, "fanout.py", *arguments)
+    assert touched(conn) == sorted((4 + n % 2, n) for n in range(500))
+
+
+def test_a_backfill(package: Path, secret: str, conn: Conn) -> None:
+    conn.execute("SELECT tube_ensure_exists('t')")
+    conn.execute("CREATE TABLE public.x AS SELECT generate_series(1::bigint, 500) AS id")
+    conn.execute("ALTER TABLE public.x ADD PRIMARY KEY (id)")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.x', 0)")
+    assert "500 rows, 4 ranges" in submit(
+        package, secret, "backfill.py", "--tube", "t", "--table", "public.x", "--ranges", "4"
+    )
+    assert touched(conn) == [(0, n) for n in range(1, 501)]
+
+
+def test_a_reconciliation(package: Path, secret: str, conn: Conn, tmp_path: Path) -> None:
+    conn.execute("SELECT tube_ensure_exists('t')")
+    conn.execute(
+        "CREATE TABLE public.x AS SELECT g AS id, 'v' || g AS v FROM generate_series(1::bigint, 100) AS g"
+    )
+    lines = [f'{{"id": {n}, "v": "v{n if n != 7 else 0}"}}' for n in range(2, 101)]
+    (tmp_path / "sink.json").write_text("\n".join(lines))
+    output = submit(
+        package, secret, "reconcile.py", "--source", "public.x", "--sink", str(tmp_path), "--tube", "t"
+    )
+    assert "1 missing, 0 extra, 1 different" in output
+    assert touched(conn) == [(0, 1), (0, 7)]
+
+
+def test_a_stream_into_files(package: Path, secret: str, conn: Conn, tmp_path: Path) -> None:
+    conn.execute("SELECT tube_ensure_exists('t', 2)")
+    places = ("--output", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "at"))
+    conn.execute("SELECT t_touch(n, ARRAY[n, n + 100]::bigint[], 'U') FROM generate_series(1, 50) AS n")
+    submit(package, secret, "stream.py", "--tube", "t", "--purge", *places)
+    import pyarrow.dataset as ds
+
+    rows = ds.dataset([str(path) for path in (tmp_path / "out").glob("*.parquet")]).to_table().to_pylist()
+    assert sorted(row["id"] for row in rows) == [*range(1, 51), *range(101, 151)]

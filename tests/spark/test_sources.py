@@ -1,0 +1,174 @@
+"""The formats `pgtable` and `tube`: read in parts as of one moment, streamed without a gap, written once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from pytube.spark import register, snapshot, touch
+from tests.conftest import Connect
+from tests.helpers.waiting import wait_until
+from tests.spark.test_touch import touched
+
+Conn = psycopg.Connection[Any]
+
+TYPES = """
+    CREATE TABLE public.kinds AS
+    SELECT g AS id, g::smallint AS i2, g::integer AS i4, g / 2.0::float8 AS f, 'text ' || g AS t,
+        timestamptz '2026-01-02 03:04:05.678+00' AS ts, timestamp '2026-01-02 03:04:05' AS tsn,
+        date '2026-01-02' AS d, g % 2 = 0 AS b, '\\x00ff'::bytea AS y, (g / 4.0)::numeric(12, 2) AS n,
+        g::numeric AS wide, jsonb_build_object('g', g) AS j, ARRAY[g, 2] AS a, '{x,NULL}'::text[] AS ta,
+        CASE WHEN g % 3 = 0 THEN g END AS sometimes
+    FROM generate_series(1::bigint, 1000) AS g
+"""
+SEVEN = {
+    "id": "7",
+    "i2": "7",
+    "i4": "7",
+    "f": "3.5",
+    "t": "text 7",
+    "ts": "2026-01-02 03:04:05.678000",
+    "tsn": "2026-01-02 03:04:05",
+    "d": "2026-01-02",
+    "b": "False",
+    "y": "b'\\x00\\xff'",
+    "n": "1.75",
+    "wide": "7",
+    "j": '{"g": 7}',
+    "a": "[7, 2]",
+    "ta": "['x', None]",
+    "sometimes": "None",
+}
+
+
+@pytest.mark.parametrize("key", [None, "id", "t", "sometimes"])
+def test_a_table_is_read_in_parts(spark: SparkSession, dsn: str, conn: Conn, key: str | None) -> None:
+    conn.execute(TYPES)
+    conn.execute("ANALYZE public.kinds")
+    with snapshot(spark, dsn) as moment:
+        df = moment.table("public.kinds", partitions=4, **({"key": key} if key else {}))
+        conn.execute("DELETE FROM public.kinds WHERE id % 2 = 0")
+        assert 2 <= df.rdd.getNumPartitions() <= 5
+        rows = {row["id"]: row.asDict() for row in df.collect()}
+    assert sorted(rows) == list(range(1, 1001))
+    assert {name: str(value) for name, value in rows[7].items()} == SEVEN
+
+
+def test_pods_are_read(spark: SparkSession, dsn: str, conn: Conn) -> None:
+    conn.execute("SELECT tube_ensure_exists('t', 3)")
+    for shard in range(5):
+        conn.execute("SELECT t_touch(%s, ARRAY[1, 2]::bigint[], 'U', '{\"a\": 1}')", [shard])
+    register(spark, dsn)
+    rows = spark.read.format("tube").option("tube", "t").load().orderBy("seq").collect()
+    assert [(row["shard"], row["ids"], row["op"], row["payload"]) for row in rows] == [
+        (shard, [1, 2], "U", '{"a": 1}') for shard in range(5)
+    ]
+
+
+def test_a_stream_goes_on_where_it_was(spark: SparkSession, dsn: str, conn: Conn, tmp_path: Path) -> None:
+    conn.execute("SELECT tube_ensure_exists('t', 3)")
+    register(spark, dsn)
+
+    def run() -> list[int]:
+        seen: list[int] = []
+        stream = spark.readStream.format("tube").option("tube", "t").option("purge", "true").load()
+        query = (
+            stream.writeStream.foreachBatch(
+                lambda df, _: seen.extend(k for row in df.collect() for k in row["ids"])
+            )
+            .option("checkpointLocation", str(tmp_path))
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        return sorted(seen)
+
+    conn.execute("SELECT t_touch(n, ARRAY[n]::bigint[], 'U') FROM generate_series(1, 10) AS n")
+    assert run() == list(range(1, 11))
+    conn.execute("SELECT t_touch(n, ARRAY[n]::bigint[], 'U') FROM generate_series(11, 20) AS n")
+    assert run() == list(range(11, 21))
+    assert len(touched(conn)) <= 10  # purged with the batch after
+
+
+def test_a_dataframe_is_written_once(spark: SparkSession, dsn: str, conn: Conn) -> None:
+    conn.execute("SELECT tube_ensure_exists('t', 3)")
+    register(spark, dsn)
+    df = spark.range(0, 1000, 1, 3).withColumn("shard", (sf.col("id") % 3).cast("int"))
+    for _ in range(2):
+        df.write.format("tube").option("tube", "t").option("job_id", "w").mode("append").save()
+    assert touched(conn) == sorted((n % 3, n) for n in range(1000))
+
+
+def test_a_stream_waits_for_who_commits_late(
+    spark: SparkSession, dsn: str, conn: Conn, connect: Connect, tmp_path: Path
+) -> None:
+    conn.execute("SELECT tube_ensure_exists('t', 2)")
+    register(spark, dsn)
+    seen: list[int] = []
+    stream = spark.readStream.format("tube").option("tube", "t").option("max_pods", "3").load()
+    query = (
+        stream.writeStream.foreachBatch(
+            lambda df, _: seen.extend(key for row in df.collect() for key in row["ids"])
+        )
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
+    try:
+        late = connect(autocommit=False)
+        late.execute("SELECT t_touch(0, '{1}', 'U')")
+        for key in range(2, 9):
+            conn.execute("SELECT t_touch(1, %s, 'U')", [[key]])
+        # Whatever was drawn before by somebody who is still open is waited for.
+        wait_until(lambda: query.lastProgress is not None or query.exception(), 60, "the stream runs")
+        assert [key for key in seen if key > 1] == []
+        late.commit()
+        wait_until(lambda: len(seen) >= 8 or query.exception(), 60, "all are seen")
+        assert query.exception() is None
+        assert sorted(seen) == list(range(1, 9))
+        assert max(progress["numInputRows"] for progress in query.recentProgress) <= 3
+    finally:
+        query.stop()
+
+
+SECRET = "s3cret-word"
+
+
+def test_the_password_is_nowhere(
+    spark: SparkSession, dsn: str, conn: Conn, capfd: pytest.CaptureFixture[str]
+) -> None:
+    conn.execute("SELECT tube_ensure_exists('t')")
+    conn.execute("CREATE TABLE public.x AS SELECT generate_series(1, 10) AS id")
+    conn.execute(f"CREATE ROLE reader LOGIN SUPERUSER PASSWORD '{SECRET}'")
+    parts = psycopg.conninfo.conninfo_to_dict(dsn)
+    secret = f"postgresql://reader:{SECRET}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+    try:
+        texts = []
+        with snapshot(spark, secret) as moment:
+            df = moment.table("public.x", partitions=2)
+            plan: Any = df._jdf.queryExecution()
+            texts += [plan.toString(), plan.logical().toString(), plan.executedPlan().treeString()]
+            assert df.count() == 10
+            df.explain(True)
+        wrong = secret.replace(str(parts["port"]), "1")
+        register(spark, {"wrong": wrong})
+        for broken in (
+            lambda: spark.read.format("tube").option("host", "wrong").option("tube", "t").load().collect(),
+            lambda: spark.read.format("tube").option("dsn", secret).option("tube", "t").load().collect(),
+            lambda: touch(spark.range(3), tubes="t", dsn=wrong, shard=0),
+            lambda: touch(spark.range(3), tubes="none", dsn=secret, shard=0),
+        ):
+            with pytest.raises(Exception) as raised:  # noqa: PT011
+                broken()
+            texts.append(f"{raised.value}\n{raised.value!r}")
+        touch(spark.range(3), tubes="t", dsn=secret, shard=0)
+        texts += [*capfd.readouterr()]
+        assert not [text for text in texts if SECRET in text]
+    finally:
+        conn.execute("DROP ROLE reader")

@@ -1,0 +1,269 @@
+"""Fan-outs of DataFrames: each key touched once, whatever happens to tasks, drivers and servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from pytube.errors import UsageError
+from pytube.model import shard_of
+from pytube.spark import PartFailed, snapshot, touch
+from tests.conftest import Servers
+
+Conn = psycopg.Connection[Any]
+
+N = 2000
+
+
+def pods(conn: Conn, tube: str = "t") -> list[tuple[Any, ...]]:
+    """Op, shard and ids of the pods that wait."""
+    return conn.execute(f'SELECT op, shard, ids FROM tube."{tube}" ORDER BY seq').fetchall()
+
+
+def touched(conn: Conn, tube: str = "t") -> list[tuple[int, int]]:
+    """Each key as often as it was touched, in order."""
+    return sorted((shard, key) for _, shard, ids in pods(conn, tube) for key in ids)
+
+
+def keys(spark: SparkSession, count: int = N) -> DataFrame:
+    """Keys in three shards."""
+    return spark.range(0, count, 1, 3).withColumn("shard", (sf.col("id") % 3).cast("int"))
+
+
+ALL = sorted((n % 3, n) for n in range(N))
+
+
+@pytest.fixture
+def tube(conn: Conn) -> str:
+    """A tube of 4 partitions."""
+    conn.execute("SELECT tube_ensure_exists('t', 4)")
+    return "t"
+
+
+@pytest.mark.parametrize("publish", ["direct", "staged"])
+def test_all_keys_are_touched_once(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, publish: Any
+) -> None:
+    conn.execute("SELECT tube_ensure_exists('other')")
+    tubes = [tube, "other"]
+    done = touch(
+        keys(spark), tubes=tubes, dsn=dsn, op="U", job_id="one", publish=publish, pod_size=100, buckets=4
+    )
+    assert touched(conn) == touched(conn, "other") == ALL
+    assert {op for op, _, _ in pods(conn)} == {"U"}
+    assert all(len(ids) <= 100 and len(set(ids)) == len(ids) for _, _, ids in pods(conn))
+    assert (done.rows, done.ids, done.pods, done.units) == (N, N, len(pods(conn)), 4)
+    assert conn.execute("SELECT state, units_done, ids FROM tube_job_list()").fetchall() == [("done", 4, N)]
+    # Run again, in another shape.
+    moved = keys(spark).repartition(7)
+    again = touch(moved, tubes=tubes, dsn=dsn, op="U", job_id="one", publish=publish, buckets=9)
+    assert (again.rows, again.ids, again.pods, again.units) == (N, N, done.pods, 0)
+    assert touched(conn) == ALL
+
+
+def test_with_adaptive_execution_that_would_merge_all(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str
+) -> None:
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    spark.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", "1g")
+    try:
+        touch(keys(spark).distinct().repartition(5), tubes=tube, dsn=dsn, buckets=8, max_connections=3)
+    finally:
+        spark.conf.unset("spark.sql.adaptive.advisoryPartitionSizeInBytes")
+        spark.conf.unset("spark.sql.adaptive.enabled")
+    assert touched(conn) == ALL
+
+
+def test_no_rows(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:
+    done = touch(keys(spark, 0), tubes=tube, dsn=dsn)
+    assert (done.rows, done.ids, done.pods, done.units) == (0, 0, 0, 0)
+    assert pods(conn) == []
+
+
+def test_a_key_that_stands_there_often(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:
+    many = keys(spark, 50).crossJoin(spark.range(20).select(sf.col("id").alias("again")))
+    done = touch(many, tubes=tube, dsn=dsn, buckets=2)
+    assert touched(conn) == sorted((n % 3, n) for n in range(50))
+    assert (done.rows, done.ids) == (1000, 50)
+
+
+def test_ids_of_a_spread_table_go_where_they_belong(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str
+) -> None:
+    conn.execute("CREATE TABLE public.x (id bigint PRIMARY KEY)")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.x', 5, 4)")
+    df = spark.range(-50, 50)
+    touch(df, tubes=tube, dsn=dsn, shard=None)
+    assert touched(conn) == sorted((shard_of(key, 5, 4), key) for key in range(-50, 50))
+    with pytest.raises(UsageError, match=r"the id -?\d+ is not in the shard 5, but in"):
+        touch(df, tubes=tube, dsn=dsn, shard=5)
+
+
+def test_no_more_sessions_than_were_allowed(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path
+) -> None:
+    def count(moment: str, unit: int) -> None:
+        with psycopg.connect(dsn) as other:
+            row = other.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pytube spark'"
+                " AND datname = current_database()"
+            ).fetchone()
+            assert row is not None
+            (tmp_path / f"{moment}-{unit}").write_text(str(row[0]))
+
+    touch(keys(spark), tubes=tube, dsn=dsn, buckets=6, max_connections=1, probe=count)
+    assert {file.read_text() for file in tmp_path.iterdir()} == {"1"}
+    assert touched(conn) == ALL
+
+
+# --- tasks that die ---------------------------------------------------------------------------------
+
+
+def once(flag: Path, moment: str, act: Callable[[], None]) -> Callable[[str, int], None]:
+    """A probe that acts at a moment, the first time that anybody comes there."""
+
+    def probe(now: str, unit: int) -> None:  # noqa: ARG001
+        if now == moment:
+            try:
+                os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            act()
+
+    return probe
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("moment", ["copied", "committed"])
+@pytest.mark.parametrize("publish", ["direct", "staged"])
+def test_a_task_that_is_killed(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path, moment: str, publish: Any
+) -> None:
+    done = touch(
+        keys(spark),
+        tubes=tube,
+        dsn=dsn,
+        buckets=6,
+        max_connections=2,
+        publish=publish,
+        probe=once(tmp_path / "flag", moment, die),
+    )
+    assert (tmp_path / "flag").exists()
+    assert touched(conn) == ALL
+    assert done.ids == N
+
+
+def test_two_tasks_that_write_the_same_unit(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path
+) -> None:
+    """As a speculative copy does: while the first waits before its ledger row, another does all of it."""
+
+    def rival(flag: Path = tmp_path / "flag") -> Callable[[str, int], None]:
+        def write_all_else() -> None:
+            import numpy as np
+
+            from pytube.spark.hosts import Host
+            from pytube.spark.unit import UnitPlan, UnitWriter
+
+            for unit in range(2):
+                writer = UnitWriter(UnitPlan((Host(dsn),), "race", ("t",), "T", 2, 250))
+                list(writer.take(unit, np.zeros(1, np.int64), np.full(1, 10**9 + unit, np.int64)))
+                list(writer.end())
+                writer.close()
+
+        return once(flag, "copied", write_all_else)
+
+    touch(keys(spark), tubes=tube, dsn=dsn, buckets=2, max_connections=1, job_id="race", probe=rival())
+    # Both units were in when the first copies came: none of those is there.
+    assert touched(conn) == [(0, 10**9), (0, 10**9 + 1)]
+
+
+def test_a_driver_that_dies_and_runs_again(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:
+    def stop() -> None:
+        raise RuntimeError("no more")
+
+    def probe(now: str, unit: int) -> None:
+        if now == "copied" and unit >= 3:
+            stop()
+
+    with pytest.raises(Exception, match="no more"):
+        touch(keys(spark), tubes=tube, dsn=dsn, buckets=6, max_connections=1, job_id="again", probe=probe)
+    row = conn.execute("SELECT units_done, state FROM tube_job_list()").fetchone()
+    assert row is not None
+    assert 0 < row[0] < 6
+    assert row[1] == "running"
+    done = touch(keys(spark), tubes=tube, dsn=dsn, job_id="again", max_connections=3)
+    assert done.units == 6 - row[0]
+    assert done.ids == N
+    assert touched(conn) == ALL
+
+
+# --- servers that go away ---------------------------------------------------------------------------
+
+
+def test_sessions_that_are_terminated(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path
+) -> None:
+    def terminate() -> None:
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                "WHERE application_name = 'pytube spark'"
+            )
+
+    done = touch(
+        keys(spark),
+        tubes=tube,
+        dsn=dsn,
+        buckets=6,
+        max_connections=2,
+        probe=once(tmp_path / "flag", "copied", terminate),
+    )
+    assert touched(conn) == ALL
+    assert done.ids == N
+
+
+def test_one_host_that_is_not_there(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:
+    nobody = "postgresql://me:s3cret@127.0.0.1:1/nowhere"
+    hosts = {(0, 1): dsn, (2, 9): nobody}
+    with pytest.raises(PartFailed, match=r"127\.0\.0\.1:1/nowhere") as raised:
+        touch(keys(spark), tubes=tube, dsn=hosts, job_id="hosts", buckets=4)
+    assert "s3cret" not in str(raised.value)
+    mine = sorted((shard, key) for shard, key in ALL if shard < 2)
+    assert touched(conn) == mine
+    with pytest.raises(PartFailed):
+        touch(keys(spark), tubes=tube, dsn=hosts, job_id="hosts", buckets=4)
+    assert touched(conn) == mine
+
+
+def test_shards_go_to_their_hosts(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, servers: Servers
+) -> None:
+    with servers.get(18).database(installed=True) as other, psycopg.connect(other, autocommit=True) as there:
+        hosts = {(0, 0): dsn, (1, 5): other}
+        with pytest.raises(UsageError, match=r"/t\d+: there is no tube 't'"):
+            touch(keys(spark), tubes=tube, dsn=hosts, job_id="both")
+        assert pods(conn) == []
+        there.execute("SELECT tube.tube_ensure_exists('t')")
+        done = touch(keys(spark), tubes=tube, dsn=hosts, job_id="both", buckets=4)
+        assert touched(conn) == sorted((0, n) for n in range(0, N, 3))
+        assert sorted(touched(conn) + touched(there)) == ALL
+        assert done.ids == N
+        for session, first in ((conn, 0), (there, 100)):
+            session.execute(f"CREATE TABLE public.x AS SELECT generate_series({first}, {first} + 9) AS id")
+        with snapshot(spark, hosts) as moment:
+            read = moment.table("public.x", partitions=2, where="id % 2 = 0")
+            assert sorted(row["id"] for row in read.collect()) == [*range(0, 10, 2), *range(100, 110, 2)]
+        with pytest.raises(UsageError, match="no database has the shard 9"):
+            touch(keys(spark).withColumn("shard", sf.lit(9)), tubes=tube, dsn=hosts)

@@ -1,0 +1,121 @@
+"""A driver that is killed, a server that restarts, and whoever looks for the settled seq meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from pytube.embedded.postgres import Postgres
+from pytube.spark import Touched, touch
+from pytube.spark.hosts import Host
+from pytube.spark.sources.settled import SettledSeq
+from tests.helpers.database import ROOT
+from tests.helpers.waiting import wait_until
+from tests.spark.test_touch import ALL, N, keys, touched
+
+Conn = psycopg.Connection[Any]
+
+DRIVER = """
+import json, os, signal, sys
+from pytube.spark import touch
+from pytube.spark.session import local
+from tests.spark.test_touch import keys
+
+dsn, = json.loads(sys.argv[1])
+driver = os.getpid()
+
+def probe(moment, unit):
+    if moment == "committed" and unit >= 2:
+        os.kill(driver, signal.SIGKILL)
+
+spark = local("1", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "512m"})
+touch(keys(spark), tubes="t", dsn=dsn, job_id="killed", buckets=6, max_connections=1, probe=probe)
+"""
+
+
+def hold(folder: Path) -> Callable[[str, int], None]:
+    """A probe that stops whoever has copied a unit first, until it may go on."""
+
+    def probe(moment: str, unit: int) -> None:  # noqa: ARG001
+        flag = folder / "copied"
+        if moment == "copied" and not flag.exists():
+            flag.touch()
+            wait_until((folder / "go").exists, 60)
+
+    return probe
+
+
+@pytest.fixture
+def tube(conn: Conn) -> str:
+    conn.execute("SELECT tube_ensure_exists('t', 2)")
+    return "t"
+
+
+def test_a_driver_that_is_killed(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, json.dumps([dsn])],
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    # Its tasks may live on for a moment; what they write counts like all else.
+    again = touch(keys(spark), tubes=tube, dsn=dsn, job_id="killed", max_connections=2)
+    assert again.ids == N
+    assert again.units < 6
+    assert touched(conn) == ALL
+
+
+def test_a_server_that_restarts(
+    spark: SparkSession, dsn: str, postgres: Postgres, conn: Conn, tube: str, tmp_path: Path
+) -> None:
+    done: list[Touched] = []
+    options: dict[str, Any] = {"tubes": tube, "dsn": dsn, "buckets": 6, "max_connections": 2}
+    thread = threading.Thread(target=lambda: done.append(touch(keys(spark), **options, probe=hold(tmp_path))))
+    thread.start()
+    wait_until((tmp_path / "copied").exists, 60, "a unit is copied")
+    postgres.restart("immediate")
+    (tmp_path / "go").touch()
+    thread.join(120)
+    with psycopg.connect(dsn) as there:
+        assert touched(there) == ALL
+    assert done[0].ids == N
+    conn.close()
+
+
+def test_a_unit_that_is_not_committed_is_waited_for(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path
+) -> None:
+    """What a worker's floor and a stream's offset rest on."""
+    options: dict[str, Any] = {"tubes": tube, "dsn": dsn, "buckets": 1}
+    thread = threading.Thread(target=touch, args=(keys(spark),), kwargs={**options, "probe": hold(tmp_path)})
+    thread.start()
+    wait_until((tmp_path / "copied").exists, 60, "a unit is copied")
+    conn.execute("SELECT t_touch(9, '{1}', 'U')")
+    row = conn.execute("SELECT seq FROM t").fetchone()
+    assert row is not None
+    later = int(row[0])
+    settled = SettledSeq(tube)
+    with Host(dsn).connect() as session:
+        looked = [settled.advance(session) for _ in range(1000)]
+        assert max(looked) < later
+        (tmp_path / "go").touch()
+        thread.join(60)
+        assert settled.reach(session, 10) >= later
+    row = conn.execute("SELECT count(*) FROM t WHERE seq < %s", [later]).fetchone()
+    assert row is not None
+    assert row[0] > 0
+    assert len(touched(conn)) == N + 1

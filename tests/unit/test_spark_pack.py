@@ -1,0 +1,80 @@
+"""Keys packed by unit: each comes out once, in the unit that its hash says, whatever the pieces were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytube.errors import UsageError
+from pytube.spark.pack import Packer, PackPlan, bucket_of, units_of, unpack
+
+PLAN = PackPlan(4, ((0, 99, 1), (100, 199, 0)), frozenset(), None, None, ())
+KEYS = st.lists(st.tuples(st.integers(0, 199), st.integers(-(2**63), 2**63 - 1)))
+
+
+def arrays(keys: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([shard for shard, _ in keys], np.int64), np.array([key for _, key in keys], np.int64)
+
+
+def packed(
+    plan: PackPlan, pieces: list[list[tuple[int, int]]], block: int
+) -> dict[int, list[tuple[int, int]]]:
+    packer = Packer(plan, block)
+    rows = [row for piece in pieces for row in packer.add(*arrays(piece))]
+    rows += packer.rest()
+    found: dict[int, list[tuple[int, int]]] = {}
+    for unit, shards, ids in rows:
+        places, keys = unpack(shards, ids)
+        found.setdefault(unit, []).extend(zip(places.tolist(), keys.tolist(), strict=True))
+    return found
+
+
+@given(st.lists(KEYS, max_size=4), st.integers(1, 10))
+def test_every_key_is_in_its_unit(pieces: list[list[tuple[int, int]]], block: int) -> None:
+    found = packed(PLAN, pieces, block)
+    assert sorted(key for keys in found.values() for key in keys) == sorted(
+        key for piece in pieces for key in piece
+    )
+    for unit, keys in found.items():
+        shards, ids = arrays(keys)
+        assert set(units_of(PLAN, shards, ids).tolist()) == {unit}
+        assert {unit // 4} == {1 if shard < 100 else 0 for shard, _ in keys}
+
+
+@given(KEYS)
+def test_what_is_in_is_left_out(keys: list[tuple[int, int]]) -> None:
+    everything = packed(PLAN, [keys], 5)
+    rest = packed(replace(PLAN, skipped=frozenset({1, 6})), [keys], 5)
+    assert rest == {unit: found for unit, found in everything.items() if unit not in (1, 6)}
+
+
+def test_a_bucket_stays_what_it_is() -> None:
+    """A job that was begun by one version goes on with the next."""
+    shards, ids = arrays([(0, 0), (0, 1), (3, -1), (2**31 - 1, 2**63 - 1), (7, -(2**63))])
+    assert bucket_of(shards, ids, 1000).tolist() == [10, 372, 830, 265, 189]
+
+
+def test_a_shard_that_nobody_has() -> None:
+    with pytest.raises(UsageError, match="no database has the shard 200"):
+        packed(PLAN, [[(5, 1), (200, 1)]], 5)
+    with pytest.raises(UsageError, match="there is no shard -1"):
+        packed(PLAN, [[(-1, 1)]], 5)
+
+
+def test_shards_that_are_derived_or_the_same() -> None:
+    derived = Packer(replace(PLAN, derived=(10, 4)))
+    list(derived.add(None, np.arange(-8, 8)))
+    rows = list(derived.rest())
+    found = sorted(
+        pair
+        for _, shards, ids in rows
+        for pair in zip(*map(np.ndarray.tolist, unpack(shards, ids)), strict=True)
+    )
+    assert found == sorted((10 + n % 4, n) for n in range(-8, 8))
+    one = Packer(replace(PLAN, shard=7))
+    list(one.add(None, np.arange(100)))
+    assert all(len(shards) == 4 for _, shards, _ in one.rest())

@@ -1,0 +1,79 @@
+"""Pods cut by numpy: each key once, none too large, the same whatever pieces the keys come in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytube.errors import UsageError
+from pytube.model import shard_of
+from pytube.spark.pods import Cutter, Pods, check_keys, cut, remainders
+
+KEYS = st.lists(st.tuples(st.integers(0, 70_000) | st.integers(0, 3), st.integers(-(2**63), 2**63 - 1)))
+
+
+def arrays(keys: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    return (
+        np.array([shard for shard, _ in keys], np.int64),
+        np.array([key for _, key in keys], np.int64),
+    )
+
+
+def listed(pods: list[Pods]) -> list[tuple[int, int]]:
+    return [
+        (int(shard), int(key))
+        for pod in pods
+        for shard, row in zip(pod.shards, pod.ids, strict=True)
+        for key in row
+    ]
+
+
+@given(KEYS, st.integers(1, 7))
+def test_each_key_is_in_one_pod(keys: list[tuple[int, int]], size: int) -> None:
+    full, *left = cut(*arrays(keys), size)
+    rest = remainders(left[0], left[1], size)
+    assert sorted(listed(full + rest)) == sorted(set(keys))
+    assert all(pod.ids.shape[1] == size for pod in full)
+    assert all(1 <= pod.ids.shape[1] < size for pod in rest)
+    shards = [int(shard) for pod in rest for shard in pod.shards]
+    assert len(shards) == len(set(shards))
+
+
+@given(st.lists(KEYS, max_size=5), st.integers(1, 5), st.integers(1, 20))
+def test_pieces_make_no_difference(pieces: list[list[tuple[int, int]]], size: int, block: int) -> None:
+    cutter = Cutter(size, block)
+    pods: list[Pods] = []
+    for piece in pieces:
+        pods += cutter.add(*arrays(piece))
+    pods += cutter.rest()
+    assert set(listed(pods)) == {key for piece in pieces for key in piece}
+    assert all(len(set(row.tolist())) == len(row) <= size for pod in pods for row in pod.ids)
+    assert list(cutter.rest()) == []
+
+
+def test_what_is_held_back_is_bounded() -> None:
+    cutter = Cutter(250, 1000)
+    made = 0
+    for start in range(0, 100_000, 700):
+        ids = np.arange(start, start + 700)
+        made += sum(pod.ids.size for pod in cutter.add(ids % 3, ids))
+        assert start + 700 - made <= 1000 + 3 * 250 + 700
+
+
+def test_keys_that_cant_be() -> None:
+    good = np.array([0, 1, 2**31 - 1])
+    check_keys(good, good)
+    for wrong in (-1, 2**31):
+        with pytest.raises(UsageError, match=f"there is no shard {wrong}"):
+            check_keys(np.array([0, wrong]), np.array([1, 2]))
+
+
+def test_an_id_belongs_to_its_shard() -> None:
+    ids = np.array([-7, 0, 5, 12])
+    right = np.array([shard_of(int(key), 10, 4) for key in ids])
+    check_keys(right, ids, ((10, 4),))
+    check_keys(np.full(4, 3), ids, ((10, 4),))  # a shard of another table
+    with pytest.raises(UsageError, match="the id 5 is not in the shard 13, but in 11"):
+        check_keys(np.array([13]), np.array([5]), ((10, 4),))
