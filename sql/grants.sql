@@ -16,9 +16,12 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_backfill_chunk,
     :"schema".tube_backfill_collect,
     :"schema".tube_backfill_holders,
+    :"schema".tube_backfill_join,
     :"schema".tube_backfill_lock,
     :"schema".tube_backfill_note,
     :"schema".tube_backfill_pressure,
+    :"schema".tube_backfill_range,
+    :"schema".tube_backfill_split,
     :"schema".tube_backfill_take,
     :"schema".tube_backfill_unlock,
     :"schema".tube_channel,
@@ -42,6 +45,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_settle_left,
     :"schema".tube_settle_seq,
     :"schema".tube_sleep,
+    :"schema".tube_stream_purge,
     :"schema".tube_sweep_end,
     :"schema".tube_sweep_ready,
     :"schema".tube_sweep_touch,
@@ -55,6 +59,7 @@ TO :"role_worker";
 GRANT SELECT ON :"schema".tube_parked, :"schema".tube_backfill TO :"role_worker", :"role_monitor";
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_backfill_list,
+    :"schema".tube_job_list,
     :"schema".tube_leaders,
     :"schema".tube_list,
     :"schema".tube_park_list,
@@ -62,14 +67,25 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_terms
 TO :"role_worker", :"role_monitor";
 
--- tube_writer: touches, also what a query of theirs gives.
+-- tube_writer: touches, also what a query of theirs gives, and by jobs of their own, which COPY into the
+-- tubes. The right to insert stands with each tube; its seq comes from here.
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_as_caller,
+    :"schema".tube_job_begin,
+    :"schema".tube_job_done,
+    :"schema".tube_job_finish,
+    :"schema".tube_job_forget,
+    :"schema".tube_job_list,
     :"schema".tube_keys_as_caller,
     :"schema".tube_keys_put,
+    :"schema".tube_list,
     :"schema".tube_pods_insert,
     :"schema".tube_pods_put
 TO :"role_writer";
+GRANT USAGE ON SEQUENCE :"schema".tube_seq TO :"role_writer";
+
+-- Who goes on with a job, or with the ranges of a backfill, has to know what is in.
+GRANT EXECUTE ON FUNCTION :"schema".tube_job_units TO :"role_worker", :"role_writer";
 
 -- Who touches by shard has to know it.
 GRANT EXECUTE ON FUNCTION
@@ -78,7 +94,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_shard_of(text, integer, integer)
 TO :"role_worker", :"role_writer", :"role_monitor";
 
--- Tubes: workers may read their pods, writers may touch. Functions beside attached tables are granted
+-- Tubes: workers may read their pods, writers may add some, and touch. Functions beside attached tables are granted
 -- when they are made; again here, because a restore may have left grants out.
 DO $$
 DECLARE
@@ -90,6 +106,7 @@ DECLARE
 BEGIN
     FOR tube IN EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube', ours) LOOP
         EXECUTE format('GRANT SELECT ON %I.%I TO %I', ours, tube, roles || '_worker');
+        EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %I.%I TO %I', ours, tube, roles || '_writer');
     END LOOP;
     FOR touch IN
         SELECT p.oid FROM pg_proc AS p

@@ -285,16 +285,23 @@ DECLARE
     -- The job before the backfill, as whoever inserts a range takes them.
     job tube_job := tube_private_job('backfill ' || tube_backfill_join.backfill_id, true);
     backfill tube_backfill := tube_private_backfill_held(tube_backfill_join.backfill_id);
+    units_done bigint;
 BEGIN
     IF job.state = 'done' THEN
         RETURN true;
     END IF;
     PERFORM tube_private_backfill_still(backfill);
-    IF cardinality(tube_job_units(job.job_id)) < job.units THEN
+    SELECT count(*), coalesce(sum(u.rows), 0), coalesce(sum(u.ids), 0), coalesce(sum(u.pods), 0)
+    INTO units_done, job.rows_done, job.ids_done, job.pods_done
+    FROM tube_job_unit AS u WHERE u.job_id = job.job_id;
+    IF units_done < job.units THEN
         RETURN false;
     END IF;
     PERFORM tube_private_backfill_control(backfill, 'backfill_end', 'B');
-    PERFORM tube_job_finish(job.job_id);
+    UPDATE tube_job AS j
+    SET state = 'done', ended_at = clock_timestamp(),
+        rows_done = job.rows_done, ids_done = job.ids_done, pods_done = job.pods_done
+    WHERE j.job_id = job.job_id;
     PERFORM tube_private_job_wake(job.tubes, NULL);
     UPDATE tube_backfill AS b
     SET state = 'delivering', rows_total = b.rows_done, ends_left = b.shards, note = NULL,
@@ -436,7 +443,7 @@ BEGIN
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
     INTO pods, rows_read, touched USING jsonb_build_object('backfill', backfill.backfill_id);
-    IF NOT tube_job_done(job.job_id, unit, rows_read, rows_read, pods, touched) THEN
+    IF NOT tube_private_job_done(job, unit, rows_read, rows_read, pods, touched) THEN
         RAISE EXCEPTION 'range % of backfill % was done by another session meanwhile', unit, backfill.backfill_id
             USING ERRCODE = 'unique_violation', HINT = 'Call again, and it does nothing.';
     END IF;
@@ -518,12 +525,13 @@ BEGIN
                 att.tbl, backfill.order_col),
             HINT = 'Order by the column of the ids.';
     END IF;
+    PERFORM tube_private_job_tubes(ARRAY[backfill.tube]);
     total := (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
         WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(att.tbl) AS t WHERE t.isleaf UNION SELECT att.tbl::oid)
             AND c.relkind <> 'p');
     bounds := tube_private_backfill_bounds(att.tbl, backfill.order_col, ranges, total);
-    PERFORM tube_job_begin(job, ARRAY[backfill.tube], 'ranges', job, cardinality(bounds) + 1, bounds);
-    UPDATE tube_job AS j SET backfill_id = backfill.backfill_id WHERE j.job_id = job;
+    INSERT INTO tube_job (job_id, backfill_id, tubes, kind, fingerprint, units, bounds)
+    VALUES (job, backfill.backfill_id, ARRAY[backfill.tube], 'ranges', job, cardinality(bounds) + 1, bounds);
     PERFORM tube_private_backfill_control(backfill, 'backfill_start', 'T');
     UPDATE tube_backfill AS b
     SET state = 'inserting', rows_total = nullif(total, 0), pods_total = cardinality(bounds) + 1, note = 'in ranges',
@@ -769,10 +777,9 @@ $$;
 CREATE FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[] DEFAULT NULL::text[]) RETURNS TABLE(state text, unit_count integer, unit_bounds text[], stage text, known boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    AS $_$
 #variable_conflict use_column
 DECLARE
-    one text;
     job tube_job;
     added boolean;
 BEGIN
@@ -780,19 +787,19 @@ BEGIN
         RAISE EXCEPTION 'a job needs a name, and a tube' USING ERRCODE = 'null_value_not_allowed',
             HINT = 'Give both.';
     END IF;
-    FOREACH one IN ARRAY tube_job_begin.tubes LOOP
-        PERFORM tube_private_require(one);
-        IF tube_private_key_type(one) <> 'bigint'::regtype THEN
-            RAISE EXCEPTION 'the keys of tube % are of type %', quote_literal(one), tube_private_key_type(one)
-                USING ERRCODE = 'feature_not_supported', HINT = 'Jobs write ids that are bigint.';
-        END IF;
-    END LOOP;
+    IF tube_job_begin.job_id ~ '^backfill [0-9]+$' THEN
+        -- Else somebody could say beforehand which ranges a backfill has, or which of them are in.
+        RAISE EXCEPTION USING ERRCODE = 'TU130',
+            MESSAGE = format('the name %L is kept for a backfill', tube_job_begin.job_id),
+            HINT = 'Give the job another name.';
+    END IF;
+    PERFORM tube_private_job_tubes(tube_job_begin.tubes);
     INSERT INTO tube_job AS j (job_id, tubes, kind, fingerprint, units, bounds)
     VALUES (tube_job_begin.job_id, tube_job_begin.tubes, tube_job_begin.kind, tube_job_begin.fingerprint,
         tube_job_begin.units, tube_job_begin.bounds)
     ON CONFLICT (job_id) DO NOTHING;
     added := FOUND;
-    job := tube_private_job(tube_job_begin.job_id, true);
+    job := tube_private_job_mine(tube_job_begin.job_id, true);
     IF job.tubes <> tube_job_begin.tubes OR job.kind <> tube_job_begin.kind
         OR job.fingerprint <> tube_job_begin.fingerprint
     THEN
@@ -812,31 +819,14 @@ BEGIN
     RETURN QUERY SELECT job.state, job.units, job.bounds, CASE WHEN job.kind IN ('staged', 'attempts')
         THEN tube_private_job_stage(job.number) END, NOT added;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[] DEFAULT NULL::integer[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-#variable_conflict use_column
-DECLARE
-    job tube_job := tube_private_job(tube_job_done.job_id, false);
 BEGIN
-    IF job.state = 'done' THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU132',
-            MESSAGE = format('the job %L was done at %s', job.job_id, date_trunc('second', job.ended_at)),
-            HINT = 'Roll back. Give a new job another name.';
-    END IF;
-    INSERT INTO tube_job_unit AS u (job_id, unit, rows, ids, pods)
-    VALUES (job.job_id, tube_job_done.unit, tube_job_done.rows, tube_job_done.ids, tube_job_done.pods)
-    ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    IF job.kind IN ('direct', 'ranges') THEN
-        PERFORM tube_private_job_wake(job.tubes, tube_job_done.shards);
-    END IF;
-    RETURN true;
+    RETURN tube_private_job_done(tube_private_job_mine(job_id, false), unit, rows, ids, pods, shards);
 END
 $$;
 
@@ -868,7 +858,7 @@ CREATE FUNCTION tube.tube_job_finish(job_id text, attempts uuid[] DEFAULT NULL::
     AS $_$
 #variable_conflict use_column
 DECLARE
-    job tube_job := tube_private_job(tube_job_finish.job_id, true);
+    job tube_job := tube_private_job_mine(tube_job_finish.job_id, true);
     stage text := tube_private_job_stage(job.number);
     one text;
 BEGIN
@@ -906,34 +896,54 @@ CREATE FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zon
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
+    everybody CONSTANT boolean := tube_private_job_member('admin');
+    job tube_job;
     forgotten bigint;
 BEGIN
     IF job_id IS NULL AND before IS NULL THEN
         RAISE EXCEPTION 'neither a job nor a time is given' USING ERRCODE = 'null_value_not_allowed',
             HINT = 'Give the name of a job, or a time before which jobs ended.';
     END IF;
+    SELECT j.* INTO job FROM tube_job AS j WHERE j.job_id = tube_job_forget.job_id;
+    IF FOUND THEN
+        PERFORM tube_private_job_owned(job);
+        IF job.state = 'running' AND EXISTS (
+            SELECT FROM tube_backfill AS b WHERE b.backfill_id = job.backfill_id AND b.ended_at IS NULL)
+        THEN
+            RAISE EXCEPTION USING ERRCODE = 'TU130',
+                MESSAGE = format('the job %L is that of a backfill that is under way', job.job_id),
+                HINT = 'Cancel the backfill first.';
+        END IF;
+    END IF;
     DELETE FROM tube_job AS j
     WHERE (tube_job_forget.job_id IS NULL OR j.job_id = tube_job_forget.job_id)
-        AND (before IS NULL OR j.ended_at < before);
+        AND (everybody OR j.begun_by = session_user)
+        AND (before IS NULL OR before > coalesce(j.ended_at,
+            (SELECT b.ended_at FROM tube_backfill AS b WHERE b.backfill_id = j.backfill_id)));
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     RETURN forgotten;
 END
 $$;
 
-CREATE FUNCTION tube.tube_job_list(in_job text DEFAULT NULL::text) RETURNS TABLE(job_id text, tubes text[], kind text, state text, units_done bigint, units integer, rows bigint, ids bigint, pods bigint, backfill_id bigint, created_at timestamp with time zone, last_at timestamp with time zone, ended_at timestamp with time zone)
+CREATE FUNCTION tube.tube_job_list(in_job text DEFAULT NULL::text) RETURNS TABLE(job_id text, tubes text[], kind text, state text, units_done bigint, units integer, rows bigint, ids bigint, pods bigint, backfill_id bigint, created_at timestamp with time zone, last_at timestamp with time zone, ended_at timestamp with time zone, begun_by name)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    everybody CONSTANT boolean := tube_private_job_member('admin', 'worker', 'monitor');
 BEGIN
     RETURN QUERY
-    SELECT j.job_id, j.tubes, j.kind, j.state, u.n, j.units, coalesce(j.rows_done, u.rows), coalesce(j.ids_done, u.ids),
-        coalesce(j.pods_done, u.pods), j.backfill_id, j.created_at, u.last_at, j.ended_at
-    FROM tube_job AS j, LATERAL (
+    SELECT j.job_id, j.tubes, j.kind, CASE WHEN j.state = 'done' THEN j.state ELSE coalesce(e.state, j.state) END,
+        u.n, j.units, coalesce(j.rows_done, u.rows), coalesce(j.ids_done, u.ids), coalesce(j.pods_done, u.pods),
+        j.backfill_id, j.created_at, u.last_at, coalesce(j.ended_at, e.ended_at), j.begun_by
+    FROM tube_job AS j
+    LEFT JOIN tube_backfill AS e ON e.backfill_id = j.backfill_id AND e.ended_at IS NOT NULL
+    CROSS JOIN LATERAL (
         SELECT count(*) AS n, coalesce(sum(w.rows), 0)::bigint AS rows, coalesce(sum(w.ids), 0)::bigint AS ids,
             coalesce(sum(w.pods), 0)::bigint AS pods, max(w.ended_at) AS last_at
         FROM tube_job_unit AS w WHERE w.job_id = j.job_id
     ) AS u
-    WHERE in_job IS NULL OR j.job_id = in_job
+    WHERE (in_job IS NULL OR j.job_id = in_job) AND (everybody OR j.begun_by = session_user)
     ORDER BY j.created_at DESC;
 END
 $$;
@@ -943,7 +953,11 @@ CREATE FUNCTION tube.tube_job_units(job_id text) RETURNS integer[]
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    RETURN ARRAY(SELECT u.unit FROM tube_job_unit AS u WHERE u.job_id = tube_job_units.job_id ORDER BY u.unit);
+    RETURN ARRAY(
+        SELECT u.unit FROM tube_job_unit AS u WHERE u.job_id = tube_job_units.job_id AND EXISTS (
+            SELECT FROM tube_job AS j WHERE j.job_id = u.job_id
+                AND (j.begun_by = session_user OR tube_private_job_member('admin', 'worker', 'monitor')))
+        ORDER BY u.unit);
 END
 $$;
 
@@ -2743,6 +2757,31 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_job_done(job tube.tube_job, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    IF job.state = 'done' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU132',
+            MESSAGE = format('the job %L was done at %s', job.job_id, date_trunc('second', job.ended_at)),
+            HINT = 'Roll back. Give a new job another name.';
+    END IF;
+    INSERT INTO tube_job_unit AS u (job_id, unit, rows, ids, pods)
+    VALUES (job.job_id, tube_private_job_done.unit, tube_private_job_done.rows, tube_private_job_done.ids,
+        tube_private_job_done.pods)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF job.kind IN ('direct', 'ranges') THEN
+        PERFORM tube_private_job_wake(job.tubes, tube_private_job_done.shards);
+    END IF;
+    RETURN true;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_job_gone() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2753,12 +2792,69 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_job_member(VARIADIC kinds text[]) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM unnest(kinds) AS k (kind) WHERE pg_has_role(session_user, tube_private_role(k.kind), 'MEMBER'));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_job_mine(job_id text, alone boolean) RETURNS tube.tube_job
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    job tube_job := tube_private_job(tube_private_job_mine.job_id, alone);
+BEGIN
+    PERFORM tube_private_job_owned(job);
+    IF job.backfill_id IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU130',
+            MESSAGE = format('the job %L is that of a backfill', job.job_id),
+            HINT = 'tube_backfill_range and tube_backfill_join write it.';
+    END IF;
+    RETURN job;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_job_owned(job tube.tube_job) RETURNS void
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF job.begun_by <> session_user AND NOT tube_private_job_member('admin') THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('the job %L belongs to %I, who has begun it', job.job_id, job.begun_by),
+            HINT = format('%I and members of %I may go on with it, or forget it. Give yours another name.',
+                job.begun_by, tube_private_role('admin'));
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_job_stage(number bigint) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
     RETURN format('%I.%I', tube_private_schema(), 'tube_job_pods_' || number);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_job_tubes(tubes text[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    one text;
+BEGIN
+    FOREACH one IN ARRAY tubes LOOP
+        PERFORM tube_private_require(one);
+        IF tube_private_key_type(one) <> 'bigint'::regtype THEN
+            RAISE EXCEPTION 'the keys of tube % are of type %', quote_literal(one), tube_private_key_type(one)
+                USING ERRCODE = 'feature_not_supported', HINT = 'Jobs write ids that are bigint.';
+        END IF;
+    END LOOP;
 END
 $$;
 
@@ -2908,6 +3004,8 @@ BEGIN
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', queue);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
     EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('worker'));
+    -- For COPY, within a job. What names and orders a pod stays its default.
+    EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I', queue, tube_private_role('writer'));
     EXECUTE tube_private_index_ddl(tube, reg.partitions, false);
     -- Few pods are control pods; they have to be found among many.
     EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
@@ -5048,6 +5146,7 @@ REVOKE ALL ON FUNCTION tube.tube_backfill_holders(xids text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_holders(xids text[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_join(backfill_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_join(backfill_id bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_list(in_tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_list(in_tube text) TO tube_worker;
@@ -5063,10 +5162,12 @@ REVOKE ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer
 GRANT ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_step1() FROM PUBLIC;
 
@@ -5090,16 +5191,25 @@ REVOKE ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, pr
 REVOKE ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_job_list(in_job text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_job_list(in_job text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_job_list(in_job text) TO tube_monitor;
+GRANT ALL ON FUNCTION tube.tube_job_list(in_job text) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_job_units(job_id text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_writer;
@@ -5140,6 +5250,7 @@ GRANT ALL ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_i
 REVOKE ALL ON FUNCTION tube.tube_list(in_tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_monitor;
+GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) TO tube_worker;
@@ -5276,9 +5387,19 @@ REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM 
 
 REVOKE ALL ON FUNCTION tube.tube_private_job(job_id text, alone boolean) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_job_done(job tube.tube_job, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_job_gone() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_job_member(VARIADIC kinds text[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_job_mine(job_id text, alone boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_job_owned(job tube.tube_job) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_job_stage(number bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_job_tubes(tubes text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_job_wake(tubes text[], shards integer[]) FROM PUBLIC;
 
@@ -5455,6 +5576,7 @@ GRANT ALL ON FUNCTION tube.tube_stats() TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_stats() TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_worker;
@@ -5487,6 +5609,8 @@ GRANT ALL ON FUNCTION tube.tube_wakes() TO tube_worker;
 
 GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_monitor;
+
+GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_writer;
 
 GRANT SELECT ON TABLE tube.tube_version TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_version TO tube_monitor;

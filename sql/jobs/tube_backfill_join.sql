@@ -16,16 +16,23 @@ DECLARE
     -- The job before the backfill, as whoever inserts a range takes them.
     job tube_job := tube_private_job('backfill ' || tube_backfill_join.backfill_id, true);
     backfill tube_backfill := tube_private_backfill_held(tube_backfill_join.backfill_id);
+    units_done bigint;
 BEGIN
     IF job.state = 'done' THEN
         RETURN true;
     END IF;
     PERFORM tube_private_backfill_still(backfill);
-    IF cardinality(tube_job_units(job.job_id)) < job.units THEN
+    SELECT count(*), coalesce(sum(u.rows), 0), coalesce(sum(u.ids), 0), coalesce(sum(u.pods), 0)
+    INTO units_done, job.rows_done, job.ids_done, job.pods_done
+    FROM tube_job_unit AS u WHERE u.job_id = job.job_id;
+    IF units_done < job.units THEN
         RETURN false;
     END IF;
     PERFORM tube_private_backfill_control(backfill, 'backfill_end', 'B');
-    PERFORM tube_job_finish(job.job_id);
+    UPDATE tube_job AS j
+    SET state = 'done', ended_at = clock_timestamp(),
+        rows_done = job.rows_done, ids_done = job.ids_done, pods_done = job.pods_done
+    WHERE j.job_id = job.job_id;
     PERFORM tube_private_job_wake(job.tubes, NULL);
     UPDATE tube_backfill AS b
     SET state = 'delivering', rows_total = b.rows_done, ends_left = b.shards, note = NULL,

@@ -65,7 +65,7 @@ BEGIN
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
     INTO pods, rows_read, touched USING jsonb_build_object('backfill', backfill.backfill_id);
-    IF NOT tube_job_done(job.job_id, unit, rows_read, rows_read, pods, touched) THEN
+    IF NOT tube_private_job_done(job, unit, rows_read, rows_read, pods, touched) THEN
         RAISE EXCEPTION 'range % of backfill % was done by another session meanwhile', unit, backfill.backfill_id
             USING ERRCODE = 'unique_violation', HINT = 'Call again, and it does nothing.';
     END IF;

@@ -11,7 +11,7 @@
 --   so that they have about as many rows each.
 -- Result: the name of its job. Called again, it does nothing.
 -- Errors: TU122, TU123 as tube_private_backfill_held; TU124 it is not waiting any more; 22023 the column
---   may change without a touch.
+--   may change without a touch; 0A000 keys that are no numbers;
 --   42501 our owner may not read the table, or a policy would hide rows.
 -- Locks: the backfill's row, and the table ACCESS SHARE.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_split(backfill_id bigint, ranges integer = 16) RETURNS text
@@ -39,12 +39,13 @@ BEGIN
                 att.tbl, backfill.order_col),
             HINT = 'Order by the column of the ids.';
     END IF;
+    PERFORM tube_private_job_tubes(ARRAY[backfill.tube]);
     total := (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
         WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(att.tbl) AS t WHERE t.isleaf UNION SELECT att.tbl::oid)
             AND c.relkind <> 'p');
     bounds := tube_private_backfill_bounds(att.tbl, backfill.order_col, ranges, total);
-    PERFORM tube_job_begin(job, ARRAY[backfill.tube], 'ranges', job, cardinality(bounds) + 1, bounds);
-    UPDATE tube_job AS j SET backfill_id = backfill.backfill_id WHERE j.job_id = job;
+    INSERT INTO tube_job (job_id, backfill_id, tubes, kind, fingerprint, units, bounds)
+    VALUES (job, backfill.backfill_id, ARRAY[backfill.tube], 'ranges', job, cardinality(bounds) + 1, bounds);
     PERFORM tube_private_backfill_control(backfill, 'backfill_start', 'T');
     UPDATE tube_backfill AS b
     SET state = 'inserting', rows_total = nullif(total, 0), pods_total = cardinality(bounds) + 1, note = 'in ranges',

@@ -3,6 +3,9 @@
 -- A job's units are fixed when it begins. Whoever writes a unit inserts its pods (the columns op, shard, ids
 -- and payload of the tubes, or of the table `stage`) and calls tube_job_done last, all in one transaction.
 --
+-- A job belongs to who has begun it, by the name that he has logged in with: nobody else can go on with it,
+-- add units to it, finish or forget it, but members of tube_admin.
+--
 -- Arguments:
 --   job_id: its name; the same name is the same job for ever.
 --   tubes: that it writes to; of bigint keys.
@@ -13,8 +16,9 @@
 --   units: how many; counts only when the job is new, as do bounds.
 -- Result: the state (running, done), how many units and which bounds it has had since it began; stage: the table to
 --   write to, NULL for the tubes themselves; known: whether it was there before.
--- Errors: TU102 unknown tube; TU130 another query, or other tubes or kind, has that name; 0A000 keys that
---   are no numbers; 22004, 23514 no name, or too long a one.
+-- Errors: TU102 unknown tube; TU130 another query, or other tubes or kind, has that name, or it is kept for a
+--   backfill; 42501 it is somebody else's; 0A000 keys that are no numbers; 22004, 23514 no name, or too long a
+--   one.
 -- Locks: the job's row, and those of CREATE TABLE.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_begin(
@@ -25,7 +29,6 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
-    one text;
     job tube_job;
     added boolean;
 BEGIN
@@ -33,19 +36,19 @@ BEGIN
         RAISE EXCEPTION 'a job needs a name, and a tube' USING ERRCODE = 'null_value_not_allowed',
             HINT = 'Give both.';
     END IF;
-    FOREACH one IN ARRAY tube_job_begin.tubes LOOP
-        PERFORM tube_private_require(one);
-        IF tube_private_key_type(one) <> 'bigint'::regtype THEN
-            RAISE EXCEPTION 'the keys of tube % are of type %', quote_literal(one), tube_private_key_type(one)
-                USING ERRCODE = 'feature_not_supported', HINT = 'Jobs write ids that are bigint.';
-        END IF;
-    END LOOP;
+    IF tube_job_begin.job_id ~ '^backfill [0-9]+$' THEN
+        -- Else somebody could say beforehand which ranges a backfill has, or which of them are in.
+        RAISE EXCEPTION USING ERRCODE = 'TU130',
+            MESSAGE = format('the name %L is kept for a backfill', tube_job_begin.job_id),
+            HINT = 'Give the job another name.';
+    END IF;
+    PERFORM tube_private_job_tubes(tube_job_begin.tubes);
     INSERT INTO tube_job AS j (job_id, tubes, kind, fingerprint, units, bounds)
     VALUES (tube_job_begin.job_id, tube_job_begin.tubes, tube_job_begin.kind, tube_job_begin.fingerprint,
         tube_job_begin.units, tube_job_begin.bounds)
     ON CONFLICT (job_id) DO NOTHING;
     added := FOUND;
-    job := tube_private_job(tube_job_begin.job_id, true);
+    job := tube_private_job_mine(tube_job_begin.job_id, true);
     IF job.tubes <> tube_job_begin.tubes OR job.kind <> tube_job_begin.kind
         OR job.fingerprint <> tube_job_begin.fingerprint
     THEN

@@ -2,7 +2,7 @@
 --
 -- Arguments: job_id; attempts: of a job of attempts, those that count.
 -- Result: the job's row. Called again, it does nothing.
--- Errors: TU131 no such job; TU102 a tube is gone.
+-- Errors: TU131 no such job; TU102 a tube is gone; TU130, 42501 as tube_private_job_mine.
 -- Locks: the job's row, those of an INSERT into the tubes, and the table of its pods ACCESS EXCLUSIVE.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_finish(job_id text, attempts uuid[] = NULL)
@@ -12,7 +12,7 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
-    job tube_job := tube_private_job(tube_job_finish.job_id, true);
+    job tube_job := tube_private_job_mine(tube_job_finish.job_id, true);
     stage text := tube_private_job_stage(job.number);
     one text;
 BEGIN

@@ -26,6 +26,94 @@ END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_job(text, boolean) FROM PUBLIC;
 
+-- tube_private_job_mine: a job that the caller may write, locked for the transaction.
+--
+-- That of a backfill is written by the functions of backfills only.
+--
+-- Arguments: job_id; alone: as tube_private_job.
+-- Result: its row.
+-- Errors: TU131 there is none of that name; TU130 it is that of a backfill; 42501 as tube_private_job_owned.
+-- Locks: as tube_private_job.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_job_mine(job_id text, alone boolean) RETURNS :"schema".tube_job
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    job tube_job := tube_private_job(tube_private_job_mine.job_id, alone);
+BEGIN
+    PERFORM tube_private_job_owned(job);
+    IF job.backfill_id IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU130',
+            MESSAGE = format('the job %L is that of a backfill', job.job_id),
+            HINT = 'tube_backfill_range and tube_backfill_join write it.';
+    END IF;
+    RETURN job;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_job_mine(text, boolean) FROM PUBLIC;
+
+-- tube_private_job_owned: refuses a job that is somebody else's.
+--
+-- It belongs to who has begun it, by the name that he has logged in with, and to members of tube_admin.
+--
+-- Arguments: job: its row.
+-- Result: nothing.
+-- Errors: 42501.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_job_owned(job :"schema".tube_job) RETURNS void
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    IF job.begun_by <> session_user AND NOT tube_private_job_member('admin') THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('the job %L belongs to %I, who has begun it', job.job_id, job.begun_by),
+            HINT = format('%I and members of %I may go on with it, or forget it. Give yours another name.',
+                job.begun_by, tube_private_role('admin'));
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_job_owned(:"schema".tube_job) FROM PUBLIC;
+
+-- tube_private_job_member: whether the one who has logged in is a member of one of our roles.
+--
+-- Arguments: kinds: as of tube_private_role.
+-- Result: true or false; true for superusers.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_job_member(VARIADIC kinds text[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM unnest(kinds) AS k (kind) WHERE pg_has_role(session_user, tube_private_role(k.kind), 'MEMBER'));
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_job_member(text[]) FROM PUBLIC;
+
+-- tube_private_job_tubes: refuses what a job can't write to.
+--
+-- Arguments: tubes.
+-- Result: nothing.
+-- Errors: TU102 unknown tube; 0A000 keys that are no numbers.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_job_tubes(tubes text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    one text;
+BEGIN
+    FOREACH one IN ARRAY tubes LOOP
+        PERFORM tube_private_require(one);
+        IF tube_private_key_type(one) <> 'bigint'::regtype THEN
+            RAISE EXCEPTION 'the keys of tube % are of type %', quote_literal(one), tube_private_key_type(one)
+                USING ERRCODE = 'feature_not_supported', HINT = 'Jobs write ids that are bigint.';
+        END IF;
+    END LOOP;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_job_tubes(text[]) FROM PUBLIC;
+
 -- tube_private_job_stage: the name of the table that holds the staged pods of a job.
 --
 -- Arguments: number: of the job.

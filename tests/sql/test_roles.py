@@ -36,11 +36,14 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_backfill_command": PRIVATE,
     "tube_backfill_create": PRIVATE,
     "tube_backfill_holders": SERVES,
+    "tube_backfill_join": SERVES,
     "tube_backfill_list": LOOKS_ON,
     "tube_backfill_lock": SERVES,
     "tube_backfill_note": SERVES,
     "tube_backfill_pressure": SERVES,
+    "tube_backfill_range": SERVES,
     "tube_backfill_schedule": PRIVATE,
+    "tube_backfill_split": SERVES,
     "tube_backfill_step1": PRIVATE,
     "tube_backfill_step2": PRIVATE,
     "tube_backfill_step3": PRIVATE,
@@ -50,6 +53,12 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_ensure_absent": PRIVATE,
     "tube_ensure_exists": PRIVATE,
     "tube_index_sql": PRIVATE,
+    "tube_job_begin": TOUCHES,
+    "tube_job_done": TOUCHES,
+    "tube_job_finish": TOUCHES,
+    "tube_job_forget": TOUCHES,
+    "tube_job_list": ALL,
+    "tube_job_units": {ADMIN, WORKER, WRITER},
     "tube_leader_acquire": SERVES,
     "tube_leader_epoch": SERVES,
     "tube_leader_rebase": PRIVATE,
@@ -60,7 +69,7 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_leaders_renew": SERVES,
     "tube_lease_leave": SERVES,
     "tube_lease_tick": SERVES,
-    "tube_list": LOOKS_ON,
+    "tube_list": ALL,
     "tube_park_list": LOOKS_ON,
     "tube_pods_delete": SERVES,
     "tube_keys_as_caller": TOUCHES,
@@ -80,6 +89,7 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_shard_of": ALL,
     "tube_sleep": SERVES,
     "tube_stats": LOOKS_ON,
+    "tube_stream_purge": SERVES,
     "tube_sweep_end": SERVES,
     "tube_sweep_ready": SERVES,
     "tube_sweep_touch": SERVES,
@@ -131,7 +141,10 @@ READS: dict[str, set[str]] = {
     "tube_backfill": {WORKER, MONITOR},
     TUBE: {WORKER},
 }
-"""Who may read a table; nobody but the admin may write one."""
+"""Who may read a table; nobody but the admin may write one, beside what follows."""
+
+WRITES: dict[str, dict[str, set[str]]] = {TUBE: {WRITER: {"op", "shard", "ids", "payload"}}}
+"""Who may insert, and into which columns only."""
 
 
 @pytest.fixture
@@ -173,12 +186,26 @@ def test_who_may_read_and_write_what(db: Conn) -> None:
         [[WORKER, WRITER, MONITOR]],
     ).fetchall()
     assert set(rows) == {(table, role, "SELECT") for table, readers in READS.items() for role in readers}
-    may_draw = db.execute(
-        "SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)"
-        " AND has_sequence_privilege(oid, 'tube.tube_seq', 'USAGE, SELECT, UPDATE')",
-        [list(ROLES)],
+    columns = db.execute(
+        "SELECT c.relname, r.rolname, p.privilege, array_agg(a.attname::text) FROM pg_class AS c"
+        " JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped,"
+        " pg_roles AS r,"
+        " unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'REFERENCES']) AS p (privilege)"
+        " WHERE c.relnamespace = 'tube'::regnamespace AND c.relkind IN ('r', 'v') AND r.rolname = ANY(%s)"
+        " AND has_column_privilege(r.oid, c.oid, a.attnum, p.privilege)"
+        " AND NOT has_table_privilege(r.oid, c.oid, p.privilege) GROUP BY 1, 2, 3",
+        [[WORKER, WRITER, MONITOR]],
     ).fetchall()
-    assert may_draw == [(ADMIN,)]
+    assert {(table, role, what): set(names) for table, role, what, names in columns} == {
+        (table, role, "INSERT"): names for table, may in WRITES.items() for role, names in may.items()
+    }
+    may_draw = db.execute(
+        "SELECT rolname, p.privilege FROM pg_roles,"
+        " unnest(ARRAY['USAGE', 'SELECT', 'UPDATE']) AS p (privilege)"
+        " WHERE rolname = ANY(%s) AND has_sequence_privilege(oid, 'tube.tube_seq', p.privilege)",
+        [[WORKER, WRITER, MONITOR]],
+    ).fetchall()
+    assert may_draw == [(WRITER, "USAGE")]
 
 
 def test_the_owner_of_all_is_the_admin_who_may_not_log_in(db: Conn) -> None:
@@ -244,7 +271,14 @@ def test_a_member_of_writer_touches_and_no_more(any_dsn: str) -> None:
                 f"SELECT tube.tube_table_ensure_attached('es-live', '{TABLE}', 1)",
                 f"SELECT tube.tube_table_ensure_detached('es-live', '{TABLE}')",
                 "SELECT tube.tube_private_cursor_error('DROP TABLE tube.tube_registry')",
-                "SELECT nextval('tube.tube_seq')",
+                "SELECT setval('tube.tube_seq', 1)",
+                "INSERT INTO tube.\"es-live\" (seq, op, shard, ids) VALUES (1, 'U', 0, '{1}')",
+                "INSERT INTO tube.\"es-live\" (op, shard, ids, ts) VALUES ('U', 0, '{1}', now())",
+                "INSERT INTO tube.\"es-live\" (op, shard, ids, leader_id) VALUES ('U', 0, '{1}', NULL)",
+                "INSERT INTO tube.\"es-live\" (op, shard, ids) VALUES ('U', 0, '{1}') RETURNING seq",
+                "UPDATE tube.\"es-live\" SET op = 'U'",
+                'DELETE FROM tube."es-live"',
+                "SELECT tube.tube_stream_purge('es-live', 1)",
             ):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     app.execute(statement.encode())
