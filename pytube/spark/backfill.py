@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from pyspark.sql import SparkSession
 
-from pytube.db.errors import translated
+from pytube.db.errors import describe, translated
 from pytube.errors import BackfillBusy, BackfillEnded, StatementFailed
 from pytube.spark import queries
 from pytube.spark.calls import NotYet, Units, run_calls
@@ -179,5 +179,5 @@ def _value(connection: psycopg.Connection, query: str, arguments: dict[str, Any]
         with translated():
             row = connection.execute(query.encode(), arguments).fetchone()
     except psycopg.Error as error:
-        raise StatementFailed(f"Postgres refused: {error.diag.message_primary}") from error
+        raise StatementFailed(f"Postgres refused: {describe(error)}") from error
     return None if row is None else row[0]

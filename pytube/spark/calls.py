@@ -77,27 +77,48 @@ def _worker(
     return work
 
 
+class _Session:
+    """The one session of a task, whichever of the databases it is at."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self._hosts = hosts
+        self._number: int | None = None
+        self._connection: psycopg.Connection | None = None
+
+    def at(self, number: int) -> psycopg.Connection:
+        """A session with a database; the one with another is ended before."""
+        if number != self._number or self._connection is None or self._connection.closed:
+            self.close()
+            self._connection = self._hosts[number].connect()
+            self._number = number
+        return self._connection
+
+    def close(self) -> None:
+        """End it; what is not committed never was."""
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+        self._connection = None
+
+
 def _write(units: Units, call: Call, places: Sequence[int]) -> Iterator[Outcome]:
-    sessions: dict[int, psycopg.Connection] = {}
+    session = _Session(units.hosts)
     try:
         for place in places:
-            yield _try(units, call, place, sessions)
+            yield _try(units, call, place, session)
     finally:
-        for session in sessions.values():
-            with suppress(psycopg.Error):
-                session.close()
+        session.close()
 
 
-def _try(units: Units, call: Call, place: int, sessions: dict[int, psycopg.Connection]) -> Outcome:
+def _try(units: Units, call: Call, place: int, session: _Session) -> Outcome:
     number, unit = units.which[place]
     host = units.hosts[number]
     tries = 0
     while True:
         try:
-            if number not in sessions or sessions[number].closed:
-                sessions[number] = host.connect()
+            connection = session.at(number)
             with translated():
-                counts = call(sessions[number], number, unit)
+                counts = call(connection, number, unit)
         except NotYet:
             time.sleep(_PAUSE)
         except (psycopg.Error, PytubeError) as error:
@@ -109,8 +130,7 @@ def _try(units: Units, call: Call, place: int, sessions: dict[int, psycopg.Conne
             tries += 1
             if not is_lost or tries == _TRIES:
                 return Outcome(place, Counts(), LOST if is_lost else FAILED, text)
-            if number in sessions:
-                sessions.pop(number).close()
+            session.close()
             time.sleep(_PAUSE)
         else:
             return Outcome(place, counts or Counts(), THERE if counts is None else WRITTEN)

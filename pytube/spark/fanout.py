@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.errors import Diagnostic
 from pyspark.sql import SparkSession
 
-from pytube.db.errors import translated
+from pytube.db.errors import describe, translated
 from pytube.errors import PytubeError, UsageError
 from pytube.spark import ledger, queries
 from pytube.spark.calls import Units, run_calls
@@ -177,8 +177,8 @@ def _begin(
                 jobs[place] = ledger.begin(connection, spec, len(bounds) + 1, bounds)
         except UsageError as error:
             raise type(error)(f"{host.name}: {error}") from error
-        except psycopg.Error as error:
-            raise UsageError(f"{host.name}: the query fails: {error.diag.message_primary}") from error
+        except psycopg.Error as error:  # a right that lacks, keys that are no numbers
+            raise UsageError(f"{host.name}: {describe(error)}") from error
         except PytubeError as error:
             failures[host.name] = str(error)
     return jobs, failures
@@ -186,8 +186,11 @@ def _begin(
 
 def _bounds(connection: psycopg.Connection, query: str, ranges: int) -> list[str]:
     statement = sql.SQL("SELECT min(q.id), max(q.id) FROM (\n{}\n) AS q (id)")
-    with translated():
-        row = connection.execute(statement.format(sql.SQL(query))).fetchone()
+    try:
+        with translated():
+            row = connection.execute(statement.format(sql.SQL(query))).fetchone()
+    except psycopg.Error as error:
+        raise UsageError(f"the query fails: {describe(error)}") from error
     if row is None or row[0] is None:
         return []
     if not isinstance(row[0], int):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -11,7 +13,10 @@ from pyspark.sql import SparkSession
 
 from pytube.errors import BackfillBusy, BackfillEnded, JobConflict, UsageError
 from pytube.spark import PartFailed, backfill, fanout_sql
-from tests.conftest import Connect
+from pytube.spark.calls import Units, run_calls
+from pytube.spark.hosts import Host
+from pytube.spark.ledger import Counts
+from tests.conftest import Connect, Servers
 from tests.helpers import cli
 from tests.helpers.waiting import wait_until
 from tests.spark.test_touch import pods, touched
@@ -132,3 +137,40 @@ def test_queries_that_cant_be(spark: SparkSession, dsn: str, conn: Conn) -> None
         fanout_sql(spark, "SELECT NULL::bigint UNION ALL SELECT 1", tubes="t", dsn=dsn)
     assert fanout_sql(spark, "SELECT 1 WHERE false", tubes="t", dsn=dsn).ids == 0
     assert pods(conn) == []
+
+
+@pytest.mark.usefixtures("table")
+def test_a_query_of_several_hosts_one_of_which_is_not_there(
+    spark: SparkSession, dsn: str, conn: Conn
+) -> None:
+    hosts = {(0, 3): dsn, (4, 9): "postgresql://me:s3cret@127.0.0.1:1/nowhere"}
+    for _ in range(2):
+        with pytest.raises(PartFailed, match=r"127\.0\.0\.1:1/nowhere: ") as raised:
+            fanout_sql(spark, QUERY, tubes="t", dsn=hosts, shard=3, ranges=2, job_id="q")
+        assert "s3cret" not in str(raised.value)
+        assert touched(conn) == [(3, n) for n in range(2, ROWS + 1, 2)]
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A call that writes nothing, but how many sessions of ours there are."""
+
+    folder: Path
+
+    def __call__(self, connection: Conn, host: int, unit: int) -> Counts:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pytube spark'"
+        ).fetchone()
+        assert row is not None
+        (self.folder / f"{host}-{unit}").write_text(str(row[0]))
+        return Counts()
+
+
+def test_no_more_sessions_than_were_allowed(
+    spark: SparkSession, dsn: str, servers: Servers, tmp_path: Path
+) -> None:
+    with servers.get(18).database(installed=True) as other:
+        which = ((0, 0), (1, 0), (0, 1), (1, 1))
+        rows = run_calls(spark, Units((Host(dsn), Host(other)), which), Counting(tmp_path), 1)
+    assert [row["state"] for row in rows] == ["written"] * 4
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["1"] * 4

@@ -42,8 +42,10 @@ def secret(dsn: str, conn: Conn) -> Iterator[str]:
 
 
 def submit(package: Path, dsn: str, name: str, *arguments: str) -> str:
-    """What the program wrote to stdout; its log has no password."""
+    """What the program wrote to stdout. Neither its log nor what the UI would show has the password."""
     prepare()
+    events = package.parent / f"events-{name}"
+    events.mkdir()
     home = Path(pyspark.__file__).parent
     done = subprocess.run(
         [
@@ -54,6 +56,12 @@ def submit(package: Path, dsn: str, name: str, *arguments: str) -> str:
             "spark.ui.enabled=false",
             "--conf",
             "spark.sql.shuffle.partitions=2",
+            "--conf",
+            "spark.eventLog.enabled=true",
+            "--conf",
+            "spark.eventLog.compress=false",
+            "--conf",
+            f"spark.eventLog.dir=file://{events}",
             "--driver-java-options",
             "-XX:TieredStopAtLevel=1",
             "--py-files",
@@ -70,6 +78,9 @@ def submit(package: Path, dsn: str, name: str, *arguments: str) -> str:
     )
     assert SECRET not in done.stdout + done.stderr
     assert done.returncode == 0, done.stdout + done.stderr
+    logs = [path.read_bytes() for path in events.rglob("*") if path.is_file()]
+    assert any(b"SparkListenerTaskEnd" in log for log in logs)
+    assert not any(SECRET.encode() in log for log in logs)
     return done.stdout
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as sf
 
 from pytube.spark import register, snapshot, touch
 from tests.conftest import Connect
@@ -97,13 +96,40 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, dsn: str, conn: Conn
     assert len(touched(conn)) <= 10  # purged with the batch after
 
 
-def test_a_dataframe_is_written_once(spark: SparkSession, dsn: str, conn: Conn) -> None:
-    conn.execute("SELECT tube_ensure_exists('t', 3)")
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"table": "public.none"}, "there is no table 'public.none'"),
+        ({"table": "public.x", "columns": "id, none"}, "has no column 'none'; it has id"),
+        ({"table": "public.x", "query": "SELECT 1"}, "give one of the options table and query"),
+        ({"query": "SELEC 1"}, "can't be read: syntax error"),
+        ({"query": "SELECT 1 AS a, 2 AS a"}, "two columns of .* have the same name"),
+        ({"table": "public.x", "key": "none"}, "can't be divided by 'none'"),
+        ({"table": "public.x", "partitions": "0"}, "the option 'partitions' is '0'"),
+        ({"table": "public.x", "snapshot": "x'; DROP"}, "is no snapshot"),
+        ({"table": "public.x", "host": "other"}, "no database 'other' is registered"),
+        ({"table": "public.x", "where": "no_such(id)"}, "function no_such"),
+    ],
+)
+def test_reads_that_cant_be(
+    spark: SparkSession, dsn: str, conn: Conn, options: dict[str, str], reason: str
+) -> None:
+    conn.execute("CREATE TABLE public.x AS SELECT 1 AS id")
     register(spark, dsn)
-    df = spark.range(0, 1000, 1, 3).withColumn("shard", (sf.col("id") % 3).cast("int"))
-    for _ in range(2):
-        df.write.format("tube").option("tube", "t").option("job_id", "w").mode("append").save()
-    assert touched(conn) == sorted((n % 3, n) for n in range(1000))
+    with pytest.raises(Exception, match=reason):
+        spark.read.format("pgtable").options(**{"snapshot": "each", **options}).load().collect()
+
+
+@pytest.mark.usefixtures("conn")
+def test_tubes_that_cant_be(spark: SparkSession, dsn: str) -> None:
+    register(spark, dsn)
+    stream = spark.readStream.format("tube").option("tube", "none").load()
+    with pytest.raises(Exception, match="there is no tube 'none'"):
+        stream.writeStream.format("noop").start().processAllAvailable()
+    with pytest.raises(Exception, match="there is no tube 'none'"):
+        spark.read.format("tube").option("tube", "none").load().collect()
+    with pytest.raises(Exception, match="can't be overwritten"):
+        spark.range(1).write.format("tube").option("tube", "t").mode("overwrite").save()
 
 
 def test_a_stream_waits_for_who_commits_late(

@@ -10,12 +10,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pytube.errors import UsageError
 from pytube.model import shard_of
 from pytube.spark import PartFailed, snapshot, touch
+from pytube.spark.hosts import Host
 from tests.conftest import Servers
 
 Conn = psycopg.Connection[Any]
@@ -101,10 +103,10 @@ def test_ids_of_a_spread_table_go_where_they_belong(
     conn.execute("CREATE TABLE public.x (id bigint PRIMARY KEY)")
     conn.execute("SELECT tube_table_ensure_attached('t', 'public.x', 5, 4)")
     df = spark.range(-50, 50)
-    touch(df, tubes=tube, dsn=dsn, shard=None)
+    touch(df, tubes=tube, dsn=dsn, shard=None, buckets=4)
     assert touched(conn) == sorted((shard_of(key, 5, 4), key) for key in range(-50, 50))
     with pytest.raises(UsageError, match=r"the id -?\d+ is not in the shard 5, but in"):
-        touch(df, tubes=tube, dsn=dsn, shard=5)
+        touch(df, tubes=tube, dsn=dsn, shard=5, buckets=4)
 
 
 def test_no_more_sessions_than_were_allowed(
@@ -234,17 +236,29 @@ def test_sessions_that_are_terminated(
     assert done.ids == N
 
 
-def test_one_host_that_is_not_there(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:
-    nobody = "postgresql://me:s3cret@127.0.0.1:1/nowhere"
-    hosts = {(0, 1): dsn, (2, 9): nobody}
-    with pytest.raises(PartFailed, match=r"127\.0\.0\.1:1/nowhere") as raised:
-        touch(keys(spark), tubes=tube, dsn=hosts, job_id="hosts", buckets=4)
-    assert "s3cret" not in str(raised.value)
-    mine = sorted((shard, key) for shard, key in ALL if shard < 2)
-    assert touched(conn) == mine
-    with pytest.raises(PartFailed):
-        touch(keys(spark), tubes=tube, dsn=hosts, job_id="hosts", buckets=4)
-    assert touched(conn) == mine
+def test_one_host_that_is_not_there(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, servers: Servers
+) -> None:
+    with servers.get(18).database(installed=True) as other:
+        with psycopg.connect(other, autocommit=True) as there:
+            there.execute("SELECT tube.tube_ensure_exists('t')")
+        name = conninfo_to_dict(other)["dbname"]
+        hosts = {(0, 1): dsn, (2, 9): make_conninfo(other, password="s3cret")}
+        options: dict[str, Any] = {"tubes": tube, "dsn": hosts, "job_id": "hosts", "buckets": 4}
+        mine = sorted((shard, key) for shard, key in ALL if shard < 2)
+        conn.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        for _ in range(2):
+            with pytest.raises(PartFailed, match=f"/{name}: ") as raised:
+                touch(keys(spark), **options)
+            assert "s3cret" not in str(raised.value)
+            assert list(raised.value.hosts) == [Host(other).name]
+            assert touched(conn) == mine
+        conn.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        done = touch(keys(spark), **options)
+        assert (done.ids, done.units) == (N, 4)
+        assert touched(conn) == mine
+        with psycopg.connect(other) as there:
+            assert sorted(mine + touched(there)) == ALL
 
 
 def test_shards_go_to_their_hosts(
@@ -253,7 +267,7 @@ def test_shards_go_to_their_hosts(
     with servers.get(18).database(installed=True) as other, psycopg.connect(other, autocommit=True) as there:
         hosts = {(0, 0): dsn, (1, 5): other}
         with pytest.raises(UsageError, match=r"/t\d+: there is no tube 't'"):
-            touch(keys(spark), tubes=tube, dsn=hosts, job_id="both")
+            touch(keys(spark), tubes=tube, dsn=hosts, job_id="both", buckets=4)
         assert pods(conn) == []
         there.execute("SELECT tube.tube_ensure_exists('t')")
         done = touch(keys(spark), tubes=tube, dsn=hosts, job_id="both", buckets=4)
@@ -266,4 +280,4 @@ def test_shards_go_to_their_hosts(
             read = moment.table("public.x", partitions=2, where="id % 2 = 0")
             assert sorted(row["id"] for row in read.collect()) == [*range(0, 10, 2), *range(100, 110, 2)]
         with pytest.raises(UsageError, match="no database has the shard 9"):
-            touch(keys(spark).withColumn("shard", sf.lit(9)), tubes=tube, dsn=hosts)
+            touch(keys(spark).withColumn("shard", sf.lit(9)), tubes=tube, dsn=hosts, buckets=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,12 +17,15 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from pytube.config import load
 from pytube.embedded.postgres import Postgres
+from pytube.sinks.jsonl_replay import replay
 from pytube.spark import Touched, touch
 from pytube.spark.hosts import Host
 from pytube.spark.sources.settled import SettledSeq
+from pytube.worker import Worker
 from tests.helpers.database import ROOT
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import wait_until, wait_until_async
 from tests.spark.test_touch import ALL, N, keys, touched
 
 Conn = psycopg.Connection[Any]
@@ -62,16 +66,21 @@ def tube(conn: Conn) -> str:
     return "t"
 
 
-def test_a_driver_that_is_killed(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, json.dumps([dsn])],
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        timeout=120,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+def test_a_driver_that_is_killed(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path
+) -> None:
+    # Into a file: whoever it leaves behind keeps a pipe open.
+    with (tmp_path / "log").open("w+") as log:
+        done = subprocess.run(
+            [sys.executable, "-c", DRIVER, json.dumps([dsn])],
+            check=False,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=log,
+            stderr=log,
+            timeout=120,
+        )
+    assert done.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()
     # Its tasks may live on for a moment; what they write counts like all else.
     again = touch(keys(spark), tubes=tube, dsn=dsn, job_id="killed", max_connections=2)
     assert again.ids == N
@@ -119,3 +128,39 @@ def test_a_unit_that_is_not_committed_is_waited_for(
     assert row is not None
     assert row[0] > 0
     assert len(touched(conn)) == N + 1
+
+
+async def test_a_worker_misses_nothing_of_a_unit_that_is_committed_late(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path
+) -> None:
+    """What was touched after the COPY is delivered before its commit; the worker then comes back to it."""
+    conn.execute(f"CREATE TABLE public.x AS SELECT generate_series(0::bigint, {N - 1}) AS id")
+    conn.execute("ALTER TABLE public.x ADD PRIMARY KEY (id)")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.x', 0, 3)")
+    (tmp_path / "pytube.toml").write_text(
+        f'[postgres]\ndsn = "{dsn}"\n'
+        f'[tube.t.sink]\ntype = "jsonl"\npath = "{tmp_path}/sink.jsonl"\nfsync = false\n'
+    )
+
+    def delivered() -> set[int | str]:
+        return {line.id for line in replay([tmp_path / "sink.jsonl"]).values()}
+
+    async def until_delivered(ids: set[int]) -> None:
+        await wait_until_async(lambda: ids <= delivered(), 60, "the worker has delivered")
+
+    worker = Worker(load(tmp_path / "pytube.toml"))
+    await worker.start()
+    options: dict[str, Any] = {"tubes": tube, "dsn": dsn, "buckets": 1, "probe": hold(tmp_path)}
+    fan_out = asyncio.create_task(asyncio.to_thread(touch, keys(spark), **options))
+    try:
+        await wait_until_async((tmp_path / "copied").exists, 60, "the unit is copied")
+        for later in range(N, N + 6):  # both partitions, one mark after the other
+            conn.execute("INSERT INTO public.x VALUES (%s)", [later])
+            await until_delivered({later})
+        assert delivered() == set(range(N, N + 6))
+        (tmp_path / "go").touch()
+        await fan_out
+        await until_delivered(set(range(N + 6)))
+        await wait_until_async(lambda: touched(conn) == [], 20, "the tube is empty")
+    finally:
+        await worker.stop()

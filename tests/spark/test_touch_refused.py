@@ -7,13 +7,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 
 from pytube.errors import JobConflict, UsageError
-from pytube.spark import PartFailed, touch
+from pytube.spark import backfill, fanout_sql, register, touch
 from tests.spark.test_touch import ALL, keys, pods, touched
 
 Conn = psycopg.Connection[Any]
@@ -45,7 +44,7 @@ def test_a_key_that_cant_be(
     rows = [(Decimal(n), n % 3) for n in range(100)]
     df = spark.createDataFrame([*rows, (key, shard)], WRONG)
     with pytest.raises(UsageError, match=reason):
-        touch(df, tubes=tube, dsn=dsn)
+        touch(df, tubes=tube, dsn=dsn, buckets=2)
     assert pods(conn) == []
 
 
@@ -75,38 +74,26 @@ def test_a_column_of_another_type(spark: SparkSession, dsn: str, tube: str) -> N
 
 
 def test_a_name_belongs_to_one_query(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:
-    touch(keys(spark), tubes=tube, dsn=dsn, job_id="mine")
+    touch(keys(spark), tubes=tube, dsn=dsn, job_id="mine", buckets=2)
     with pytest.raises(JobConflict, match="another query"):
-        touch(keys(spark).where("id > 5"), tubes=tube, dsn=dsn, job_id="mine")
+        touch(keys(spark).where("id > 5"), tubes=tube, dsn=dsn, job_id="mine", buckets=2)
     assert touched(conn) == ALL
 
 
-def test_keys_that_are_no_numbers(spark: SparkSession, dsn: str, conn: Conn) -> None:
-    conn.execute("SELECT tube_ensure_exists('words', 1, NULL, 'text')")
-    with pytest.raises(UsageError, match="the keys of tube 'words' are of type text"):
-        touch(keys(spark), tubes="words", dsn=dsn)
-
-
-def test_a_caller_without_rights(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:
-    conn.execute("CREATE ROLE nobody_much LOGIN")
-    conn.execute("GRANT USAGE ON SCHEMA tube TO nobody_much")
-    try:
-        with pytest.raises(UsageError, match="permission denied"):
-            touch(keys(spark), tubes=tube, dsn=make_conninfo(dsn, user="nobody_much"))
-        for function in ("begin", "units", "done", "finish", "list"):
-            conn.execute(f"GRANT EXECUTE ON FUNCTION tube.tube_job_{function} TO nobody_much")
-        conn.execute("GRANT EXECUTE ON FUNCTION tube.tube_list TO nobody_much")
-        # Staged, that is all; to write to the tube itself, the caller needs more.
-        mine = make_conninfo(dsn, user="nobody_much")
-        touch(keys(spark), tubes=tube, dsn=mine, publish="staged")
-        assert touched(conn) == ALL
-        with pytest.raises(PartFailed, match="permission denied"):
-            touch(keys(spark), tubes=tube, dsn=mine)
-        conn.execute("GRANT INSERT (op, shard, ids, payload) ON tube.t TO nobody_much")
-        conn.execute("GRANT USAGE ON SEQUENCE tube.tube_seq TO nobody_much")
-        conn.execute("DELETE FROM t")
-        touch(keys(spark), tubes=tube, dsn=mine)
-        assert touched(conn) == ALL
-    finally:
-        conn.execute("DROP OWNED BY nobody_much")
-        conn.execute("DROP ROLE nobody_much")
+@pytest.mark.parametrize("kind", ["uuid", "text"])
+def test_keys_that_are_no_numbers(spark: SparkSession, dsn: str, conn: Conn, kind: str) -> None:
+    conn.execute("SELECT tube_ensure_exists('words', 1, NULL, %s::regtype)", [kind])
+    conn.execute(f"CREATE TABLE public.word (id {kind} PRIMARY KEY)")
+    conn.execute("SELECT tube_table_ensure_attached('words', 'public.word', 0)")
+    register(spark, dsn)
+    words = spark.readStream.format("tube").option("tube", "words").load()
+    for way in (
+        lambda: touch(keys(spark), tubes="words", dsn=dsn),
+        lambda: fanout_sql(spark, "SELECT 1", tubes="words", dsn=dsn),
+        lambda: keys(spark).write.format("tube").option("tube", "words").mode("append").save(),
+        lambda: backfill(spark, "words", "public.word", dsn=dsn),
+        lambda: spark.read.format("tube").option("tube", "words").load().collect(),
+        lambda: words.writeStream.format("noop").start().processAllAvailable(),
+    ):
+        with pytest.raises(Exception, match=f"the keys of tube 'words' are of type {kind}"):
+            way()

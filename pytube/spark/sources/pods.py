@@ -32,20 +32,22 @@ def partitions_of(connection: psycopg.Connection, tube: str) -> int:
     """How many partitions a tube has.
 
     Raises:
-        UsageError: there is no such tube.
+        UsageError: there is no such tube, or its keys are no numbers.
     """
     with translated():
         row = connection.execute(queries.PARTITIONS, {"tube": tube}).fetchone()
     if row is None:
         raise UsageError(f"there is no tube {tube!r}")
+    if row[1] != "bigint":
+        raise UsageError(f"the keys of tube {tube!r} are of type {row[1]}; Spark reads tubes of bigint keys")
     return int(row[0])
 
 
 def spans(connection: psycopg.Connection, tube: str, after: int, upto: int) -> list[Span]:
-    """What lies between two seqs, by partition."""
+    """What lies between two seqs, by partition; raises as `partitions_of`."""
+    count = partitions_of(connection, tube)
     if upto <= after:
         return []
-    count = partitions_of(connection, tube)
     return [Span(number, count, after, upto) for number in range(count)]
 
 

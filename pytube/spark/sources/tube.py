@@ -110,7 +110,8 @@ class PodStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._connection: psycopg.Connection | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Before the first pod."""
+        """Before the first pod. A tube that can't be read is refused here, not when its first pod comes."""
+        pods.partitions_of(self._session(), self._tube)
         return {"seq": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802

@@ -17,6 +17,7 @@ from psycopg import sql
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StructType
 
+from pytube.db.errors import describe
 from pytube.errors import UsageError
 from pytube.spark import copy, ledger, queries
 from pytube.spark.hosts import Host
@@ -40,6 +41,8 @@ class WriteOptions:
     key: str
     shard: str
     pod_size: int
+    fingerprint: str
+    """Of the query, as the caller says: Spark does not show it to a sink."""
 
     @classmethod
     def of(cls, tubes: tuple[str, ...], options: Mapping[str, str]) -> Self:
@@ -49,7 +52,8 @@ class WriteOptions:
             raise UsageError(f"there is no op {op!r}; give one of {', '.join(_OPS)}")
         job_id = options.get("job_id") or f"write {uuid.uuid4()}"
         size = given.number(options, "pod_size", 250)
-        return cls(tubes, job_id, op, options.get("id", "id"), options.get("shard", "shard"), size)
+        key, shard = options.get("id", "id"), options.get("shard", "shard")
+        return cls(tubes, job_id, op, key, shard, size, options.get("fingerprint", ""))
 
 
 @dataclass
@@ -70,12 +74,14 @@ class TubeWriter(DataSourceArrowWriter):
                 raise UsageError(
                     f"there is no column {name!r} of whole numbers; there are {schema.simpleString()}"
                 )
-        spec = JobSpec(
-            options.job_id, options.tubes, "attempts", f"{options.op} {options.key} {options.shard}"
-        )
-        with host.connect() as connection:
-            begun = ledger.begin(connection, spec, 0)
-            rows = connection.execute(queries.ATTACHED, {"tubes": list(options.tubes)}).fetchall()
+        print_of = f"{options.op} {options.key} {options.shard} {options.fingerprint}".rstrip()
+        spec = JobSpec(options.job_id, options.tubes, "attempts", print_of)
+        try:
+            with host.connect() as connection:
+                begun = ledger.begin(connection, spec, 0)
+                rows = connection.execute(queries.ATTACHED, {"tubes": list(options.tubes)}).fetchall()
+        except psycopg.Error as error:  # a right that lacks, keys that are no numbers
+            raise UsageError(f"{host.name}: {describe(error)}") from error
         self._spread = tuple(sorted({(int(row[0]), int(row[1])) for row in rows if row[1] > 1}))
         self._stage = None if begun.state == "done" else begun.stage
 

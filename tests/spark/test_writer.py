@@ -1,0 +1,120 @@
+"""`df.write.format("tube")`: what tasks have staged is published once, whatever happens to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import psycopg
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from pytube.spark import register
+from pytube.spark.hosts import Host
+from pytube.spark.pods import Pods
+from pytube.spark.sources.tube import TubeSource
+from pytube.spark.sources.writer import Staged, TubeWriter
+from tests.spark.test_touch import ALL, keys, touched
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Conn = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def tube(spark: SparkSession, dsn: str, conn: Conn) -> str:
+    conn.execute("SELECT tube_ensure_exists('t', 2)")
+    register(spark, dsn)
+    return "t"
+
+
+def write(df: DataFrame, kind: str = "tube", **options: str) -> None:
+    df.write.format(kind).options(tube="t", pod_size="100", **options).mode("append").save()
+
+
+def test_a_job_is_written_once(spark: SparkSession, conn: Conn, tube: str) -> None:
+    for parts in (3, 5):
+        write(keys(spark).repartition(parts), job_id="w")
+    assert touched(conn, tube) == ALL
+    assert conn.execute("SELECT state, ids FROM tube_job_list()").fetchall() == [("done", len(ALL))]
+
+
+@pytest.mark.parametrize("options", [{"op": "U"}, {"shard": "3"}, {"fingerprint": "of another query"}])
+def test_a_name_belongs_to_one_query(
+    spark: SparkSession, conn: Conn, tube: str, options: dict[str, str]
+) -> None:
+    write(keys(spark, 3), job_id="mine")
+    with pytest.raises(Exception, match="was begun at .* with another query"):
+        write(keys(spark, 5), job_id="mine", **options)
+    assert len(touched(conn, tube)) == 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ("if(id = 5, null, id) AS id; shard", "an id is NULL"),
+        ("id; if(id = 5, null, shard) AS shard", "a shard is NULL"),
+        ("id; shard - 1 AS shard", "there is no shard -1"),
+        ("cast(id AS string) AS id; shard", "no column 'id' of whole numbers"),
+        ("id AS key; shard", "no column 'id' of whole numbers"),
+    ],
+)
+def test_a_key_that_cant_be(spark: SparkSession, conn: Conn, tube: str, columns: str, reason: str) -> None:
+    with pytest.raises(Exception, match=reason):
+        write(keys(spark, 9).selectExpr(*columns.split("; ")), job_id="bad")
+    assert touched(conn, tube) == []
+    # Nothing is left of it: mended, it is written under its name.
+    write(keys(spark, 9), job_id="bad")
+    assert len(touched(conn, tube)) == 9
+
+
+def dying(dsn: str, flag: Path, moment: str) -> type[TubeSource]:
+    """The format, but that the first task which comes to a moment is killed there."""
+
+    def die(now: str) -> None:
+        if now == moment:
+            try:
+                os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    class Dying(TubeWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override] # as Spark has it
+            staged = super().write(iterator)
+            die("committed")
+            return staged
+
+        def _copy(self, connection: Conn, pods: Iterator[Pods], attempt: bytes) -> None:
+            super()._copy(connection, pods, attempt)
+            die("copied")
+
+    class Format(TubeSource):
+        hosts: ClassVar[Mapping[str, Host]] = {"default": Host(dsn)}
+
+        @classmethod
+        def name(cls) -> str:
+            return "dying"
+
+        def writer(self, schema: StructType, overwrite: bool) -> TubeWriter:
+            made = super().writer(schema, overwrite)
+            made.__class__ = Dying
+            return made
+
+    return Format
+
+
+@pytest.mark.parametrize("moment", ["copied", "committed"])
+def test_a_task_that_is_killed(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path, moment: str
+) -> None:
+    """In the middle of its rows, and after its commit, before Spark is told of it."""
+    spark.dataSource.register(dying(dsn, tmp_path / "flag", moment))
+    write(keys(spark), "dying", job_id="killed")
+    assert (tmp_path / "flag").exists()
+    assert touched(conn, tube) == ALL
