@@ -3060,6 +3060,9 @@ CREATE FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partit
     AS $_$
 DECLARE
     bigints CONSTANT boolean := tube_private_key_type(tube) = 'bigint'::regtype;
+    ids CONSTANT text := 'CASE WHEN array_ndims(pod.ids) > 1'
+        ' THEN ARRAY(SELECT k.id FROM unnest(pod.ids) AS k (id) WHERE k.id IS NOT NULL)'
+        ' ELSE array_remove(pod.ids, NULL) END';
 BEGIN
     RETURN format($mark$
         UPDATE %1$I AS pod SET leader_id = $1
@@ -3077,7 +3080,7 @@ BEGIN
           AND pod.leader_id IS DISTINCT FROM $1
         RETURNING pod.seq, pod.op::text, pod.shard::integer, %5$s, pod.payload, pod.ts
         $mark$, tube, partitions, partition, class,
-        CASE WHEN bigints THEN 'pod.ids, NULL::text[]' ELSE 'NULL::bigint[], pod.ids::text[]' END);
+        CASE WHEN bigints THEN ids || ', NULL::text[]' ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
 END
 $_$;
 

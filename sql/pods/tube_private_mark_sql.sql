@@ -6,6 +6,10 @@
 -- is to take, then updates all up to it. (Taking them by their places, and sorting what comes back,
 -- costs a fifth more.)
 --
+-- Who may insert into a tube may write arrays that no touch function would: a NULL among ids, or ids in
+-- several dimensions, would stop the line of a worker for good. So ids come without NULLs and in a row;
+-- where that leaves none, the pod is one that nobody understands, and is set aside.
+--
 -- Arguments: tube; partitions, partition; class: 0 incremental, 1 backfill.
 -- Result: the text, with the parameters $1 leader_id, $2 floor, $3 limit.
 -- Locks: none.
@@ -17,6 +21,9 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
     bigints CONSTANT boolean := tube_private_key_type(tube) = 'bigint'::regtype;
+    ids CONSTANT text := 'CASE WHEN array_ndims(pod.ids) > 1'
+        ' THEN ARRAY(SELECT k.id FROM unnest(pod.ids) AS k (id) WHERE k.id IS NOT NULL)'
+        ' ELSE array_remove(pod.ids, NULL) END';
 BEGIN
     RETURN format($mark$
         UPDATE %1$I AS pod SET leader_id = $1
@@ -34,7 +41,7 @@ BEGIN
           AND pod.leader_id IS DISTINCT FROM $1
         RETURNING pod.seq, pod.op::text, pod.shard::integer, %5$s, pod.payload, pod.ts
         $mark$, tube, partitions, partition, class,
-        CASE WHEN bigints THEN 'pod.ids, NULL::text[]' ELSE 'NULL::bigint[], pod.ids::text[]' END);
+        CASE WHEN bigints THEN ids || ', NULL::text[]' ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_mark_sql(text, integer, integer, integer) FROM PUBLIC;

@@ -49,6 +49,17 @@ def test_a_mark_returns_the_pods_of_its_partition_in_order(conn: Conn, term: Ter
     assert scalar(conn, "SELECT count(*) FROM tube.queue WHERE leader_id IS NULL") == 1
 
 
+@pytest.mark.parametrize(
+    ("written", "marked"),
+    [("{1,NULL,3}", [1, 3]), ("{{4,5},{6,NULL}}", [4, 5, 6]), ("{NULL}", []), ("[5:6]={7,8}", [7, 8])],
+)
+def test_arrays_that_no_touch_makes_come_as_a_row_of_ids(
+    conn: Conn, term: Term, written: str, marked: list[int]
+) -> None:
+    conn.execute("INSERT INTO tube.queue (op, shard, ids) VALUES ('T', 1, %s)", [written])
+    assert [row.ids for row in mark(conn, term)] == [marked]
+
+
 def test_pods_come_back_as_they_were_written(conn: Conn, term: Term) -> None:
     ids = list(range(1000))
     seq = scalar(
