@@ -48,6 +48,22 @@ SEEDS = [
         ("isolation/test_fencing.py::test_pods_of_an_earlier_term_are_taken_over",),
     ),
     Seed(
+        "unit_in_twice",
+        "a task that is tried again adds its unit once more",
+        "sql/jobs/tube_job_done.sql",
+        "    IF NOT FOUND THEN\n        RETURN false;\n",
+        "    IF NOT FOUND THEN\n        RETURN true;\n",
+        ("sql/test_jobs.py::test_a_unit_is_in_once",),
+    ),
+    Seed(
+        "job_of_anybody",
+        "whoever may fan out finishes the jobs of others",
+        "sql/jobs/tube_private_job.sql",
+        "    IF job.begun_by <> session_user AND NOT tube_private_job_member('admin') THEN\n",
+        "    IF job.begun_by IS NULL THEN\n",
+        ("sql/test_jobs_roles.py::test_a_job_belongs_to_who_began_it",),
+    ),
+    Seed(
         "acquire_without_compare",
         "whoever proved the right first and came last wins all the same",
         "sql/leader/tube_private_check_claim.sql",
