@@ -17,6 +17,8 @@ SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.streaming.stopTimeout": "10s",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.python.daemon.module": "tests.spark.daemon",
 }
 """Fast to start, small."""
 

@@ -63,7 +63,7 @@ def submit(package: Path, dsn: str, name: str, *arguments: str) -> str:
             "--conf",
             f"spark.eventLog.dir=file://{events}",
             "--driver-java-options",
-            "-XX:TieredStopAtLevel=1",
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "--py-files",
             str(package),
             str(ROOT / "examples" / name),
@@ -89,7 +89,18 @@ def test_a_fan_out_of_files(package: Path, secret: str, conn: Conn, tmp_path: Pa
     conn.execute("CREATE TABLE public.x (id bigint PRIMARY KEY)")
     conn.execute("SELECT tube_table_ensure_attached('t', 'public.x', 4, 2)")
     (tmp_path / "ids.json").write_text("\n".join(f'{{"id": {n}}}' for n in range(500)))
-    arguments = ("--tube", "t", "--input", str(tmp_path), "--format", "json", "--job", "files")
+    arguments = (
+        "--tube",
+        "t",
+        "--input",
+        str(tmp_path),
+        "--format",
+        "json",
+        "--job",
+        "files",
+        "--connections",
+        "2",
+    )
     assert "500 ids in" in submit(package, secret, "fanout.py", *arguments)
     assert touched(conn) == sorted((4 + n % 2, n) for n in range(500))
 
@@ -100,7 +111,17 @@ def test_a_backfill(package: Path, secret: str, conn: Conn) -> None:
     conn.execute("ALTER TABLE public.x ADD PRIMARY KEY (id)")
     conn.execute("SELECT tube_table_ensure_attached('t', 'public.x', 0)")
     assert "500 rows, 4 ranges" in submit(
-        package, secret, "backfill.py", "--tube", "t", "--table", "public.x", "--ranges", "4"
+        package,
+        secret,
+        "backfill.py",
+        "--tube",
+        "t",
+        "--table",
+        "public.x",
+        "--ranges",
+        "4",
+        "--connections",
+        "2",
     )
     assert touched(conn) == [(0, n) for n in range(1, 501)]
 
@@ -113,7 +134,17 @@ def test_a_reconciliation(package: Path, secret: str, conn: Conn, tmp_path: Path
     lines = [f'{{"id": {n}, "v": "v{n if n != 7 else 0}"}}' for n in range(2, 101)]
     (tmp_path / "sink.json").write_text("\n".join(lines))
     output = submit(
-        package, secret, "reconcile.py", "--source", "public.x", "--sink", str(tmp_path), "--tube", "t"
+        package,
+        secret,
+        "reconcile.py",
+        "--source",
+        "public.x",
+        "--sink",
+        str(tmp_path),
+        "--tube",
+        "t",
+        "--connections",
+        "2",
     )
     assert "1 missing, 0 extra, 1 different" in output
     assert touched(conn) == [(0, 1), (0, 7)]

@@ -34,6 +34,7 @@ DRIVER = """
 import json, os, signal, sys
 from pytube.spark import touch
 from pytube.spark.session import local
+from tests.spark.conftest import SETTINGS
 from tests.spark.test_touch import keys
 
 dsn, = json.loads(sys.argv[1])
@@ -43,7 +44,7 @@ def probe(moment, unit):
     if moment == "committed" and unit >= 2:
         os.kill(driver, signal.SIGKILL)
 
-spark = local("1", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "512m"})
+spark = local("1", SETTINGS)
 touch(keys(spark), tubes="t", dsn=dsn, job_id="killed", buckets=6, max_connections=1, probe=probe)
 """
 

@@ -32,10 +32,8 @@ WRONG = StructType([StructField("id", DecimalType(30, 0)), StructField("shard", 
     [
         (None, 0, "an id is NULL"),
         (Decimal(2**63), 0, "an id is beyond bigint: 9223372036854775808"),
-        (Decimal(-(2**63) - 1), 0, "an id is beyond bigint"),
         (Decimal(1), None, "a shard is NULL"),
         (Decimal(1), -1, "there is no shard -1"),
-        (Decimal(1), 2**31, "there is no shard 2147483648"),
     ],
 )
 def test_a_key_that_cant_be(
