@@ -58,6 +58,15 @@ def test_a_table_is_read_in_parts(spark: SparkSession, dsn: str, conn: Conn, key
     assert {name: str(value) for name, value in rows[7].items()} == SEVEN
 
 
+def test_a_moment_that_is_over(spark: SparkSession, dsn: str, conn: Conn) -> None:
+    conn.execute("CREATE TABLE public.x AS SELECT 1 AS id")
+    with snapshot(spark, dsn) as moment:
+        df = moment.table("public.x")
+        assert df.count() == 1
+    with pytest.raises(Exception, match="snapshot .* does not exist|invalid snapshot identifier"):
+        df.collect()
+
+
 def test_pods_are_read(spark: SparkSession, dsn: str, conn: Conn) -> None:
     conn.execute("SELECT tube_ensure_exists('t', 3)")
     for shard in range(5):

@@ -191,21 +191,23 @@ def test_two_tasks_that_write_the_same_unit(
     assert touched(conn) == [(0, 10**9), (0, 10**9 + 1)]
 
 
-def test_a_driver_that_dies_and_runs_again(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:
-    def stop() -> None:
-        raise RuntimeError("no more")
-
+@pytest.mark.parametrize("publish", ["direct", "staged"])
+def test_a_driver_that_dies_and_runs_again(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, publish: Any
+) -> None:
     def probe(now: str, unit: int) -> None:
         if now == "copied" and unit >= 3:
-            stop()
+            raise RuntimeError("no more")
 
+    options: dict[str, Any] = {"tubes": tube, "dsn": dsn, "job_id": "again", "publish": publish}
     with pytest.raises(Exception, match="no more"):
-        touch(keys(spark), tubes=tube, dsn=dsn, buckets=6, max_connections=1, job_id="again", probe=probe)
+        touch(keys(spark), **options, buckets=6, max_connections=1, probe=probe)
     row = conn.execute("SELECT units_done, state FROM tube_job_list()").fetchone()
     assert row is not None
     assert 0 < row[0] < 6
     assert row[1] == "running"
-    done = touch(keys(spark), tubes=tube, dsn=dsn, job_id="again", max_connections=3)
+    assert bool(touched(conn)) is (publish == "direct")
+    done = touch(keys(spark), **options, max_connections=3)
     assert done.units == 6 - row[0]
     assert done.ids == N
     assert touched(conn) == ALL
