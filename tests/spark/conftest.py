@@ -28,6 +28,7 @@ def spark() -> Iterator[SparkSession]:
     """The session. A task that fails is tried once more."""
     # The tasks' own Python finds the tests as this one does.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    os.environ["PRELOADED"] = "pytube.spark"
     session = local("2,2", SETTINGS, "pytube tests")
     yield session
     session.stop()

@@ -1,8 +1,12 @@
-"""Forks the Python workers of tests, as PySpark's own does, but with all imported that they will want."""
+"""Forks the Python workers of tests, as PySpark's own does, but with all imported that they will want.
+
+The variable PRELOADED holds more names, joined by commas.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 
 from pyspark.daemon import manager
 
@@ -13,10 +17,9 @@ WANTED = (
     "psycopg",
     "pyarrow.compute",
     "pyspark.worker",
-    "pytube.spark",
 )
 
 if __name__ == "__main__":
-    for name in WANTED:
+    for name in (*WANTED, *filter(None, os.environ.get("PRELOADED", "").split(","))):
         importlib.import_module(name)
     manager()

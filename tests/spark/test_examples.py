@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -24,12 +25,17 @@ SECRET = "s3cret-word"
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package as `--py-files` takes it."""
-    path = tmp_path_factory.mktemp("zip") / "pytube.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for file in sorted((ROOT / "pytube").rglob("*.py")):
-            archive.write(file, file.relative_to(ROOT))
-    return path
+    """The package as `--py-files` takes it, compiled; each process that imports it leaves a file."""
+    folder = tmp_path_factory.mktemp("zip")
+    shutil.copytree(ROOT / "pytube", folder / "copy" / "pytube", ignore=shutil.ignore_patterns("__pycache__"))
+    with (folder / "copy" / "pytube" / "__init__.py").open("a") as file:
+        file.write("import os, pathlib\n")
+        file.write(f"pathlib.Path({str(folder)!r}, f'process-{{os.getpid()}}').touch()\n")
+    with zipfile.PyZipFile(str(folder / "pytube.zip"), "w") as archive:
+        archive.writepy(str(folder / "copy" / "pytube"))
+    # Saves each Python worker the imports of what is no part of us.
+    shutil.copy(ROOT / "tests" / "spark" / "daemon.py", folder / "preloading.py")
+    return folder / "pytube.zip"
 
 
 @pytest.fixture
@@ -44,24 +50,33 @@ def secret(dsn: str, conn: Conn) -> Iterator[str]:
 def submit(package: Path, dsn: str, name: str, *arguments: str) -> str:
     """What the program wrote to stdout. Neither its log nor what the UI would show has the password."""
     prepare()
-    events = package.parent / f"events-{name}"
+    folder = package.parent
+    events = folder / f"events-{name}"
     events.mkdir()
+    before = set(folder.glob("process-*"))
     home = Path(pyspark.__file__).parent
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.python.daemon.module": "preloading",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{events}",
+    }
+    environment = {
+        "PYTUBE_DSN": dsn,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(home),
+        "PYTHONPATH": str(folder),
+        "PRELOADED": "",
+    }
     done = subprocess.run(
         [
             str(home / "bin" / "spark-submit"),
             "--master",
             "local[2]",
-            "--conf",
-            "spark.ui.enabled=false",
-            "--conf",
-            "spark.sql.shuffle.partitions=2",
-            "--conf",
-            "spark.eventLog.enabled=true",
-            "--conf",
-            "spark.eventLog.compress=false",
-            "--conf",
-            f"spark.eventLog.dir=file://{events}",
+            *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
             "--driver-java-options",
             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "--py-files",
@@ -73,11 +88,12 @@ def submit(package: Path, dsn: str, name: str, *arguments: str) -> str:
         text=True,
         capture_output=True,
         timeout=200,
-        cwd=package.parent,
-        env={**os.environ, "PYTUBE_DSN": dsn, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(home)},
+        cwd=folder,
+        env={**os.environ, **environment},
     )
     assert SECRET not in done.stdout + done.stderr
     assert done.returncode == 0, done.stdout + done.stderr
+    assert len(set(folder.glob("process-*")) - before) >= 2, "not the zip, but what is installed was used"
     logs = [path.read_bytes() for path in events.rglob("*") if path.is_file()]
     assert any(b"SparkListenerTaskEnd" in log for log in logs)
     assert not any(SECRET.encode() in log for log in logs)
