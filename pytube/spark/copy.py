@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -48,6 +49,7 @@ def encode(pods: Pods, op: str, payload: Mapping[str, Any] | None = None, attemp
     return rows.tobytes()
 
 
+@cache
 def _row(size: int, payload: int, attempt: int) -> np.dtype[np.void]:
     """The layout of a row with `size` ids, and so many bytes of payload and attempt."""
     fields: list[Any] = [

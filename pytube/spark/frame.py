@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -33,6 +34,19 @@ def keys(df: DataFrame, key: str, shard: str | int | None) -> DataFrame:
     if isinstance(shard, str):
         columns.append(_whole(df, shard, "shard").alias("shard"))
     return df.select(*columns)
+
+
+def apart(df: DataFrame, settings: Mapping[str, str]) -> DataFrame:
+    """The same rows, in a session that differs from that of `df` by some settings only."""
+    java: Any = getattr(df, "_jdf", None)
+    jvm: Any = getattr(df.sparkSession, "_jvm", None)
+    if java is None or jvm is None:  # Spark Connect
+        return df
+    session = java.sparkSession().cloneSession()
+    for name, value in settings.items():
+        session.conf().set(name, value)
+    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, java.queryExecution().analyzed())
+    return DataFrame(made, df.sparkSession)
 
 
 def required(value: Column, text: str) -> Column:

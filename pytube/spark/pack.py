@@ -13,21 +13,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from pytube.errors import UsageError
+from pytube.spark import arrow
+from pytube.spark.garbage import spare_imports
 from pytube.spark.pods import Ints, check_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow as pa
-
 REFUSED = "pytube refuses: "
 """How the message of a key that can't be touched begins, within whatever Spark makes of it."""
 PACKED = "unit int, shards binary, ids binary"
 """The columns that a task gives."""
-BLOCK = 1 << 19
-"""Keys that are sorted into their units at a time."""
+BLOCK = 1 << 16
+"""Keys that are sorted into their units at a time. What is done to them fits the processor's cache."""
+PIECE = 1 << 11
+"""Keys of a row at most; rows come to a task by thousands."""
 
 _SEED = 42
 _P1, _P2, _P3, _P4, _P5 = (
@@ -138,9 +141,11 @@ class Packer:
         same = bool((shards == shards[0]).all())
         places = shards[:1].astype(np.int32) if same else shards.astype(np.int32)[order]
         edges = [0, *(np.flatnonzero(units[1:] != units[:-1]) + 1).tolist(), len(ids)]
-        for start, stop in pairwise(edges):
-            of_unit = places if same else places[start:stop]
-            yield int(units[start]), of_unit.tobytes(), ids[start:stop].tobytes()
+        for first, last in pairwise(edges):
+            for start in range(first, last, PIECE):
+                stop = min(start + PIECE, last)
+                of_unit = places if same else places[start:stop]
+                yield int(units[start]), of_unit.tobytes(), ids[start:stop].tobytes()
 
     def _shards(self, given: Ints | None, ids: Ints) -> Ints:
         if given is not None:
@@ -152,48 +157,57 @@ class Packer:
         return np.full(len(ids), self._plan.shard, np.int64)
 
 
-def unpack(shards: bytes | memoryview, ids: bytes | memoryview) -> tuple[Ints, Ints]:
-    """The shards and ids that were packed."""
-    keys = np.frombuffer(ids, np.int64)
-    places = np.frombuffer(shards, np.int32).astype(np.int64)
-    return (places if len(places) == len(keys) else np.full(len(keys), places[0])), keys
+def packed(rows: Sequence[tuple[int, bytes, bytes]]) -> pa.RecordBatch:
+    """Rows of `PACKED`, of what a `Packer` gives."""
+    units, shards, ids = zip(*rows, strict=True)
+    columns = [
+        arrow.of_numbers(units, np.int32),
+        arrow.of_bytes(shards, pa.binary()),
+        arrow.of_bytes(ids, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["unit", "shards", "ids"])
+
+
+def unpack(batch: pa.RecordBatch) -> Iterator[tuple[int, Ints, Ints]]:
+    """The unit, shards and ids of rows of `PACKED`. Rows of a unit that follow each other come as one."""
+    units = arrow.numbers(batch.column(0))
+    of_shards, shards = arrow.pieces(batch.column(1), np.int32)
+    of_ids, ids = arrow.pieces(batch.column(2), np.int64)
+    edges = [0, *(np.flatnonzero(units[1:] != units[:-1]) + 1).tolist(), len(units)]
+    for first, last in pairwise(edges if len(units) else ()):
+        given = np.diff(of_shards[first : last + 1])
+        keys = ids[of_ids[first] : of_ids[last]]
+        places = shards[of_shards[first] : of_shards[last]].astype(np.int64)
+        if len(places) < len(keys):  # some rows have one shard for all of their ids
+            places = np.repeat(places, np.repeat(np.diff(of_ids[first : last + 1]) // given, given))
+        yield int(units[first]), places, keys
 
 
 def pack_keys(plan: PackPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that a task applies to its rows of id, and perhaps shard; it gives rows of `PACKED`."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_imports()
         packer = Packer(plan)
         try:
             for batch in batches:
                 ids = _numbers(batch, 0, "an id")
                 shards = _numbers(batch, 1, "a shard") if batch.num_columns > 1 else None
                 if rows := list(packer.add(shards, ids)):
-                    yield _batch(rows)
+                    yield packed(rows)
             if rows := list(packer.rest()):
-                yield _batch(rows)
+                yield packed(rows)
         except UsageError as error:
             raise UsageError(REFUSED + str(error)) from None
 
     return work
 
 
-def _batch(rows: Sequence[tuple[int, bytes, bytes]]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    units, shards, ids = zip(*rows, strict=True)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(units, pa.int32()), pa.array(shards, pa.binary()), pa.array(ids, pa.binary())],
-        names=["unit", "shards", "ids"],
-    )
-
-
 def _numbers(batch: pa.RecordBatch, place: int, what: str) -> Ints:
     column = batch.column(place)
     if column.null_count:
         raise UsageError(f"{what} is NULL")
-    numbers: Ints = column.to_numpy(zero_copy_only=False)
-    return numbers
+    return arrow.numbers(column)
 
 
 # --- xxhash64 -------------------------------------------------------------------------------------

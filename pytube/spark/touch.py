@@ -25,6 +25,12 @@ BUCKETS = 64
 POD_SIZE = 250
 CONNECTIONS = 8
 _OPS = "IUDTB"
+_ARROW = {
+    # Where this has a limit, Spark measures the batch anew for each row, which costs more than all else.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    # Of keys it is 48 KB, of packed ones 100 MB at most.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,7 @@ def touch(
     hosts = shard_map(dsn, schema)
     if df.isStreaming:
         raise UsageError("a stream can't be touched; call touch within foreachBatch")
-    keyed = frame.keys(df, id, shard)
+    keyed = frame.apart(frame.keys(df, id, shard), _ARROW)
     print_of = fingerprint or frame.fingerprint(df, id, shard, op, payload)
     spec = JobSpec(job_id or f"touch {uuid.uuid4()}", names, publish, print_of)
     parts = job.begin(spec, hosts, buckets)

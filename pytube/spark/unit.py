@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 
 from pytube.db.errors import describe, is_connection_lost
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
-from pytube.spark import copy, ledger
+from pytube.spark import arrow, copy, ledger
+from pytube.spark.garbage import spare_imports
 from pytube.spark.hosts import Host
 from pytube.spark.ledger import Counts
 from pytube.spark.pack import unpack
@@ -21,8 +23,6 @@ from pytube.spark.pods import Cutter, Ints, Pods
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pyarrow as pa
 
 RESULT = "unit int, rows bigint, ids bigint, pods bigint, state string, error string"
 """The columns that a task gives, a row for each unit."""
@@ -248,12 +248,12 @@ def write_units(plan: UnitPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator
     """The function that a task applies to its rows of `PACKED`; it gives rows of `RESULT`."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_imports()
         writer = UnitWriter(plan)
         try:
             for batch in batches:
-                for number, shards, ids in zip(*batch.columns, strict=True):
-                    keys = unpack(memoryview(shards.as_buffer()), memoryview(ids.as_buffer()))
-                    yield from map(result_row, writer.take(number.as_py(), *keys))
+                for unit, shards, ids in unpack(batch):
+                    yield from map(result_row, writer.take(unit, shards, ids))
             yield from map(result_row, writer.end())
         finally:
             writer.close()
@@ -263,11 +263,11 @@ def write_units(plan: UnitPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator
 
 def result_row(outcome: Outcome) -> pa.RecordBatch:
     """A row of `RESULT`."""
-    import pyarrow as pa
-
-    values = [outcome.unit, *outcome.counts, outcome.state, outcome.error]
-    types = [pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.string(), pa.string()]
-    names = ["unit", "rows", "ids", "pods", "state", "error"]
-    return pa.RecordBatch.from_arrays(
-        [pa.array([value], kind) for value, kind in zip(values, types, strict=True)], names=names
-    )
+    error = None if outcome.error is None else outcome.error.encode()
+    columns = [
+        arrow.of_numbers([outcome.unit], np.int32),
+        *(arrow.of_numbers([count], np.int64) for count in outcome.counts),
+        arrow.of_bytes([outcome.state.encode()], pa.string()),
+        arrow.of_bytes([error], pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["unit", "rows", "ids", "pods", "state", "error"])

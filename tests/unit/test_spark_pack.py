@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytube.errors import UsageError
+from pytube.spark import pack
 from pytube.spark.pack import Packer, PackPlan, bucket_of, units_of, unpack
 
 PLAN = PackPlan(4, ((0, 99, 1), (100, 199, 0)), frozenset(), None, None, ())
@@ -20,17 +21,25 @@ def arrays(keys: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([shard for shard, _ in keys], np.int64), np.array([key for _, key in keys], np.int64)
 
 
+Rows = list[tuple[int, bytes, bytes]]
+
+
+def unpacked(rows: Rows) -> dict[int, list[tuple[int, int]]]:
+    """The keys of each unit."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    if rows:
+        for unit, places, keys in unpack(pack.packed(rows)):
+            found.setdefault(unit, []).extend(zip(places.tolist(), keys.tolist(), strict=True))
+    return found
+
+
 def packed(
     plan: PackPlan, pieces: list[list[tuple[int, int]]], block: int
 ) -> dict[int, list[tuple[int, int]]]:
     packer = Packer(plan, block)
     rows = [row for piece in pieces for row in packer.add(*arrays(piece))]
     rows += packer.rest()
-    found: dict[int, list[tuple[int, int]]] = {}
-    for unit, shards, ids in rows:
-        places, keys = unpack(shards, ids)
-        found.setdefault(unit, []).extend(zip(places.tolist(), keys.tolist(), strict=True))
-    return found
+    return unpacked(rows)
 
 
 @given(st.lists(KEYS, max_size=4), st.integers(1, 10))
@@ -69,12 +78,34 @@ def test_shards_that_are_derived_or_the_same() -> None:
     derived = Packer(replace(PLAN, derived=(10, 4)))
     list(derived.add(None, np.arange(-8, 8)))
     rows = list(derived.rest())
-    found = sorted(
-        pair
-        for _, shards, ids in rows
-        for pair in zip(*map(np.ndarray.tolist, unpack(shards, ids)), strict=True)
-    )
+    found = sorted(key for keys in unpacked(rows).values() for key in keys)
     assert found == sorted((10 + n % 4, n) for n in range(-8, 8))
     one = Packer(replace(PLAN, shard=7))
     list(one.add(None, np.arange(100)))
     assert all(len(shards) == 4 for _, shards, _ in one.rest())
+
+
+@given(st.lists(KEYS, max_size=4), st.integers(1, 10), st.data())
+def test_rows_that_come_in_slices(
+    pieces: list[list[tuple[int, int]]], block: int, data: st.DataObject
+) -> None:
+    packer = Packer(PLAN, block)
+    rows = [row for piece in pieces for row in packer.add(*arrays(piece))]
+    rows = sorted([*rows, *packer.rest()], key=lambda row: row[0])
+    if not rows:
+        return
+    batch = pack.packed(rows)
+    middle = data.draw(st.integers(0, len(rows)))
+    halves = [list(unpack(batch.slice(0, middle))), list(unpack(batch.slice(middle)))]
+    assert all(len({unit for unit, _, _ in half}) == len(half) for half in halves)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for unit, places, keys in halves[0] + halves[1]:
+        found.setdefault(unit, []).extend(zip(places.tolist(), keys.tolist(), strict=True))
+    assert found == unpacked(rows)
+
+
+def test_a_row_is_bounded() -> None:
+    packer = Packer(replace(PLAN, buckets=1, shard=5, ranges=((0, 2**31 - 1, 0),)))
+    rows = [*packer.add(None, np.arange(10 * pack.PIECE)), *packer.rest()]
+    assert max(len(ids) for _, _, ids in rows) == 8 * pack.PIECE
+    assert unpacked(rows) == {0: [(5, n) for n in range(10 * pack.PIECE)]}
