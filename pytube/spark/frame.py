@@ -36,17 +36,21 @@ def keys(df: DataFrame, key: str, shard: str | int | None) -> DataFrame:
     return df.select(*columns)
 
 
-def apart(df: DataFrame, settings: Mapping[str, str]) -> DataFrame:
-    """The same rows, in a session that differs from that of `df` by some settings only."""
-    java: Any = getattr(df, "_jdf", None)
-    jvm: Any = getattr(df.sparkSession, "_jvm", None)
+def apart(settings: Mapping[str, str], *frames: DataFrame) -> list[DataFrame]:
+    """The same DataFrames in one session of their own: a copy of that of the first, but for some settings."""
+    java: Any = getattr(frames[0], "_jdf", None)
+    jvm: Any = getattr(frames[0].sparkSession, "_jvm", None)
     if java is None or jvm is None:  # Spark Connect
-        return df
+        return list(frames)
     session = java.sparkSession().cloneSession()
     for name, value in settings.items():
         session.conf().set(name, value)
-    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, java.queryExecution().analyzed())
-    return DataFrame(made, df.sparkSession)
+    made = []
+    for df in frames:
+        plan = getattr(df, "_jdf").queryExecution().analyzed()  # noqa: B009 # it is not public
+        copied = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan)
+        made.append(DataFrame(copied, df.sparkSession))
+    return made
 
 
 def required(value: Column, text: str) -> Column:

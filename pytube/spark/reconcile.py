@@ -19,10 +19,15 @@ from pyspark.storagelevel import StorageLevel
 from pytube.errors import UsageError
 from pytube.spark import frame
 from pytube.spark.hosts import Where
+from pytube.spark.touch import BUCKETS as UNITS
 from pytube.spark.touch import Touched, touch
 
 BUCKETS = 4096
 _HALF = 0xFFFFFFFF
+_UNIT = 10_000
+"""Keys that are worth a unit of their own when they are touched."""
+_PLAIN = {"spark.sql.inMemoryColumnarStorage.compressed": "false"}
+"""Hashes can't be compressed, and trying takes longer than reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +105,11 @@ def reconcile(
     name = key if isinstance(key, str) else str(key["id"])
     compared = list(columns) if columns is not None else _shared(source_df, sink_df, name, shard)
     types = _types(source_df, sink_df, [name, *([shard] if isinstance(shard, str) else []), *compared])
-    kept = [
-        hashed(df, name, shard, compared, types, buckets).persist(StorageLevel.MEMORY_AND_DISK)
-        for df in (source_df, sink_df)
-    ]
+    sides = [hashed(df, name, shard, compared, types) for df in (source_df, sink_df)]
+    kept = [df.persist(StorageLevel.MEMORY_AND_DISK) for df in frame.apart(_PLAIN, *sides)]
     try:
-        found = _compare(kept[0], kept[1], buckets)
+        source, sink = (placed(df, shard, buckets) for df in kept)
+        found = _compare(source, sink, buckets)
         wrong = found.differing.persist(StorageLevel.MEMORY_AND_DISK)
         counts = {row["what"]: int(row["count"]) for row in wrong.groupBy("what").count().collect()}
         some = tuple(
@@ -114,7 +118,8 @@ def reconcile(
         touched = None
         if tubes and dsn is not None and counts:
             touching.setdefault("fingerprint", f"reconcile {name} {compared} {shard}")
-            touched = touch(wrong.select("shard", "id"), tubes=tubes, dsn=dsn, **touching)
+            units = min(UNITS, 1 + sum(counts.values()) // _UNIT)
+            touched = touch(wrong.select("shard", "id"), tubes=tubes, dsn=dsn, buckets=units, **touching)
         wrong.unpersist()
     finally:
         for df in kept:
@@ -139,26 +144,26 @@ def reconcile(
 
 
 def hashed(
-    df: DataFrame,
-    key: str,
-    shard: str | int,
-    columns: Sequence[str],
-    types: Mapping[str, DataType],
-    buckets: int,
+    df: DataFrame, key: str, shard: str | int, columns: Sequence[str], types: Mapping[str, DataType]
 ) -> DataFrame:
-    """Bucket, shard, id and hash of each row. The hash is of the values in the types that are given."""
-    place = sf.lit(shard) if isinstance(shard, int) else frame.required(_column(shard), "a shard is NULL")
-    place = place.cast("int")
-    number = frame.required(_column(key), "an id is NULL").cast("bigint")
+    """Id, hash and, where a column says it, shard of each row. The hash is of the values in `types`."""
     values = [_comparable(_column(name), types[name]) for name in columns]
     # A hash passes over NULLs, so which values are NULL is hashed too.
     absent = [sf.when(value.isNull(), sf.lit(1)).otherwise(sf.lit(0)) for value in values]
-    return df.select(
-        sf.pmod(sf.xxhash64(place, number), sf.lit(buckets).cast("bigint")).cast("int").alias("bucket"),
-        place.alias("shard"),
-        number.alias("id"),
+    kept = [
+        frame.required(_column(key), "an id is NULL").cast("bigint").alias("id"),
         sf.xxhash64(sf.lit("row"), *values, *absent).alias("hash"),
-    )
+    ]
+    if isinstance(shard, str):
+        kept.append(frame.required(_column(shard), "a shard is NULL").cast("int").alias("shard"))
+    return df.select(*kept)
+
+
+def placed(df: DataFrame, shard: str | int, buckets: int) -> DataFrame:
+    """What `hashed` gave, with the shard and bucket of each row."""
+    place = sf.lit(shard) if isinstance(shard, int) else sf.col("shard")
+    bucket = sf.pmod(sf.xxhash64(place.cast("int"), sf.col("id")), sf.lit(buckets).cast("bigint"))
+    return df.select(bucket.cast("int").alias("bucket"), place.cast("int").alias("shard"), "id", "hash")
 
 
 def summed(by: str, df: DataFrame) -> DataFrame:

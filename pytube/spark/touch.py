@@ -103,7 +103,7 @@ def touch(
     hosts = shard_map(dsn, schema)
     if df.isStreaming:
         raise UsageError("a stream can't be touched; call touch within foreachBatch")
-    keyed = frame.apart(frame.keys(df, id, shard), _ARROW)
+    [keyed] = frame.apart(_ARROW, frame.keys(df, id, shard))
     print_of = fingerprint or frame.fingerprint(df, id, shard, op, payload)
     spec = JobSpec(job_id or f"touch {uuid.uuid4()}", names, publish, print_of)
     parts = job.begin(spec, hosts, buckets)
