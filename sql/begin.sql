@@ -1,5 +1,5 @@
--- Refuses to install where it can't be right: an old server, a schema of somebody else's, an
--- installation that is newer than these files. Nothing was changed then.
+-- Refuses to install where it can't be right: an old server, a schema that holds something else, an
+-- installation that is newer than these files. Nothing was changed then. Whose it is, whose.sql has seen.
 --
 -- The name of the schema is in the setting pytube.install_schema, because psql puts no variables
 -- into a quoted body.
@@ -15,11 +15,6 @@ BEGIN
             MESSAGE = format('pytube needs Postgres 15 or newer; this server is %s', current_setting('server_version')),
             HINT = 'Install into a newer server.';
     END IF;
-    IF wanted = '' OR wanted IN ('public', 'information_schema') OR wanted LIKE 'pg\_%' OR octet_length(wanted) > 63 THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
-            MESSAGE = format('pytube can''t be installed into the schema %L', wanted),
-            HINT = 'Give a schema of its own: psql -v schema=NAME, NAME of 1 to 63 bytes.';
-    END IF;
     IF to_regclass(format('%I.tube_version', wanted)) IS NULL THEN
         IF EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = to_regnamespace(quote_ident(wanted)))
             OR EXISTS (SELECT FROM pg_catalog.pg_proc WHERE pronamespace = to_regnamespace(quote_ident(wanted)))
@@ -30,8 +25,20 @@ BEGIN
         END IF;
         RETURN;
     END IF;
-    EXECUTE format('SELECT max(version_num) FROM %I.tube_version', wanted) INTO found_version;
-    IF found_version <> ALL (known) THEN
+    IF NOT EXISTS (
+        SELECT FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
+        WHERE c.oid = to_regclass(format('%I.tube_version', wanted)) AND c.relkind = 'r'
+            AND a.attname = 'version_num' AND a.atttypid = 'pg_catalog.varchar'::regtype)
+    THEN
+        found_version := NULL;
+    ELSE
+        EXECUTE format('SELECT max(version_num) FROM ONLY %I.tube_version', wanted) INTO found_version;
+    END IF;
+    IF found_version IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'duplicate_schema',
+            MESSAGE = format('%I.tube_version is no table of pytube''s, or says no version', wanted),
+            HINT = 'Give another schema: psql -v schema=NAME.';
+    ELSIF found_version <> ALL (known) THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('the schema %I is at version %s, which these files (up to %s) do not know',
                 wanted, found_version, known[cardinality(known)]),

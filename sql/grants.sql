@@ -6,6 +6,25 @@ REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC, :"role_worker", :"role_writer", :"ro
 REVOKE ALL ON ALL TABLES IN SCHEMA :"schema" FROM PUBLIC, :"role_worker", :"role_writer", :"role_monitor";
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA :"schema" FROM PUBLIC, :"role_worker", :"role_writer", :"role_monitor";
 REVOKE ALL ON ALL ROUTINES IN SCHEMA :"schema" FROM PUBLIC, :"role_worker", :"role_writer", :"role_monitor";
+-- Who may create in the schema could put functions between ours; who may call those that are private is one of us.
+DO $$
+DECLARE
+    ours CONSTANT oid := to_regnamespace(quote_ident(current_setting('pytube.install_schema')));
+    too_much text;
+BEGIN
+    FOR too_much IN
+        SELECT format('REVOKE CREATE ON SCHEMA %I FROM %s CASCADE', n.nspname, a.grantee::regrole)
+        FROM pg_namespace AS n CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
+        WHERE n.oid = ours AND a.privilege_type = 'CREATE' AND a.grantee NOT IN (0, n.nspowner)
+        UNION ALL
+        SELECT format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', p.oid::regprocedure, a.grantee::regrole)
+        FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS a
+        WHERE p.pronamespace = ours AND p.proname LIKE 'tube\_private\_%' AND a.grantee NOT IN (0, p.proowner)
+    LOOP
+        EXECUTE too_much;
+    END LOOP;
+END
+$$;
 
 GRANT USAGE ON SCHEMA :"schema" TO :"role_worker", :"role_writer", :"role_monitor";
 GRANT SELECT ON :"schema".tube_version TO :"role_worker", :"role_monitor";

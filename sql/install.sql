@@ -17,6 +17,8 @@
 \set schema tube
 \endif
 SELECT now() <> statement_timestamp() AS inside \gset
+SELECT pg_catalog.current_setting('search_path') AS path_before,
+    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false) AS path_now \gset
 
 -- Tables of tubes: changed one by one, before anything relies on it. --------------------------------
 \ir reshape.sql
@@ -198,6 +200,7 @@ SELECT set_config('role', :'role_before', true) AS role_now \gset
 \ir event_triggers.sql
 SELECT set_config('pytube.own_ddl', 'off', true) AS own_ddl \gset
 SELECT :"schema".tube_private_sync_all() AS tubes_synced \gset
+SELECT pg_catalog.set_config('search_path', :'path_before', false) AS path_now \gset
 \if :inside
 \else
 COMMIT;

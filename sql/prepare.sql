@@ -2,20 +2,10 @@
 --
 -- Sets the variables roles and role_admin, role_worker, role_writer, role_monitor.
 -- What is changed here is ours, and followed at the end.
-SELECT set_config('pytube.install_schema', :'schema', true) AS install_schema,
-    set_config('pytube.own_ddl', 'on', true) AS own_ddl \gset
+SELECT set_config('pytube.own_ddl', 'on', true) AS own_ddl \gset
+\ir whose.sql
 \ir begin.sql
-
--- An installation keeps the names of its roles: those of its owner.
-\if :{?roles}
-\else
-SELECT coalesce((
-    SELECT left(r.rolname, -6) FROM pg_proc AS p JOIN pg_roles AS r ON r.oid = p.proowner
-    WHERE p.oid = to_regprocedure(format('%I.tube_private_role(text)', :'schema')) AND r.rolname LIKE '%\_admin'
-), :'schema') AS roles \gset
-\endif
-SELECT set_config('pytube.install_roles', :'roles', true) AS install_roles,
-    :'roles' || '_admin' AS role_admin, :'roles' || '_worker' AS role_worker,
+SELECT :'roles' || '_admin' AS role_admin, :'roles' || '_worker' AS role_worker,
     :'roles' || '_writer' AS role_writer, :'roles' || '_monitor' AS role_monitor \gset
 \ir roles.sql
 

@@ -29,7 +29,7 @@ def install(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None
         ScriptError: Postgres refused a statement, e.g. for want of a privilege. Nothing changed.
         SchemaMismatch: the SQL that is there is newer than this package.
     """
-    with connect_sync(dsn, schema, application_name="pytube install") as connection:
+    with _session(dsn, "pytube install") as connection:
         refuse_newer(connection, schema)
         run_file(connection, sql_dir() / "install.sql", _variables(schema, roles))
 
@@ -44,11 +44,11 @@ def upgrade(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None
     from pytube.db.migrate import migrate
 
     with (
-        connect_sync(dsn, schema, application_name="pytube upgrade") as connection,
+        _session(dsn, "pytube upgrade") as connection,
         translated(),
     ):
         refuse_newer(connection, schema)
-        run_file(connection, sql_dir() / "reshape.sql", {"schema": schema})
+        run_file(connection, sql_dir() / "reshape.sql", _variables(schema, roles))
         with connection.transaction():
             migrate(connection, schema, roles=roles)
             run_file(connection, sql_dir() / "install.sql", _variables(schema, roles))
@@ -61,10 +61,15 @@ def uninstall(dsn: str | SecretStr, schema: str = "tube", *, force: bool = False
         UsageError: tubes hold pods and `force` is not set, or nothing is installed. Nothing changed.
     """
     variables = {"schema": schema} | ({"force": "1"} if force else {})
-    with connect_sync(dsn, schema, application_name="pytube uninstall") as connection:
+    with _session(dsn, "pytube uninstall") as connection:
         if installed(connection, schema) is None:
             raise UsageError(f"there is nothing of ours in the schema {schema!r}; give another with --schema")
         run_file(connection, sql_dir() / "uninstall.sql", variables)
+
+
+def _session(dsn: str | SecretStr, name: str) -> psycopg.Connection:
+    """A session that takes nothing for ours, or for Postgres' own, that somebody else may have made."""
+    return connect_sync(dsn, "pg_catalog", application_name=name, also=("pg_temp",))
 
 
 def _variables(schema: str, roles: str | None) -> dict[str, str]:

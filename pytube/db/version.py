@@ -60,14 +60,16 @@ async def check_async(connection: psycopg.AsyncConnection, schema: str) -> None:
 def _exists(schema: str) -> sql.Composed:
     query = sql.SQL(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
-        "ON n.oid = c.relnamespace WHERE n.nspname = {} AND c.relname = {})"
+        "ON n.oid = c.relnamespace WHERE n.nspname = {} AND c.relname = {} "
+        # A view, or a policy, could run somebody's code with the rights of whoever looks.
+        "AND c.relkind = 'r' AND NOT c.relrowsecurity)"
     )
     return query.format(schema, VERSION_TABLE)
 
 
 def _recorded(schema: str) -> sql.Composed:
     table = sql.Identifier(schema, VERSION_TABLE)
-    return sql.SQL("SELECT max(version_num) FROM {}").format(table)
+    return sql.SQL("SELECT pg_catalog.max(version_num) FROM ONLY {}").format(table)
 
 
 def _version(row: tuple[Any, ...] | None) -> str | None:

@@ -1,0 +1,60 @@
+-- Refuses a schema that somebody else has prepared, before anything in it is read or called: a view, a
+-- rule, an overloaded function there would run with the rights of whoever installs, and a function of
+-- theirs would end up with those of tube_admin.
+--
+-- The schema and all that is directly in it have to belong to the installing role, to a superuser, or to
+-- tube_admin. Only catalogues are read, with a pinned search path. Names that no schema of ours can have are
+-- refused, too. Nothing was changed then.
+--
+-- Variables: schema; roles, if it was given. Sets roles: what the names of our roles begin with. An
+-- installation keeps those names: they are told by the owner of its functions.
+SELECT pg_catalog.set_config('pytube.install_schema', :'schema', false) AS install_schema \gset
+\if :{?roles}
+\else
+SELECT coalesce((
+    SELECT "left"(r.rolname, -6)
+    FROM pg_catalog.pg_proc AS p
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+    JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
+    WHERE n.nspname = :'schema' AND p.proname = 'tube_private_role' AND r.rolname LIKE '%\_admin'
+    LIMIT 1
+), :'schema') AS roles \gset
+\endif
+SELECT pg_catalog.set_config('pytube.install_roles', :'roles', false) AS install_roles \gset
+DO $$
+DECLARE
+    ours CONSTANT text := current_setting('pytube.install_schema');
+    admin CONSTANT text := current_setting('pytube.install_roles') || '_admin';
+    schema_oid CONSTANT oid := (SELECT n.oid FROM pg_catalog.pg_namespace AS n WHERE n.nspname = ours);
+    wrong record;
+BEGIN
+    IF ours = '' OR ours IN ('public', 'information_schema') OR ours LIKE 'pg\_%' OR octet_length(ours) > 63 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
+            MESSAGE = format('pytube can''t be installed into the schema %L', ours),
+            HINT = 'Give a schema of its own: psql -v schema=NAME, NAME of 1 to 63 bytes.';
+    END IF;
+    SELECT o.what, r.rolname INTO wrong
+    FROM (
+        SELECT format('the schema %I', ours) AS what, n.nspowner AS owner, 1 AS place
+        FROM pg_catalog.pg_namespace AS n WHERE n.oid = schema_oid
+        UNION ALL
+        SELECT pg_describe_object(d.classid, d.objid, 0), s.refobjid, 2
+        FROM pg_catalog.pg_depend AS d
+        JOIN pg_catalog.pg_shdepend AS s ON s.classid = d.classid AND s.objid = d.objid AND s.deptype = 'o'
+            AND s.dbid = (SELECT b.oid FROM pg_catalog.pg_database AS b WHERE b.datname = current_database())
+        WHERE d.refclassid = 'pg_catalog.pg_namespace'::regclass AND d.refobjid = schema_oid
+    ) AS o
+    JOIN pg_catalog.pg_roles AS r ON r.oid = o.owner
+    WHERE NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = admin)
+    ORDER BY o.place, o.what
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s belongs to %I, who is neither %I, who installs, nor %I, nor a superuser',
+                wrong.what, wrong.rolname, current_user, admin),
+            HINT = format('Its owner could run code with your rights, or with those of %I. Drop it, or take '
+                'it over (ALTER … OWNER TO) once you know what it is; or give another schema: psql -v schema=NAME. '
+                'Where the roles have other names, give them: psql -v roles=NAME.', admin);
+    END IF;
+END
+$$;
