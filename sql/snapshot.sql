@@ -2300,7 +2300,23 @@ CREATE FUNCTION tube.tube_private_check_table(tbl text, rel regclass, types text
     AS $$
 DECLARE
     found_types oid[];
+    wrong regclass;
 BEGIN
+    EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', tbl);
+    -- These functions see the table as it is now; pg_class may show it as an old snapshot has it.
+    SELECT m.rel INTO wrong
+    FROM (
+        SELECT rel WHERE tbl LIKE 'ONLY %' OR NOT EXISTS (SELECT FROM pg_partition_tree(rel))
+        UNION ALL
+        SELECT t.relid FROM pg_partition_tree(rel) AS t WHERE t.isleaf AND tbl NOT LIKE 'ONLY %'
+    ) AS m (rel)
+    WHERE pg_relation_filenode(m.rel) IS NULL
+    LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107',
+            MESSAGE = format('%s is attached to a tube, and stores no rows: it is a view or a foreign table now', wrong),
+            HINT = 'Detach it, and attach what stores them.';
+    END IF;
     -- A row of NULLs, even where an old snapshot shows none.
     EXECUTE format('SELECT %s FROM (SELECT) AS one LEFT JOIN %s ON false', types, tbl) INTO found_types;
     PERFORM tube_private_check_types(rel, found_types);

@@ -8,7 +8,8 @@
 -- Arguments: backfill_id: one that this session has taken.
 -- Result: the number of ids. Called again, it does nothing.
 -- Errors: TU122, TU123 as tube_private_backfill_held; 42501 our owner may not read the table, or a
---   policy would hide rows; TU104 a column has a type that can't be trusted.
+--   policy would hide rows; TU104 a column has a type that can't be trusted; TU107 the table is
+--   a view now.
 -- Locks: the backfill's row, and the table ACCESS SHARE.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_collect(backfill_id bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER

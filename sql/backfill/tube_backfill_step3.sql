@@ -13,7 +13,7 @@
 --   fetch_chunk_size, insert_chunk_size: as of tube_pods_insert.
 -- Result: nothing. Nothing is done, with a NOTICE, while a backfill_end waits in one of the shards.
 -- Errors: TU102 unknown tube, TU108 the table is not attached, TU104 a column has a type
---   that can't be trusted, TU106 no shard of it, 42703 no such
+--   that can't be trusted, TU107 the table is a view now, TU106 no shard of it, 42703 no such
 --   column, 23502 a row of a root table has no id, 22004 no column is given, 22023 an argument makes no sense, 55P03 another
 --   session is at it, TU121 a backfill in chunks is under way, 25001 step 2 in the same transaction at REPEATABLE READ, 42501 row-level security
 --   would hide rows from our owner.

@@ -7,7 +7,7 @@
 --   tube_private_types.
 -- Result: nothing.
 -- Errors: 42501 row-level security would hide rows from our owner, or it lacks SELECT; TU104 a column has a
---   type that can't be trusted.
+--   type that can't be trusted; TU107 it is no table any more.
 -- Locks: none; the caller keeps writers of the table out.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_rows(
     rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text, types text

@@ -127,13 +127,16 @@ END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_check_types(regclass, oid[]) FROM PUBLIC;
 
--- tube_private_check_table: tube_private_check_types for a table that is about to be read with our rights.
+-- tube_private_check_table: refuses a table that is about to be read with our rights, and would run code of its owner.
+--
+-- That is one of a type that can't be trusted, as in tube_private_check_types, or one that is a view by now:
+-- up to Postgres 15 its owner can make one of an empty table, whose functions we would then call.
 --
 -- Arguments: tbl: the table, perhaps with ONLY before it, as SQL text; rel: the same, for the error;
 --   types: of tube_private_types.
 -- Result: nothing.
--- Errors: TU104.
--- Locks: of the table ACCESS SHARE, until the transaction ends, so that its types stay.
+-- Errors: TU104; TU107 it, or one of its partitions, is no table that stores rows.
+-- Locks: of the table ACCESS SHARE, until the transaction ends, so that its types and its kind stay.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_table(tbl text, rel regclass, types text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -141,7 +144,23 @@ SET row_security = off
 AS $$
 DECLARE
     found_types oid[];
+    wrong regclass;
 BEGIN
+    EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', tbl);
+    -- These functions see the table as it is now; pg_class may show it as an old snapshot has it.
+    SELECT m.rel INTO wrong
+    FROM (
+        SELECT rel WHERE tbl LIKE 'ONLY %' OR NOT EXISTS (SELECT FROM pg_partition_tree(rel))
+        UNION ALL
+        SELECT t.relid FROM pg_partition_tree(rel) AS t WHERE t.isleaf AND tbl NOT LIKE 'ONLY %'
+    ) AS m (rel)
+    WHERE pg_relation_filenode(m.rel) IS NULL
+    LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107',
+            MESSAGE = format('%s is attached to a tube, and stores no rows: it is a view or a foreign table now', wrong),
+            HINT = 'Detach it, and attach what stores them.';
+    END IF;
     -- A row of NULLs, even where an old snapshot shows none.
     EXECUTE format('SELECT %s FROM (SELECT) AS one LEFT JOIN %s ON false', types, tbl) INTO found_types;
     PERFORM tube_private_check_types(rel, found_types);

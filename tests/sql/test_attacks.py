@@ -371,6 +371,42 @@ def test_a_backfill_of_a_column_that_got_a_type_with_a_cast(robbed: Conn) -> Non
     assert refused.value.sqlstate == "TU104"
 
 
+def test_a_table_that_became_a_view_is_not_read(db: Conn, any_dsn: str) -> None:
+    """Up to Postgres 15 the owner of an empty table can make a view of it, which calls their functions."""
+    unfollow(db)
+    db.execute("CREATE TABLE public.bare (id bigint)")
+    attach(db, "public.bare", shard=5)
+    with roles(any_dsn, "app") as admin:
+        admin.execute("ALTER TABLE public.bare OWNER TO app; GRANT CREATE ON SCHEMA public TO app")
+        with psycopg.connect(as_role(any_dsn, "app"), autocommit=True) as app:
+            # Immutable: called as soon as a query is planned.
+            app.execute(
+                "CREATE FUNCTION public.strike() RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS"
+                " 'BEGIN RAISE EXCEPTION ''code of the owner was run as %'', current_user; END'"
+            )
+            for (name,) in app.execute(
+                "SELECT tgname FROM pg_trigger WHERE tgrelid = 'public.bare'::regclass"
+            ).fetchall():
+                app.execute(sql.SQL("DROP TRIGGER {} ON public.bare").format(sql.Identifier(name)))
+            app.execute("VACUUM public.bare")  # forgets that it had triggers
+            rule = 'CREATE RULE "_RETURN" AS ON SELECT TO public.bare DO INSTEAD SELECT public.strike() AS id'
+            if db.info.server_version >= 160000:
+                with pytest.raises(psycopg.Error, match="cannot have ON SELECT rules"):
+                    app.execute(rule.encode())
+                return
+            app.execute(rule.encode())
+        start = scalar(db, "SELECT tube_backfill_step1()")
+        made = scalar(db, "SELECT tube_backfill_create(%s, 'public.bare')", (TUBE,))
+        db.execute("SELECT tube_backfill_lock(%s)", (made,))
+        with pytest.raises(psycopg.Error) as refused:
+            db.execute("SELECT tube_backfill_collect(%s)", (made,))
+        assert refused.value.sqlstate == "TU107", refused.value
+        db.execute("SELECT tube_backfill_command(%s, 'cancel')", (made,))
+        with pytest.raises(psycopg.Error) as refused:
+            db.execute("SELECT tube_backfill_step3(%s, %s, 'public.bare', 'id')", (start, TUBE))
+        assert refused.value.sqlstate == "TU107", refused.value
+
+
 # --- row-level security -----------------------------------------------------------------------------
 
 
