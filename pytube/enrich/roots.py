@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytube.model import KeyType
+from pytube.model import Id, KeyType, ids_in
 
 STATE = "convert_to(r.version || ' ' || r.created_at, 'UTF8')"
 """Tells whether the registry is the one that is known: the version, and of which tube of that name it is."""
@@ -35,6 +35,13 @@ class Root:
     def has(self, shard: int) -> bool:
         """Whether the table's ids are in `shard`."""
         return self.shard <= shard < self.shard + self.shards
+
+    def own(self, shard: int, ids: Sequence[Id]) -> Sequence[Id]:
+        """Those of `ids` that are in `shard`, which the table has.
+
+        A document names the others with a shard that they had when the table was spread otherwise.
+        """
+        return ids_in(shard, ids, self.shard, self.shards)
 
 
 @dataclass(frozen=True, slots=True)

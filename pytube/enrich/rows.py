@@ -78,7 +78,8 @@ class RowEnricher:
         if ids and not roots.keys.has(ids[0]):  # the tube was made anew, for other keys
             return None
         root = roots.of(shard)
-        arguments = {"tube": self._tube, "ids": array_of(roots.keys, ids), "shard": shard}
+        wanted = ids if root is None else root.own(shard, ids)
+        arguments = {"tube": self._tube, "ids": array_of(roots.keys, wanted), "shard": shard}
         cursor = await connection.execute(statement_for(roots, root, self._query), arguments, binary=True)
         rows = await cursor.fetchall()
         bodies: dict[Id | None, bytes | None] = dict(rows)  # a loop would take longer than all the rest

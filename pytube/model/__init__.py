@@ -5,7 +5,7 @@ from pytube.model.heartbeat import Heartbeat
 from pytube.model.key import Id, Key, KeyType
 from pytube.model.pod import Pod, PodClass
 from pytube.model.result import OK, Ok, Reject, Result, Retry, Stale
-from pytube.model.shard import partition_of, shard_of
+from pytube.model.shard import ids_in, partition_of, shard_of
 from pytube.model.token import COUNTER_BITS, Token
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Retry",
     "Stale",
     "Token",
+    "ids_in",
     "partition_of",
     "shard_of",
 ]

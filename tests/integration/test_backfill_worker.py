@@ -57,6 +57,12 @@ def held(folder: Path) -> dict[int, Any]:
     return {line.id: line.doc for line in lines if not line.is_delete}
 
 
+def keys(folder: Path) -> set[tuple[int, Any]]:
+    """The shards and ids of what the sink holds."""
+    lines = replay([folder / "sink.jsonl"]).values()
+    return {(line.shard, line.id) for line in lines if not line.is_delete}
+
+
 def rows(conn: Connection) -> dict[int, Any]:
     return dict(conn.execute("SELECT id, row_to_json(items) FROM public.items").fetchall())
 
@@ -155,6 +161,24 @@ async def test_a_partitioned_table(conn: Connection, folder: Path) -> None:
     assert held(folder) == rows(conn)
     assert len(held(folder)) == 1500
     assert sum(event.keys for event in events if isinstance(event, SweepFinished)) == 500
+
+
+async def test_after_a_change_of_the_shards_each_document_has_its_new_key(
+    items: Connection, folder: Path
+) -> None:
+    """Those of the old keys go: nobody would ever update them."""
+    items.execute("SELECT tube_table_ensure_attached('items', 'public.items', 0, 1)")
+    async with working(folder):
+        for number, shards in enumerate((1, 4), start=1):
+            items.execute("SELECT tube_table_ensure_attached('items', 'public.items', 0, %s)", (shards,))
+            await asyncio.to_thread(cli.run, "backfill", "start", "--tube", "items", folder=folder)
+            await finished(items, backfills=number)
+            assert keys(folder) == {(key % shards, key) for key in rows(items)}
+        items.execute("UPDATE public.items SET n = 77 WHERE id = 5")
+        items.execute("DELETE FROM public.items WHERE id = 6")
+        await finished(items, backfills=2)
+    assert held(folder) == rows(items)
+    assert keys(folder) == {(key % 4, key) for key in rows(items)}
 
 
 async def test_a_sweep_against_a_writer(items: Connection, connect: Connect, folder: Path) -> None:

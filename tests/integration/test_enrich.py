@@ -78,6 +78,19 @@ async def test_ids_of_a_shard_without_a_table_are_orphans(reader: Reader, conn: 
     assert list((await reader.enricher.read(5, [1])).orphans) == [1]
 
 
+@pytest.mark.parametrize("query", [None, "SELECT id, to_json(n) FROM public.items WHERE id = ANY(%(ids)s)"])
+async def test_an_id_of_another_shard_names_no_row(dsn: str, conn: Conn, query: str | None) -> None:
+    """A document of such a key is of a time when the table was spread otherwise."""
+    reader = Reader(dsn, query)
+    await reader.pool.open()
+    assert set(await reader.read(1, 2, -3, 99)) == {1, 2, -3}
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.items', 5, 4)")
+    found = {shard: set(await reader.read(1, 2, -3, 99, shard=shard)) for shard in range(5, 9)}
+    assert found == {5: set(), 6: {1, -3}, 7: {2}, 8: set()}
+    assert (await reader.enricher.read(5, [1])).orphans == ()
+    await reader.pool.close()
+
+
 async def test_a_query_of_ones_own_obeys_the_predicate(dsn: str, conn: Conn) -> None:
     conn.execute("SELECT tube_ensure_exists('t', 1, 'kind = ''a''')")
     reader = Reader(

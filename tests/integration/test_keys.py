@@ -262,6 +262,19 @@ async def test_backfill_and_sweep(docs: Conn, folder: Path, kind: Kind) -> None:
 
 
 @_BOTH
+async def test_other_shards_and_a_backfill(docs: Conn, folder: Path) -> None:
+    """Each document gets its new key, and goes from its old one."""
+    async with working(folder):
+        docs.execute("SELECT public.docs_touch(array_agg(id)) FROM public.docs")
+        await drained(docs)
+        assert held(folder) == rows(docs)
+        docs.execute("SELECT tube_table_ensure_attached('docs', 'public.docs', 0, 7)")
+        await asyncio.to_thread(cli.run, "backfill", "start", "--tube", "docs", folder=folder)
+        await wait_until_async(lambda: is_finished(docs) and is_empty(docs), 30, "the backfill is finished")
+    assert held(folder) == {(shard_of(key, 0, 7), key): row for (_, key), row in rows(docs).items()}
+
+
+@_BOTH
 async def test_what_can_be_no_key_of_the_tube_is_left_alone(docs: Conn, folder: Path, kind: Kind) -> None:
     """An earlier tube of that name had integers, and somebody wrote what is no uuid."""
     strange(folder, *(["no uuid"] if kind.key_type == "uuid" else []))

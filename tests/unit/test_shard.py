@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytube.model import partition_of, shard_of
+from pytube.model import ids_in, partition_of, shard_of
 
 KEYS = json.loads((Path(__file__).parents[1] / "vectors" / "shards_of_keys.json").read_text())
 
@@ -33,6 +33,12 @@ def test_the_shard_of_a_key_that_is_no_number(vector: dict[str, Any]) -> None:
 @given(bigints, st.integers(0, 10_000), st.integers(1, 1000))
 def test_an_id_has_one_of_the_shards_of_its_table(key: int, shard: int, shards: int) -> None:
     assert shard <= shard_of(key, shard, shards) < shard + shards
+
+
+@given(st.lists(bigints) | st.lists(st.text()), st.integers(0, 50), st.integers(0, 50), st.integers(1, 20))
+def test_the_ids_of_one_shard(ids: list[Any], number: int, shard: int, shards: int) -> None:
+    expected = [key for key in ids if shard_of(key, shard, shards) == number]
+    assert list(ids_in(number, ids, shard, shards)) == expected
 
 
 @given(st.integers(0, 10_000), st.integers(1, 100))
