@@ -98,6 +98,8 @@ class InFlight:
         """Those of op B."""
         self._shards: dict[int, _Shard] = {}
         self._queue: tuple[deque[_Shard], deque[_Shard]] = (deque(), deque())
+        self._control: set[int] = set()
+        """Those without ids."""
         self._finished: dict[int, float] = {}
         self._highest = 0
         self._waiting = [0, 0]
@@ -120,6 +122,11 @@ class InFlight:
     def pods(self) -> int:
         """Pods held, those that are finished but not yet collected left out."""
         return len(self._held)
+
+    @property
+    def control(self) -> int:
+        """How many of them are control pods, which may wait for long for what is not ours to hasten."""
+        return len(self._control)
 
     def waiting(self, pod_class: PodClass) -> int:
         """Keys of that class that wait for a flight."""
@@ -149,6 +156,7 @@ class InFlight:
                 groups.setdefault((number, op == "B"), []).append(pod)
             else:
                 self._left[seq] = 1
+                self._control.add(seq)
                 control.append(pod)
             self._highest = max(self._highest, seq)
         for (number, backfill), group in groups.items():
@@ -293,12 +301,14 @@ class InFlight:
 
     def finish_control(self, pod: Pod) -> None:
         """The control pod was acted upon."""
+        self._control.discard(pod.seq)
         self._finish(pod.seq)
 
     def drop_control(self, pod: Pod) -> None:
         """The control pod was acted upon, and is gone: not to be purged."""
         del self._left[pod.seq], self._held[pod.seq]
         self._backfill.discard(pod.seq)
+        self._control.discard(pod.seq)
 
     def _finish(self, seq: int) -> None:
         del self._left[seq]

@@ -122,8 +122,12 @@ class Exchange:
 
     @property
     def _room(self) -> int:
-        """Keys that may still be held, or pods: of a key that is touched all the time there are many."""
-        held = max(self._machine.keys, self._machine.pods)
+        """Keys that may still be held, or pods: of a key that is touched all the time there are many.
+
+        Control pods do not count. They are few, and may wait for a sink that can't be looked through now,
+        which is no reason to keep back what it would take.
+        """
+        held = max(self._machine.keys, self._machine.pods - self._machine.control)
         return self._limits.keys_in_flight - held - self._coming
 
     @property

@@ -166,6 +166,36 @@ async def test_a_sweep_that_fails_begins_again() -> None:
     assert len(rig.told(BackfillFinished)) == 1
 
 
+class Blocked(MemorySink):
+    """A sink that takes documents, and can't be looked through as long as it is blocked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocked = True
+
+    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
+        if self.blocked:
+            raise SinkUnavailable("no scans today")
+        async for page in super().scan(tube, shard, below_seq):
+            yield page
+
+
+async def test_sweeps_that_wait_hold_no_touches_up() -> None:
+    """Be they more than the keys that may be in flight."""
+    sink = Blocked()
+    rig = Rig(sink, keys_in_flight=50, mark_limit=20)
+    for shard in range(60):
+        rig.tube.insert(op="B", payload=END, shard=shard)
+    async with rig.running():
+        await rig.until("all are held", lambda: rig.line.machine.control == 60)
+        rig.insert(1)
+        rig.insert(2, op="B", shard=70)
+        await rig.until("touches are delivered", lambda: live(rig) == {(0, 1), (70, 2)})
+        sink.blocked = False
+        await rig.until_empty()
+    assert len(rig.told(SweepFinished)) == 60
+
+
 class Hanging(MemorySink):
     """A sink whose scan never ends."""
 

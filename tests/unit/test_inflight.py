@@ -115,9 +115,9 @@ def test_a_control_pod_is_held_until_it_was_acted_upon() -> None:
     machine = InFlight()
     control = Pod(1, "T", 3, [], {"type": "backfill_start"})
     assert machine.add([control]) == [control]
-    assert machine.unfinished() == [1]
+    assert (machine.unfinished(), machine.pods, machine.control) == ([1], 1, 1)
     machine.finish_control(control)
-    assert seqs(machine) == [1]
+    assert (seqs(machine), machine.pods, machine.control) == ([1], 0, 0)
 
 
 def test_landing_a_key_that_is_not_in_the_flight_is_an_error() -> None:
