@@ -18,6 +18,7 @@ DECLARE
     revision CONSTANT text := current_setting('pytube.tube_revision');
     commits CONSTANT boolean := current_setting('pytube.tube_commits')::boolean;
     patience CONSTANT text := current_setting('lock_timeout');
+    was CONSTANT text := coalesce(current_setting('pytube.own_ddl', true), 'off');
     tube text;
     done boolean;
 BEGIN
@@ -27,11 +28,12 @@ BEGIN
         EXIT WHEN tube IS NULL;
         FOR attempt IN 1..100 LOOP
             BEGIN
-                PERFORM set_config('lock_timeout', '100ms', true);
+                -- Ours: no event trigger of ours, older or newer, need follow it.
+                PERFORM set_config('lock_timeout', '100ms', true), set_config('pytube.own_ddl', 'on', true);
                 EXECUTE format('UPDATE %I.tube_registry AS r SET shape = $1 WHERE r.tube = $2', ours)
                 USING revision, tube;
                 EXECUTE format(current_setting('pytube.tube_change'), ours, tube);
-                PERFORM set_config('lock_timeout', patience, true);
+                PERFORM set_config('lock_timeout', patience, true), set_config('pytube.own_ddl', was, true);
                 done := true;
             EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
                 done := false;

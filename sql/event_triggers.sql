@@ -5,17 +5,23 @@ DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
     prefix CONSTANT text := 'pytube_' || left(md5(ours), 8) || '_follow_ddl_';
     tags CONSTANT text := '''ALTER TABLE'', ''ALTER SCHEMA'', ''CREATE TABLE'', ''CREATE FOREIGN TABLE'', ''CREATE SCHEMA'', '
-        '''DROP TABLE'', ''DROP SCHEMA'', ''DROP TYPE'', ''DROP DOMAIN'', ''DROP EXTENSION'', ''DROP OWNED''';
+        -- Of what a CASCADE from there may drop a column.
+        '''DROP TABLE'', ''DROP SCHEMA'', ''DROP TYPE'', ''DROP DOMAIN'', ''DROP EXTENSION'', ''DROP OWNED'', '
+        '''DROP FUNCTION'', ''DROP ROUTINE'', ''DROP AGGREGATE'', ''DROP OPERATOR'', ''DROP CAST'', ''DROP COLLATION'', '
+        '''DROP LANGUAGE'', ''DROP TEXT SEARCH CONFIGURATION'', ''DROP TEXT SEARCH DICTIONARY'', ''DROP VIEW'', '
+        '''DROP MATERIALIZED VIEW'', ''DROP FOREIGN TABLE''';
     step record;
 BEGIN
     FOR step IN
-        SELECT s.* FROM (VALUES (1, 'tube_private_plan_ddl'), (2, 'tube_private_as_owner'),
-            (3, 'tube_private_follow_ddl'), (4, 'tube_private_as_owner')) AS s (place, function)
+        SELECT s.* FROM (VALUES (0, 'tube_private_note_drops', 'sql_drop'), (1, 'tube_private_plan_ddl', 'ddl_command_end'),
+            (2, 'tube_private_as_owner', 'ddl_command_end'), (3, 'tube_private_follow_ddl', 'ddl_command_end'),
+            (4, 'tube_private_as_owner', 'ddl_command_end'), (5, 'tube_private_warn_rewrite', 'table_rewrite')
+        ) AS s (place, function, event)
         WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger AS e WHERE e.evtname = prefix || s.place)
         ORDER BY s.place
     LOOP
-        EXECUTE format('CREATE EVENT TRIGGER %I ON ddl_command_end WHEN TAG IN (%s) EXECUTE FUNCTION %I.%I()',
-            prefix || step.place, tags, ours, step.function);
+        EXECUTE format('CREATE EVENT TRIGGER %I ON %s %s EXECUTE FUNCTION %I.%I()', prefix || step.place, step.event,
+            CASE step.event WHEN 'ddl_command_end' THEN format('WHEN TAG IN (%s)', tags) ELSE '' END, ours, step.function);
     END LOOP;
 EXCEPTION WHEN insufficient_privilege THEN
     RAISE NOTICE USING

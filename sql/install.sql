@@ -85,10 +85,12 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 \ir capture/tube_private_triggers.sql
 \ir capture/tube_private_forget.sql
 \ir capture/tube_private_follow.sql
+\ir capture/tube_private_arrivals.sql
 \ir capture/tube_private_tree.sql
 \ir capture/tube_private_sync.sql
 \ir capture/tube_sync.sql
 \ir capture/tube_sync_served.sql
+\ir capture/tube_private_concerned.sql
 \ir capture/tube_private_follow_ddl.sql
 \ir capture/tube_table_ensure_attached.sql
 \ir capture/tube_table_ensure_detached.sql

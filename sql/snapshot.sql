@@ -1612,6 +1612,111 @@ BEGIN
 END
 $$;
 
+CREATE TABLE tube.tube_attachment (
+    tube text NOT NULL,
+    tbl regclass NOT NULL,
+    shard integer NOT NULL,
+    shards integer DEFAULT 1 NOT NULL,
+    id_col name NOT NULL,
+    "position" bigint NOT NULL,
+    row_filter text,
+    trigger_function text NOT NULL,
+    touch_function text,
+    columns name[],
+    replica boolean DEFAULT false NOT NULL,
+    seen_oid oid,
+    seen_attnums smallint[],
+    seen_names name[],
+    seen_types oid[],
+    members oid[],
+    waiting oid[],
+    as_root boolean,
+    CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
+    CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
+);
+
+CREATE FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, came regclass) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) VALUES (''B'', $1, ''{}'', $2)',
+        tube_private_schema(), att.tube)
+    USING att.shard, jsonb_build_object('type', 'backfill_schedule', 'order_col', att.id_col::text, 'tbl', (
+        SELECT format('%I.%I', n.nspname, c.relname)
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl));
+    PERFORM tube_private_notify(tube_channel(s.tube), s.partition) FROM tube_sleeper AS s WHERE s.tube = att.tube;
+    RAISE WARNING USING
+        MESSAGE = format('a backfill of %s is asked for, for tube %L: a transaction at %s may not see all rows of %s',
+            att.tbl, att.tube, upper(current_setting('transaction_isolation')), came),
+        HINT = 'Attach partitions that hold rows at READ COMMITTED: then just their rows are touched.';
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    first integer;
+    wanted tube_attachment;
+    reg tube_registry;
+    old tube_attachment;
+    new tube_attachment;
+BEGIN
+    SELECT r.* INTO STRICT reg FROM tube_registry AS r
+    WHERE r.tube = tube_private_attach.tube FOR NO KEY UPDATE;
+    PERFORM tube_private_prune(reg.tube);
+    first := tube_private_range(reg.tube, tube_private_attach.tbl, tube_private_attach.shard,
+        tube_private_attach.shards);
+    wanted.id_col := tube_private_key(tube_private_attach.tbl, tube_private_attach.id_col, reg.key_type);
+    wanted.columns := tube_private_columns(tube_private_attach.tbl, tube_private_attach.columns);
+    wanted.replica := coalesce(tube_private_attach.replica, false);
+
+    SELECT a.* INTO old FROM tube_attachment AS a
+    WHERE a.tube = reg.tube AND a.tbl = tube_private_attach.tbl;
+    IF NOT FOUND THEN
+        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, columns, replica, row_filter, trigger_function)
+        VALUES (reg.tube, tube_private_attach.tbl, first, tube_private_attach.shards,
+            wanted.id_col, wanted.columns, wanted.replica,
+            tube_private_row_filter(reg.tube, tube_private_attach.tbl, reg.predicate),
+            tube_private_capture_name(reg.tube, tube_private_attach.tbl))
+        RETURNING * INTO new;
+    ELSIF (old.shard, old.shards, old.id_col, old.columns, old.replica)
+        IS NOT DISTINCT FROM (first, tube_private_attach.shards, wanted.id_col, wanted.columns, wanted.replica)
+    THEN
+        PERFORM tube_private_sync(reg.tube, 'ordered', ARRAY[old.tbl]); -- mends what was dropped by hand, and takes no lock else
+        RETURN;
+    ELSE
+        UPDATE tube_attachment AS a
+        SET shard = first, shards = tube_private_attach.shards, id_col = wanted.id_col,
+            columns = wanted.columns, replica = wanted.replica, seen_oid = NULL
+        WHERE a.tube = reg.tube AND a.tbl = tube_private_attach.tbl;
+        UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
+        WHERE a.tube = reg.tube AND a.tbl = tube_private_attach.tbl
+            AND (old.shard, old.shards) <> (first, tube_private_attach.shards);
+        SELECT a.* INTO new FROM tube_attachment AS a
+        WHERE a.tube = reg.tube AND a.tbl = tube_private_attach.tbl;
+    END IF;
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
+    PERFORM tube_private_sync(reg.tube, 'ordered', ARRAY[new.tbl]);
+    IF old.tbl IS NOT NULL THEN
+        RAISE NOTICE USING
+            MESSAGE = format('%s, attached to tube %L by %s, is now attached by %s',
+                new.tbl, new.tube, tube_private_attached_how(old), tube_private_attached_how(new)),
+            HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
+    END IF;
+    IF NOT tube_private_is_root(new) AND tube_private_attach.id_col IS NULL THEN
+        RAISE WARNING USING
+            MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
+                new.tbl, new.tube, new.shard),
+            HINT = 'Its ids are taken for those of that table. Name the column that holds them in id_col; if '
+                'they are others, attach it in a shard of its own.';
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_attachable(tbl regclass, member boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1651,27 +1756,6 @@ BEGIN
 END
 $$;
 
-CREATE TABLE tube.tube_attachment (
-    tube text NOT NULL,
-    tbl regclass NOT NULL,
-    shard integer NOT NULL,
-    shards integer DEFAULT 1 NOT NULL,
-    id_col name NOT NULL,
-    "position" bigint NOT NULL,
-    row_filter text,
-    trigger_function text NOT NULL,
-    touch_function text,
-    columns name[],
-    replica boolean DEFAULT false NOT NULL,
-    seen_oid oid,
-    seen_attnums smallint[],
-    seen_names name[],
-    seen_types oid[],
-    members oid[],
-    CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
-    CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
-);
-
 CREATE FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1679,6 +1763,30 @@ CREATE FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) RETURNS
 BEGIN
     RETURN format('%I with shards %s to %s', att.id_col, att.shard, att.shard + (att.shards - 1))
         || coalesce(', columns ' || array_to_string(att.columns, ' '), '') || CASE WHEN att.replica THEN ', replica' ELSE '' END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_attempts(mode text) RETURNS integer
+    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN CASE mode WHEN 'ddl' THEN 4 WHEN 'late' THEN 20 ELSE 100 END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_await(att tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    come CONSTANT oid[] := ARRAY(
+        SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel::oid <> ALL (att.members) ORDER BY 1);
+BEGIN
+    IF come <> '{}' THEN
+        UPDATE tube_attachment AS a SET members = a.members || come, waiting = a.waiting || come
+        WHERE a.tube = att.tube AND a.tbl = att.tbl;
+    END IF;
 END
 $$;
 
@@ -1946,6 +2054,27 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_briefly(statements text[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '100ms'
+    AS $$
+DECLARE
+    was CONSTANT boolean := tube_private_own_ddl(true);
+    left_over double precision := 100; -- milliseconds; 0 as a lock_timeout would be for ever
+    began timestamptz;
+    statement text;
+BEGIN
+    FOREACH statement IN ARRAY statements LOOP
+        PERFORM set_config('lock_timeout', format('%sms', greatest(left_over, 1)::integer), true);
+        began := clock_timestamp();
+        EXECUTE statement;
+        left_over := left_over - greatest(0, extract(epoch FROM clock_timestamp() - began) * 1000 - 5);
+    END LOOP;
+    PERFORM tube_private_own_ddl(was);
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_built_in(type regtype) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1957,6 +2086,41 @@ BEGIN
             HINT = 'Give it a built-in type, or detach the table. A type of somebody''s own may call their functions.';
     END IF;
     RETURN true;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_came_now(rel regclass) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    -- A row has the last 32 bits of its writer's number; of ours and those before it, the difference fits.
+    now_is CONSTANT bigint := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM pg_partition_ancestors(rel) AS a
+        JOIN pg_inherits AS i ON i.inhrelid = a.relid
+        CROSS JOIN LATERAL (
+            SELECT now_is + ((i.xmin::text::bigint - now_is % 4294967296 + 6442450944) % 4294967296 - 2147483648) AS number
+        ) AS x
+        -- What we see and is under way is ours. (Of very old numbers nothing is known.)
+        WHERE x.number > 2 AND pg_xact_status(x.number::text::xid8) = 'in progress');
+EXCEPTION WHEN invalid_parameter_value THEN
+    RETURN false; -- of before the last wraparound, it looks like one to come
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_capture(att tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    root CONSTANT boolean := tube_private_is_root(att);
+BEGIN
+    PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
+        '', 'trigger', tube_private_capture_body(att, root));
+    UPDATE tube_attachment AS a SET as_root = root
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM root;
 END
 $$;
 
@@ -2441,6 +2605,24 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_concerned(rels oid[], schemas oid[]) RETURNS SETOF tube.tube_attachment
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE up (rel) AS (
+        SELECT unnest(rels)
+        UNION
+        SELECT i.inhparent FROM up JOIN pg_inherits AS i ON i.inhrelid = up.rel
+    )
+    SELECT a.* FROM tube_attachment AS a
+    WHERE a.tbl IN (SELECT up.rel FROM up) OR a.members && rels
+        OR EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = a.tbl AND i.inhparent = ANY (rels))
+        OR a.tbl IN (SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = ANY (schemas));
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2471,6 +2653,29 @@ EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR progra
     OR feature_not_supported
 THEN
     RETURN SQLSTATE || ':' || SQLERRM;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_detach(in_tube text, in_tbl regclass) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    reg tube_registry;
+BEGIN
+    FOR reg IN
+        SELECT r.* FROM tube_registry AS r
+        WHERE EXISTS (
+            SELECT FROM tube_attachment AS a
+            WHERE a.tube = r.tube AND a.tbl = in_tbl AND (in_tube IS NULL OR a.tube = in_tube))
+        ORDER BY r.tube FOR NO KEY UPDATE
+    LOOP
+        PERFORM tube_private_untrigger(reg.tube, ARRAY[in_tbl], '{}',
+            format('%s is detached from tube %L', in_tbl, reg.tube));
+        PERFORM tube_private_forget(reg.tube, ARRAY[in_tbl]);
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
+        PERFORM tube_private_sync(reg.tube, 'ordered', '{}');
+    END LOOP;
 END
 $$;
 
@@ -2568,7 +2773,7 @@ BEGIN
     END IF;
     IF wrong IS NOT NULL THEN
         PERFORM tube_private_untrigger(att.tube, ARRAY[att.tbl], '{}',
-            format('%s is detached from tube %L', att.tbl, att.tube));
+            format('%s is detached from tube %L', att.tbl, att.tube), tube_private_attempts(mode));
         RAISE WARNING USING
             MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube, wrong),
             HINT = CASE WHEN att.id_col IS NULL THEN 'Attach it again, by id_col.'
@@ -2597,15 +2802,30 @@ $$;
 CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET lock_timeout TO '5s'
+    SET lock_timeout TO '1s'
     AS $$
+DECLARE
+    stale CONSTANT jsonb := nullif(current_setting('pytube.stale', true), '')::jsonb;
+    work record;
 BEGIN
-    IF current_setting('pytube.own_ddl', true) = 'on' OR current_setting('pytube.stale', true) = '' THEN
+    IF current_setting('pytube.own_ddl', true) = 'on' OR stale IS NULL THEN
         RETURN;
     END IF;
-    PERFORM set_config('pytube.owner_ddl', '', true);
-    PERFORM tube_private_sync_stale('ddl');
-    PERFORM set_config('pytube.stale', '', true);
+    PERFORM tube_private_own_ddl(true), set_config('pytube.owner_ddl', '', true), set_config('pytube.stale', '', true);
+    FOR work IN
+        SELECT s ->> 0 AS tube, array_agg((s ->> 1)::oid::regclass) AS tables
+        FROM jsonb_array_elements(stale) AS s GROUP BY 1 ORDER BY 1
+    LOOP
+        BEGIN
+            PERFORM FROM tube_registry AS r WHERE r.tube = work.tube FOR NO KEY UPDATE;
+        EXCEPTION WHEN lock_not_available THEN
+            RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+                MESSAGE = format('somebody else changes what tube %L follows', work.tube),
+                HINT = 'A transaction that attaches or detaches a table holds it until it ends. Try again later.';
+        END;
+        PERFORM tube_private_sync(work.tube, 'ddl', work.tables);
+    END LOOP;
+    PERFORM tube_private_own_ddl(false);
 END
 $$;
 
@@ -3100,6 +3320,15 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_member_oids(tbl regclass) RETURNS oid[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m);
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_members(tbl regclass) RETURNS TABLE(rel regclass, kind "char")
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -3148,6 +3377,22 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_note_drops() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF current_setting('pytube.own_ddl', true) = 'on' THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('pytube.dropped', (
+        SELECT coalesce(jsonb_agg(a.tbl::oid), '[]')::text
+        FROM tube_private_concerned(ARRAY(
+            SELECT d.objid FROM pg_event_trigger_dropped_objects() AS d
+            WHERE d.classid = 'pg_class'::regclass AND NOT d.is_temporary), '{}') AS a), true);
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_notify(channel text, partition integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -3170,12 +3415,15 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_own_ddl(ours boolean) RETURNS void
+CREATE FUNCTION tube.tube_private_own_ddl(ours boolean) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    was CONSTANT boolean := coalesce(current_setting('pytube.own_ddl', true), '') = 'on';
 BEGIN
     PERFORM set_config('pytube.own_ddl', CASE WHEN ours THEN 'on' ELSE 'off' END, true);
+    RETURN was;
 END
 $$;
 
@@ -3204,26 +3452,23 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_owner_ddl(tube text) RETURNS SETOF text
+CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS SETOF text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-DECLARE
-    att tube_attachment;
 BEGIN
-    FOR att IN
-        SELECT (tube_private_present(a)).* FROM tube_attachment AS a
-        WHERE a.tube = tube_private_owner_ddl.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
-    LOOP
-        IF att.id_col IS NULL THEN
-            RETURN QUERY SELECT d.statement FROM tube_private_drop_triggers(att.tube, ARRAY[att.tbl]) AS d;
-        ELSE
-            RETURN QUERY
-            SELECT unnest(tube_private_lacking(att.tbl, n.nspname, tube_private_role('admin')))
-            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
-            RETURN QUERY SELECT d.statement FROM tube_private_trigger_ddl(att) AS d WHERE d.does = 'drop';
-        END IF;
-    END LOOP;
+    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
+        RETURN;
+    END IF;
+    att := tube_private_present(att);
+    IF att.id_col IS NULL THEN
+        RETURN QUERY SELECT d.statement FROM tube_private_drop_triggers(att.tube, ARRAY[att.tbl]) AS d;
+    ELSE
+        RETURN QUERY
+        SELECT unnest(tube_private_lacking(att.tbl, n.nspname, tube_private_role('admin')))
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
+        RETURN QUERY SELECT d.statement FROM tube_private_trigger_ddl(att) AS d WHERE d.does = 'drop';
+    END IF;
 END
 $$;
 
@@ -3252,21 +3497,21 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_patiently(statements text[], what text) RETURNS void
+CREATE FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer DEFAULT 100) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '100ms'
     AS $$
-DECLARE
-    statement text;
 BEGIN
-    FOR attempt IN 1..100 LOOP
+    IF current_setting('pytube.attempt', true) = 'on' THEN
+        PERFORM tube_private_briefly(statements);
+        RETURN;
+    END IF;
+    FOR attempt IN 1..attempts LOOP
         BEGIN
-            PERFORM tube_private_own_ddl(true);
-            FOREACH statement IN ARRAY statements LOOP
-                EXECUTE statement;
-            END LOOP;
-            PERFORM tube_private_own_ddl(false);
+            PERFORM set_config('pytube.attempt', 'on', true);
+            PERFORM tube_private_briefly(statements);
+            PERFORM set_config('pytube.attempt', 'off', true);
             RETURN;
         EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
             -- Tried again below, where the subtransaction is over and its locks are gone.
@@ -3274,7 +3519,7 @@ BEGIN
         PERFORM pg_sleep(0.05 + random() * 0.2);
     END LOOP;
     RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
-        MESSAGE = format('%s: the locks could not be had within 100 attempts of 100 ms', what),
+        MESSAGE = format('%s: the locks could not be had within %s attempts of 100 ms', what, attempts),
         HINT = 'Some transaction holds a lock for long: look for it in pg_locks, or try again later.';
 END
 $$;
@@ -3284,25 +3529,29 @@ CREATE FUNCTION tube.tube_private_plan_ddl() RETURNS event_trigger
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    stale text[];
+    dropped CONSTANT jsonb := nullif(current_setting('pytube.dropped', true), '')::jsonb;
+    rels oid[];
+    schemas oid[];
+    stale jsonb;
+    att tube_attachment;
 BEGIN
     IF current_setting('pytube.own_ddl', true) = 'on' THEN
         RETURN;
     END IF;
-    PERFORM set_config('pytube.stale', '', true), set_config('pytube.owner_ddl', '', true);
-    -- Tables are often made, and only partitions and heirs concern us.
-    IF TG_TAG IN ('CREATE TABLE', 'CREATE FOREIGN TABLE') AND NOT EXISTS (
-        SELECT FROM pg_event_trigger_ddl_commands() AS d JOIN pg_inherits AS i ON i.inhrelid = d.objid
-        WHERE d.classid = 'pg_class'::regclass)
-    THEN
-        RETURN;
-    END IF;
-    stale := ARRAY(SELECT r.tube FROM tube_registry AS r WHERE tube_private_stale(r.tube) ORDER BY r.tube);
-    IF stale <> '{}' THEN
-        PERFORM set_config('pytube.stale', 'on', true);
-        PERFORM tube_private_leave_to_owner(ARRAY(
-            SELECT s FROM unnest(stale) AS t (tube), tube_private_owner_ddl(t.tube) AS s), false);
-    END IF;
+    PERFORM set_config('pytube.stale', '', true), set_config('pytube.owner_ddl', '', true),
+        set_config('pytube.dropped', '', true);
+    SELECT coalesce(array_agg(d.objid) FILTER (WHERE d.classid = 'pg_class'::regclass), '{}'),
+        array_agg(d.objid) FILTER (WHERE d.classid = 'pg_namespace'::regclass)
+    INTO rels, schemas FROM pg_event_trigger_ddl_commands() AS d;
+    FOR att IN
+        SELECT * FROM tube_private_concerned(
+            rels || ARRAY(SELECT e::oid FROM jsonb_array_elements_text(dropped) AS e), schemas) AS a
+        WHERE tube_private_stale(a)
+    LOOP
+        stale := coalesce(stale, '[]') || jsonb_build_array(jsonb_build_array(att.tube, att.tbl::oid));
+        PERFORM tube_private_leave_to_owner(ARRAY(SELECT tube_private_owner_ddl(att)), false);
+    END LOOP;
+    PERFORM set_config('pytube.stale', coalesce(stale::text, ''), true);
 END
 $$;
 
@@ -3727,11 +3976,12 @@ DECLARE
     probe text := format('%I.tube_private_probe_%s', tube_private_schema(), pg_backend_pid());
     called text;
     result text;
+    was boolean;
 BEGIN
     IF predicate IS NULL THEN
         RETURN NULL;
     END IF;
-    PERFORM tube_private_own_ddl(true);
+    was := tube_private_own_ddl(true);
     EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING GENERATED)', probe, tbl);
     EXECUTE format('CREATE VIEW %s_view AS SELECT 1 AS one FROM %s WHERE (', probe, probe)
         || predicate || E'\n)';
@@ -3774,7 +4024,7 @@ BEGIN
     SELECT pg_get_expr(i.indpred, i.indrelid) INTO result
     FROM pg_index AS i WHERE i.indrelid = to_regclass(probe);
     EXECUTE format('DROP TABLE %s', probe);
-    PERFORM tube_private_own_ddl(false);
+    PERFORM tube_private_own_ddl(was);
     RETURN result;
 EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported
     OR program_limit_exceeded
@@ -3898,34 +4148,31 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_stale(tube text) RETURNS boolean
+CREATE FUNCTION tube.tube_private_stale(a tube.tube_attachment) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    key_type CONSTANT regtype := tube_private_key_type(tube);
-    followed CONSTANT boolean := tube_private_followed();
+    now_is CONSTANT tube_attachment := tube_private_present(a);
+    rel record;
+    body CONSTANT text := (SELECT p.prosrc FROM pg_proc AS p
+        WHERE p.oid = to_regprocedure(format('%I.%I()', tube_private_schema(), a.trigger_function)));
 BEGIN
-    RETURN EXISTS (
-        SELECT FROM tube_attachment AS a
-        LEFT JOIN pg_class AS c ON c.oid = a.tbl
-        LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
-        LEFT JOIN pg_proc AS p ON p.oid = to_regprocedure(format('%I.%I()', tube_private_schema(), a.trigger_function))
-        WHERE a.tube = tube_private_stale.tube AND (
-            c.oid IS NULL OR p.oid IS NULL
-            OR a.seen_oid IS DISTINCT FROM a.tbl::oid
-            OR followed = (strpos(p.prosrc, 'tube_private_makeshift') > 0)
-            OR a.touch_function IS DISTINCT FROM format('%I.%I(%s[],character,jsonb,integer)',
-                n.nspname, tube_private_name(c.relname, '_touch'), key_type)
-            OR to_regprocedure(a.touch_function) IS NULL
-            OR (tube_private_present(a)).id_col IS DISTINCT FROM a.id_col
-            OR (tube_private_present(a)).columns IS DISTINCT FROM a.columns
-            OR (tube_private_present(a)).row_filter IS DISTINCT FROM a.row_filter
-            OR (tube_private_seen(tube_private_present(a))).seen_types IS DISTINCT FROM a.seen_types
-            OR tube_private_misfit(a.tbl) IS NOT NULL
-            OR EXISTS (SELECT FROM tube_private_trigger_ddl(a))
-            OR a.members IS DISTINCT FROM (
-                SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(a.tbl) AS m)));
+    SELECT c.relname, n.nspname INTO rel
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = a.tbl;
+    RETURN NOT FOUND OR body IS NULL
+        OR a.seen_oid IS DISTINCT FROM a.tbl::oid
+        OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
+        OR tube_private_followed() = (strpos(body, 'tube_private_makeshift') > 0)
+        OR a.touch_function IS DISTINCT FROM format('%I.%I(%s[],character,jsonb,integer)',
+            rel.nspname, tube_private_name(rel.relname, '_touch'), tube_private_key_type(a.tube))
+        OR to_regprocedure(a.touch_function) IS NULL
+        OR (now_is.id_col, now_is.columns, now_is.row_filter) IS DISTINCT FROM (a.id_col, a.columns, a.row_filter)
+        OR (tube_private_seen(now_is)).seen_types IS DISTINCT FROM a.seen_types
+        OR tube_private_misfit(a.tbl) IS NOT NULL
+        OR EXISTS (SELECT FROM tube_private_trigger_ddl(a))
+        OR a.members IS DISTINCT FROM (
+            SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(a.tbl) AS m);
 END
 $$;
 
@@ -4019,7 +4266,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_sync(tube text, mode text DEFAULT 'ordered'::text) RETURNS boolean
+CREATE FUNCTION tube.tube_private_sync(tube text, mode text DEFAULT 'ordered'::text, tables regclass[] DEFAULT NULL::regclass[]) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -4035,19 +4282,26 @@ BEGIN
             tube_private_key_type(tube)),
         'void', tube_private_tube_touch_body(tube));
     FOR att IN
-        SELECT a.* FROM tube_attachment AS a WHERE a.tube = tube_private_sync.tube ORDER BY a.position
+        SELECT a.* FROM tube_attachment AS a
+        WHERE a.tube = tube_private_sync.tube AND (tables IS NULL OR a.tbl = ANY (tables))
+        ORDER BY a.position
     LOOP
         BEGIN
             PERFORM tube_private_sync_table(att, mode);
-        EXCEPTION WHEN insufficient_privilege OR lock_not_available OR SQLSTATE 'TU107' THEN
+        EXCEPTION WHEN OTHERS THEN
             IF mode <> 'late' THEN
                 RAISE;
             END IF;
             all_done := false;
             GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
-            RAISE WARNING USING MESSAGE = format('%s is not followed: %s', att.tbl, SQLERRM), HINT = hint;
+            RAISE WARNING USING
+                MESSAGE = format('%s is not followed by tube %L: %s', att.tbl, att.tube, SQLERRM), HINT = hint;
+            PERFORM tube_private_await(att);
         END;
     END LOOP;
+    PERFORM tube_private_capture(a) FROM tube_attachment AS a
+    WHERE a.tube = tube_private_sync.tube AND NOT a.tbl = ANY (tables)
+        AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
     RETURN all_done;
 END
 $$;
@@ -4072,19 +4326,29 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_sync_stale(mode text) RETURNS integer
+CREATE FUNCTION tube.tube_private_sync_stale() RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    stale text;
+    stale record;
+    hint text;
     tubes integer := 0;
 BEGIN
-    FOR stale IN SELECT r.tube FROM tube_registry AS r WHERE tube_private_stale(r.tube) ORDER BY r.tube LOOP
-        PERFORM FROM tube_registry AS r WHERE r.tube = stale FOR NO KEY UPDATE;
-        IF FOUND AND tube_private_sync(stale, mode) THEN
-            tubes := tubes + 1;
-        END IF;
+    FOR stale IN
+        SELECT a.tube, array_agg(a.tbl) AS tables FROM tube_attachment AS a
+        WHERE tube_private_stale(a) GROUP BY a.tube ORDER BY a.tube
+    LOOP
+        BEGIN
+            PERFORM FROM tube_registry AS r WHERE r.tube = stale.tube FOR NO KEY UPDATE;
+            IF FOUND AND tube_private_sync(stale.tube, 'late', stale.tables) THEN
+                tubes := tubes + 1;
+            END IF;
+        EXCEPTION WHEN OTHERS THEN
+            -- One tube's trouble is no other's.
+            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+            RAISE WARNING USING MESSAGE = format('tube %L is not followed: %s', stale.tube, SQLERRM), HINT = hint;
+        END;
     END LOOP;
     RETURN tubes;
 END
@@ -4099,8 +4363,7 @@ BEGIN
     IF att.tube IS NULL THEN
         RETURN;
     END IF;
-    PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
-        '', 'trigger', tube_private_capture_body(att, tube_private_is_root(att)));
+    PERFORM tube_private_capture(att);
     PERFORM tube_private_tree(att, mode);
     PERFORM tube_private_table_touch(att.tbl, tube_private_key_type(att.tube), att.touch_function);
 END
@@ -4282,44 +4545,47 @@ CREATE FUNCTION tube.tube_private_tree(att tube.tube_attachment, mode text) RETU
 #variable_conflict use_column
 DECLARE
     root CONSTANT boolean := tube_private_is_root(att);
-    new_members CONSTANT oid[] := (SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(att.tbl) AS m);
     -- A restored table has members with other oids, and misses none.
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (att.members) THEN att.members END;
-    come CONSTANT regclass[] := coalesce((
-        SELECT array_agg(t.rel) FROM tube_private_triggers(att) AS t JOIN pg_class AS c ON c.oid = t.rel
-        WHERE t.wanted AND t.kind = 4 AND t.name IS NULL AND c.relkind = 'r' AND t.rel::oid <> ALL (att.members)), '{}');
-    gone CONSTANT regclass[] := coalesce((
-        SELECT array_agg(c.oid::regclass) FROM pg_class AS c
-        WHERE c.oid = ANY (known) AND c.oid <> ALL (new_members) AND c.relkind = 'r'), '{}');
     what CONSTANT text := format('tube %L', att.tube);
-    may text[];
-    may_not record;
+    old_snapshot CONSTANT boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+    new_members oid[];
+    come regclass[] := '{}';
+    gone regclass[];
+    ddl record;
     rel regclass;
 BEGIN
-    SELECT coalesce(array_agg(d.statement) FILTER (WHERE d.does = 'create' OR o.owned), '{}') AS may,
-        array_agg(d.rel) FILTER (WHERE d.does = 'drop' AND NOT o.owned) AS keep,
-        array_agg(d.rel) FILTER (WHERE d.does = 'enable' AND NOT o.owned) AS owners,
-        array_agg(d.statement) FILTER (WHERE d.does = 'enable' AND NOT o.owned) AS statements
-    INTO may_not
-    FROM tube_private_trigger_ddl(att) AS d JOIN pg_class AS c ON c.oid = d.rel
-    CROSS JOIN LATERAL (SELECT pg_has_role(c.relowner, 'USAGE') AS owned) AS o;
-    may := may_not.may;
-    IF may <> '{}' AND att.members IS NOT NULL THEN
-        PERFORM tube_private_attachable(m.rel, true) FROM tube_private_members(att.tbl) AS m;
+    FOR look IN 1..20 LOOP
+        new_members := tube_private_member_oids(att.tbl);
+        come := come || coalesce((
+            SELECT array_agg(t.rel) FROM tube_private_triggers(att) AS t JOIN pg_class AS c ON c.oid = t.rel
+            WHERE t.wanted AND t.kind = 4 AND t.name IS NULL AND c.relkind = 'r'
+                AND (t.rel::oid <> ALL (att.members) OR t.rel::oid = ANY (att.waiting))), '{}');
+        SELECT coalesce(array_agg(d.statement) FILTER (WHERE d.does = 'create' OR o.owned), '{}') AS may,
+            array_agg(d.rel) FILTER (WHERE d.does = 'drop' AND NOT o.owned) AS keep,
+            array_agg(d.rel) FILTER (WHERE d.does = 'enable' AND NOT o.owned) AS owners,
+            array_agg(d.statement) FILTER (WHERE d.does = 'enable' AND NOT o.owned) AS statements
+        INTO ddl
+        FROM tube_private_trigger_ddl(att) AS d JOIN pg_class AS c ON c.oid = d.rel
+        CROSS JOIN LATERAL (SELECT pg_has_role(c.relowner, 'USAGE') AS owned) AS o;
+        IF ddl.may <> '{}' AND att.members IS NOT NULL THEN
+            PERFORM tube_private_attachable(m.rel, true) FROM tube_private_members(att.tbl) AS m;
+        END IF;
+        PERFORM tube_private_privileges(att.tbl, n.nspname)
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
+        IF mode <> 'ddl' THEN
+            PERFORM tube_private_owned(ddl.owners, what);
+        END IF;
+        EXIT WHEN ddl.may = '{}';
+        PERFORM tube_private_patiently(ddl.may, format('%s is attached to tube %L', att.tbl, att.tube),
+            tube_private_attempts(mode));
+    END LOOP;
+    IF ddl.statements IS NOT NULL THEN
+        PERFORM tube_private_leave_to_owner(ddl.statements);
     END IF;
-    PERFORM tube_private_privileges(att.tbl, n.nspname)
-    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
-    IF mode <> 'ddl' THEN
-        PERFORM tube_private_owned(may_not.owners, what);
-    ELSIF may_not.statements IS NOT NULL THEN
-        PERFORM tube_private_leave_to_owner(may_not.statements);
-    END IF;
-    IF may <> '{}' THEN
-        PERFORM tube_private_patiently(may, format('%s is attached to tube %L', att.tbl, att.tube));
-    END IF;
-    IF mode <> 'ddl' AND may_not.keep IS NOT NULL THEN
+    IF mode <> 'ddl' AND ddl.keep IS NOT NULL THEN
         RAISE WARNING USING
-            MESSAGE = format('%s: %s is no part of %s any more, and still has its triggers', what, may_not.keep[1], att.tbl),
+            MESSAGE = format('%s: %s is no part of %s any more, and still has its triggers', what, ddl.keep[1], att.tbl),
             HINT = format('They touch too much. Run, as its owner, who has to be in %I: SELECT %I.tube_sync();',
                 tube_private_role('admin'), tube_private_schema());
     END IF;
@@ -4327,17 +4593,26 @@ BEGIN
         PERFORM tube_private_touch_rows(rel, att.tube, tube_private_key_expression(att), att.row_filter,
             att.shard, att.shards, CASE WHEN root THEN 'I' ELSE 'U' END, tube_private_types(att));
     END LOOP;
+    gone := coalesce((
+        SELECT array_agg(c.oid::regclass) FROM pg_class AS c
+        WHERE c.oid = ANY (known) AND c.oid <> ALL (new_members) AND c.relkind = 'r'), '{}');
     FOREACH rel IN ARRAY gone LOOP
         PERFORM tube_private_touch_rows(rel, att.tube, tube_private_key_expression(att), att.row_filter,
             att.shard, att.shards, CASE WHEN root THEN 'D' ELSE 'U' END, tube_private_types(att));
     END LOOP;
-    IF known IS NOT NULL AND (mode = 'late' AND come <> '{}' OR EXISTS (
-        SELECT FROM unnest(known) AS m (rel) WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel)))
+    IF known IS NOT NULL AND (old_snapshot AND gone <> '{}'
+        OR EXISTS (SELECT FROM unnest(come) AS c (rel) WHERE NOT tube_private_came_now(c.rel))
+        OR EXISTS (SELECT FROM unnest(known) AS m (rel) WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel)))
     THEN
         PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
     END IF;
-    UPDATE tube_attachment AS a SET members = new_members
-    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.members IS DISTINCT FROM new_members;
+    -- An empty file holds no row that somebody else could see.
+    IF old_snapshot AND EXISTS (SELECT FROM unnest(come) AS c (rel) WHERE pg_relation_size(c.rel) > 0) THEN
+        PERFORM tube_private_ask_backfill(att, come[1]);
+    END IF;
+    UPDATE tube_attachment AS a SET members = new_members, waiting = NULL
+    WHERE a.tube = att.tube AND a.tbl = att.tbl
+        AND (a.members IS DISTINCT FROM new_members OR a.waiting IS NOT NULL);
 END
 $$;
 
@@ -4360,8 +4635,14 @@ BEGIN
         (29, '_after_row_trigger', 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW', 'R')
     ) AS k (kind, ending, event, how, enabled) ON k.kind = t.kind
     CROSS JOIN LATERAL (
-        SELECT coalesce(t.name::text, tube_private_name(
-            (SELECT c.relname FROM pg_class AS c WHERE c.oid = t.rel) || '_' || att.tube, k.ending)) AS name
+        SELECT coalesce(t.name::text, (
+            SELECT w.name
+            FROM pg_class AS c,
+                LATERAL (VALUES (1, att.tube), (2, att.tube || '_' || left(md5(att.tube), 8))) AS u (place, tube),
+                LATERAL tube_private_name(c.relname || '_' || u.tube, k.ending) AS w (name)
+            WHERE c.oid = t.rel
+            ORDER BY EXISTS (SELECT FROM pg_trigger AS p WHERE p.tgrelid = t.rel AND p.tgname = w.name), u.place
+            LIMIT 1)) AS name
     ) AS n
     CROSS JOIN LATERAL (VALUES
         (1, NOT t.wanted, 'drop', format('DROP TRIGGER %I ON %s', n.name, t.rel)),
@@ -4372,7 +4653,7 @@ BEGIN
                 CASE k.enabled WHEN 'A' THEN 'ALWAYS ' WHEN 'R' THEN 'REPLICA ' ELSE '' END, n.name))
     ) AS s (place, needed, does, statement)
     WHERE s.needed
-    ORDER BY t.wanted, t.rel, t.kind, s.place;
+    ORDER BY t.wanted, t.rel <> att.tbl, t.rel, t.kind, s.place;
 END
 $$;
 
@@ -4562,7 +4843,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_untrigger(tube text, tables regclass[], more text[], what text) RETURNS void
+CREATE FUNCTION tube.tube_private_untrigger(tube text, tables regclass[], more text[], what text, attempts integer DEFAULT 100) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -4574,8 +4855,34 @@ BEGIN
     FROM tube_private_drop_triggers(tube, tables) AS d;
     PERFORM tube_private_owned(rels, format('tube %L', tube));
     IF ddl || more <> '{}' THEN
-        PERFORM tube_private_patiently(ddl || more, what);
+        PERFORM tube_private_patiently(ddl || more, what, attempts);
     END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_warn_rewrite() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    warned jsonb := coalesce(nullif(current_setting('pytube.rewritten', true), ''), '[]')::jsonb;
+    att tube_attachment;
+    key text;
+BEGIN
+    -- 2 and 4: a default that is no constant, and another type; else the rows stay what they were.
+    IF pg_event_trigger_table_rewrite_reason() & 6 = 0 THEN
+        RETURN;
+    END IF;
+    FOR att IN SELECT * FROM tube_private_concerned(ARRAY[pg_event_trigger_table_rewrite_oid()], '{}') LOOP
+        key := format('%s of %s', att.tbl::oid, att.tube);
+        CONTINUE WHEN warned ? key;
+        warned := warned || to_jsonb(key);
+        RAISE WARNING USING
+            MESSAGE = format('all rows of %s are rewritten, and tube %L is told of none', att.tbl, att.tube),
+            HINT = format('If documents have changed by it, backfill them afterwards: '
+                'pytube backfill start --tube %s --table %s', quote_ident(att.tube), att.tbl);
+    END LOOP;
+    PERFORM set_config('pytube.rewritten', warned::text, true);
 END
 $$;
 
@@ -4780,8 +5087,8 @@ CREATE FUNCTION tube.tube_sync() RETURNS integer
     SET lock_timeout TO '5s'
     AS $$
 BEGIN
-    IF has_function_privilege('tube_private_sync_stale(text)', 'EXECUTE') THEN
-        RETURN tube_private_sync_stale('late');
+    IF has_function_privilege('tube_private_sync_stale()', 'EXECUTE') THEN
+        RETURN tube_private_sync_stale();
     END IF;
     RETURN tube_sync_served();
 END
@@ -4793,7 +5100,7 @@ CREATE FUNCTION tube.tube_sync_served() RETURNS integer
     SET lock_timeout TO '5s'
     AS $$
 BEGIN
-    RETURN tube_private_sync_stale('late');
+    RETURN tube_private_sync_stale();
 END
 $$;
 
@@ -4802,63 +5109,12 @@ CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard i
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $$
-#variable_conflict use_column
-DECLARE
-    first integer;
-    wanted tube_attachment;
-    reg tube_registry;
-    old tube_attachment;
-    new tube_attachment;
 BEGIN
-    PERFORM tube_private_require(tube_table_ensure_attached.tube);
-    PERFORM tube_private_attachable(tube_table_ensure_attached.tbl);
-    SELECT r.* INTO STRICT reg FROM tube_registry AS r
-    WHERE r.tube = tube_table_ensure_attached.tube FOR NO KEY UPDATE;
-    PERFORM tube_private_prune(reg.tube);
-    first := tube_private_range(reg.tube, tube_table_ensure_attached.tbl, tube_table_ensure_attached.shard,
-        tube_table_ensure_attached.shards);
-    wanted.id_col := tube_private_key(tube_table_ensure_attached.tbl, tube_table_ensure_attached.id_col, reg.key_type);
-    wanted.columns := tube_private_columns(tube_table_ensure_attached.tbl, tube_table_ensure_attached.columns);
-    wanted.replica := coalesce(tube_table_ensure_attached.replica, false);
-
-    SELECT a.* INTO old FROM tube_attachment AS a
-    WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl;
-    IF NOT FOUND THEN
-        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, columns, replica, row_filter, trigger_function)
-        VALUES (reg.tube, tube_table_ensure_attached.tbl, first, tube_table_ensure_attached.shards,
-            wanted.id_col, wanted.columns, wanted.replica,
-            tube_private_row_filter(reg.tube, tube_table_ensure_attached.tbl, reg.predicate),
-            tube_private_capture_name(reg.tube, tube_table_ensure_attached.tbl))
-        RETURNING * INTO new;
-    ELSIF (old.shard, old.shards, old.id_col, old.columns, old.replica)
-        IS NOT DISTINCT FROM (first, tube_table_ensure_attached.shards, wanted.id_col, wanted.columns, wanted.replica)
-    THEN
-        PERFORM tube_private_sync(reg.tube); -- mends what was dropped by hand, and takes no lock else
-        RETURN;
-    ELSE
-        UPDATE tube_attachment AS a
-        SET shard = first, shards = tube_table_ensure_attached.shards, id_col = wanted.id_col,
-            columns = wanted.columns, replica = wanted.replica, seen_oid = NULL
-        WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl;
-        UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
-        WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl
-            AND (old.shard, old.shards) <> (first, tube_table_ensure_attached.shards);
-        SELECT a.* INTO new FROM tube_attachment AS a
-        WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl;
-        RAISE NOTICE USING
-            MESSAGE = format('%s, attached to tube %L by %s, is now attached by %s',
-                new.tbl, new.tube, tube_private_attached_how(old), tube_private_attached_how(new)),
-            HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
-    END IF;
-    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
-    PERFORM tube_private_sync(reg.tube);
-    IF NOT tube_private_is_root(new) AND tube_table_ensure_attached.id_col IS NULL THEN
-        RAISE WARNING USING
-            MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
-                new.tbl, new.tube, new.shard),
-            HINT = 'Its ids are taken for those of that table. Name the column that holds them in id_col; if '
-                'they are others, attach it in a shard of its own.';
-    END IF;
+    PERFORM tube_private_require(tube);
+    PERFORM tube_private_attachable(tbl);
+    PERFORM tube_private_patiently(
+        ARRAY[format('SELECT tube_private_attach(%L, %L, %L, %L, %L, %L, %L)', tube, tbl::oid, shard, shards, id_col, columns, replica)],
+        format('%s is attached to tube %L', tbl, tube));
 END
 $$;
 
@@ -4867,25 +5123,12 @@ CREATE FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) R
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $$
-DECLARE
-    reg tube_registry;
 BEGIN
     IF in_tube IS NOT NULL THEN
         PERFORM tube_private_require(in_tube);
     END IF;
-    FOR reg IN
-        SELECT r.* FROM tube_registry AS r
-        WHERE EXISTS (
-            SELECT FROM tube_attachment AS a
-            WHERE a.tube = r.tube AND a.tbl = in_tbl AND (in_tube IS NULL OR a.tube = in_tube))
-        ORDER BY r.tube FOR NO KEY UPDATE
-    LOOP
-        PERFORM tube_private_untrigger(reg.tube, ARRAY[in_tbl], '{}',
-            format('%s is detached from tube %L', in_tbl, reg.tube));
-        PERFORM tube_private_forget(reg.tube, ARRAY[in_tbl]);
-        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
-        PERFORM tube_private_sync(reg.tube);
-    END LOOP;
+    PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_detach(%L, %L)', in_tube, in_tbl::oid)],
+        format('%s is detached', in_tbl));
 END
 $$;
 
@@ -5304,11 +5547,19 @@ GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, parti
 
 REVOKE ALL ON FUNCTION tube.tube_private_as_owner() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_attachable(tbl regclass, member boolean) FROM PUBLIC;
-
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, came regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_attachable(tbl regclass, member boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_attempts(mode text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_await(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill(backfill_id bigint) FROM PUBLIC;
 
@@ -5340,7 +5591,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_within(tbl regclass, col name,
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_worker(backfill_id bigint) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_briefly(statements text[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_built_in(type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_came_now(rel regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_capture(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, root boolean) FROM PUBLIC;
 
@@ -5370,9 +5627,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_column_values(tbl regclass, columns nam
 
 REVOKE ALL ON FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_concerned(rels oid[], schemas oid[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_detach(in_tube text, in_tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_triggers(tube text, tables regclass[]) FROM PUBLIC;
 
@@ -5440,11 +5701,15 @@ REVOKE ALL ON FUNCTION tube.tube_private_makeshift(trigger_function text, op tex
 
 REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer, class integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_misfit(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_note_drops() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer) FROM PUBLIC;
 
@@ -5454,11 +5719,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_own_ddl(ours boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_owned(tables regclass[], what text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(tube text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_plan_ddl() FROM PUBLIC;
 
@@ -5510,7 +5775,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_settle_locks(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_stale(tube text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_stale(a tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) FROM PUBLIC;
 
@@ -5520,11 +5785,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, pa
 
 REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_sync(tube text, mode text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_sync(tube text, mode text, tables regclass[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_sync_all() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_sync_stale(mode text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_sync_stale() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_sync_table(att tube.tube_attachment, mode text) FROM PUBLIC;
 
@@ -5558,7 +5823,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_typed_columns(att tube.tube_attachment)
 
 REVOKE ALL ON FUNCTION tube.tube_private_types(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_untrigger(tube text, tables regclass[], more text[], what text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_untrigger(tube text, tables regclass[], more text[], what text, attempts integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_warn_rewrite() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_done(x xid8) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_settle_done(x xid8) TO tube_worker;

@@ -68,7 +68,7 @@ DECLARE
     ours text := current_setting('pytube.install_schema');
     routine regprocedure;
 BEGIN
-    FOR step IN 1..4 LOOP
+    FOR step IN 0..5 LOOP
         EXECUTE format('DROP EVENT TRIGGER IF EXISTS %I', 'pytube_' || left(md5(ours), 8) || '_follow_ddl_' || step);
     END LOOP;
     FOR routine IN

@@ -26,7 +26,7 @@ BEGIN
     END IF;
     IF wrong IS NOT NULL THEN
         PERFORM tube_private_untrigger(att.tube, ARRAY[att.tbl], '{}',
-            format('%s is detached from tube %L', att.tbl, att.tube));
+            format('%s is detached from tube %L', att.tbl, att.tube), tube_private_attempts(mode));
         RAISE WARNING USING
             MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube, wrong),
             HINT = CASE WHEN att.id_col IS NULL THEN 'Attach it again, by id_col.'

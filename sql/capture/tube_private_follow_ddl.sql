@@ -1,4 +1,5 @@
--- Four event triggers follow DDL in its own transaction, in the order of their names:
+-- Event triggers follow DDL in its own transaction. First tube_private_note_drops writes down what was dropped; then
+-- there are four, in the order of their names:
 --
 --   1 tube_private_plan_ddl     looks what has to be done, and writes down what only an owner may do
 --   2 tube_private_as_owner     does that with the rights of whoever runs the DDL: grants, triggers that go
@@ -8,9 +9,10 @@
 -- So whoever may run the DDL needs no right of ours, and we none of theirs. What is written down goes
 -- through settings that last until the transaction ends, and is always written anew before it is read.
 --
--- An error of them, such as a missing privilege at a new partition, fails the DDL: better than a hole.
+-- They look at the attached tables that the DDL concerns, and at no others: see tube_private_concerned. An error
+-- there, such as a missing privilege at a new partition, fails the DDL: better than a hole.
 
--- tube_private_plan_ddl: the first of the event triggers.
+-- tube_private_plan_ddl: the first of the four.
 --
 -- Result: none.
 -- Locks: none.
@@ -19,51 +21,70 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
-    stale text[];
+    dropped CONSTANT jsonb := nullif(current_setting('pytube.dropped', true), '')::jsonb;
+    rels oid[];
+    schemas oid[];
+    stale jsonb;
+    att tube_attachment;
 BEGIN
     IF current_setting('pytube.own_ddl', true) = 'on' THEN
         RETURN;
     END IF;
-    PERFORM set_config('pytube.stale', '', true), set_config('pytube.owner_ddl', '', true);
-    -- Tables are often made, and only partitions and heirs concern us.
-    IF TG_TAG IN ('CREATE TABLE', 'CREATE FOREIGN TABLE') AND NOT EXISTS (
-        SELECT FROM pg_event_trigger_ddl_commands() AS d JOIN pg_inherits AS i ON i.inhrelid = d.objid
-        WHERE d.classid = 'pg_class'::regclass)
-    THEN
-        RETURN;
-    END IF;
-    stale := ARRAY(SELECT r.tube FROM tube_registry AS r WHERE tube_private_stale(r.tube) ORDER BY r.tube);
-    IF stale <> '{}' THEN
-        PERFORM set_config('pytube.stale', 'on', true);
-        PERFORM tube_private_leave_to_owner(ARRAY(
-            SELECT s FROM unnest(stale) AS t (tube), tube_private_owner_ddl(t.tube) AS s), false);
-    END IF;
+    PERFORM set_config('pytube.stale', '', true), set_config('pytube.owner_ddl', '', true),
+        set_config('pytube.dropped', '', true);
+    SELECT coalesce(array_agg(d.objid) FILTER (WHERE d.classid = 'pg_class'::regclass), '{}'),
+        array_agg(d.objid) FILTER (WHERE d.classid = 'pg_namespace'::regclass)
+    INTO rels, schemas FROM pg_event_trigger_ddl_commands() AS d;
+    FOR att IN
+        SELECT * FROM tube_private_concerned(
+            rels || ARRAY(SELECT e::oid FROM jsonb_array_elements_text(dropped) AS e), schemas) AS a
+        WHERE tube_private_stale(a)
+    LOOP
+        stale := coalesce(stale, '[]') || jsonb_build_array(jsonb_build_array(att.tube, att.tbl::oid));
+        PERFORM tube_private_leave_to_owner(ARRAY(SELECT tube_private_owner_ddl(att)), false);
+    END LOOP;
+    PERFORM set_config('pytube.stale', coalesce(stale::text, ''), true);
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_plan_ddl() FROM PUBLIC;
 
--- tube_private_follow_ddl: the third of the event triggers.
+-- tube_private_follow_ddl: the third of the four.
 --
 -- Result: none.
--- Errors: as tube_private_sync.
+-- Errors: as tube_private_sync; 55P03 somebody else changes what one of the tubes follows.
 -- Locks: as tube_private_sync, where the DDL concerns an attached table.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_ddl() RETURNS event_trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
-SET lock_timeout = '5s'
+SET lock_timeout = '1s' -- others may wait for what the DDL has locked
 AS $$
+DECLARE
+    stale CONSTANT jsonb := nullif(current_setting('pytube.stale', true), '')::jsonb;
+    work record;
 BEGIN
-    IF current_setting('pytube.own_ddl', true) = 'on' OR current_setting('pytube.stale', true) = '' THEN
+    IF current_setting('pytube.own_ddl', true) = 'on' OR stale IS NULL THEN
         RETURN;
     END IF;
-    PERFORM set_config('pytube.owner_ddl', '', true);
-    PERFORM tube_private_sync_stale('ddl');
-    PERFORM set_config('pytube.stale', '', true);
+    PERFORM tube_private_own_ddl(true), set_config('pytube.owner_ddl', '', true), set_config('pytube.stale', '', true);
+    FOR work IN
+        SELECT s ->> 0 AS tube, array_agg((s ->> 1)::oid::regclass) AS tables
+        FROM jsonb_array_elements(stale) AS s GROUP BY 1 ORDER BY 1
+    LOOP
+        BEGIN
+            PERFORM FROM tube_registry AS r WHERE r.tube = work.tube FOR NO KEY UPDATE;
+        EXCEPTION WHEN lock_not_available THEN
+            RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+                MESSAGE = format('somebody else changes what tube %L follows', work.tube),
+                HINT = 'A transaction that attaches or detaches a table holds it until it ends. Try again later.';
+        END;
+        PERFORM tube_private_sync(work.tube, 'ddl', work.tables);
+    END LOOP;
+    PERFORM tube_private_own_ddl(false);
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_follow_ddl() FROM PUBLIC;
 
--- tube_private_as_owner: the second and the fourth of the event triggers.
+-- tube_private_as_owner: the second and the fourth.
 --
 -- Whoever runs DDL has no right of ours, so it calls nothing that is not built in.
 --
@@ -118,31 +139,28 @@ END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_leave_to_owner(text[], boolean) FROM PUBLIC;
 
--- tube_private_owner_ddl: what has to be done for a tube by owners of its tables, before we can do the rest.
+-- tube_private_owner_ddl: what has to be done for an attachment by the owners of its tables, before we can do the rest.
 --
--- Arguments: tube.
+-- Arguments: att: as it is stored.
 -- Result: statements: grants to our owner, and triggers that go.
 -- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_ddl(tube text) RETURNS SETOF text
+CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_ddl(att :"schema".tube_attachment) RETURNS SETOF text
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
-DECLARE
-    att tube_attachment;
 BEGIN
-    FOR att IN
-        SELECT (tube_private_present(a)).* FROM tube_attachment AS a
-        WHERE a.tube = tube_private_owner_ddl.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
-    LOOP
-        IF att.id_col IS NULL THEN
-            RETURN QUERY SELECT d.statement FROM tube_private_drop_triggers(att.tube, ARRAY[att.tbl]) AS d;
-        ELSE
-            RETURN QUERY
-            SELECT unnest(tube_private_lacking(att.tbl, n.nspname, tube_private_role('admin')))
-            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
-            RETURN QUERY SELECT d.statement FROM tube_private_trigger_ddl(att) AS d WHERE d.does = 'drop';
-        END IF;
-    END LOOP;
+    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
+        RETURN;
+    END IF;
+    att := tube_private_present(att);
+    IF att.id_col IS NULL THEN
+        RETURN QUERY SELECT d.statement FROM tube_private_drop_triggers(att.tube, ARRAY[att.tbl]) AS d;
+    ELSE
+        RETURN QUERY
+        SELECT unnest(tube_private_lacking(att.tbl, n.nspname, tube_private_role('admin')))
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
+        RETURN QUERY SELECT d.statement FROM tube_private_trigger_ddl(att) AS d WHERE d.does = 'drop';
+    END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_owner_ddl(text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_owner_ddl(:"schema".tube_attachment) FROM PUBLIC;

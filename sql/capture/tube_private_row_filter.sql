@@ -23,11 +23,12 @@ DECLARE
     probe text := format('%I.tube_private_probe_%s', tube_private_schema(), pg_backend_pid());
     called text;
     result text;
+    was boolean;
 BEGIN
     IF predicate IS NULL THEN
         RETURN NULL;
     END IF;
-    PERFORM tube_private_own_ddl(true);
+    was := tube_private_own_ddl(true);
     EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING GENERATED)', probe, tbl);
     EXECUTE format('CREATE VIEW %s_view AS SELECT 1 AS one FROM %s WHERE (', probe, probe)
         || predicate || E'\n)';
@@ -70,7 +71,7 @@ BEGIN
     SELECT pg_get_expr(i.indpred, i.indrelid) INTO result
     FROM pg_index AS i WHERE i.indrelid = to_regclass(probe);
     EXECUTE format('DROP TABLE %s', probe);
-    PERFORM tube_private_own_ddl(false);
+    PERFORM tube_private_own_ddl(was);
     RETURN result;
 EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported
     OR program_limit_exceeded

@@ -1,14 +1,18 @@
--- tube_private_sync: brings all that is generated for a tube in line with its attachments.
+-- tube_private_sync: brings what is generated for a tube in line with its attachments.
 --
 -- Runs with the rights of the caller where tables of others are changed.
 --
 -- Arguments: tube; mode: ordered: somebody asks for it; ddl: within a statement of DDL; late: some time
---   after one.
+--   after one; tables: those that it is about, NULL for all. Of others that became the root table of their
+--   shards, or are it no more, the trigger function is made anew, for which no lock on them is needed.
 -- Result: whether all is in line. What is right already is left alone.
--- Errors, WARNINGs for each table if mode is late: 55P03 a trigger is missing and the lock for it could not be had; 42501 a privilege lacks, or the
---   owner of a table has to do it; TU107, with mode ddl, a table can't stay attached as it is now.
+-- Errors, WARNINGs for each table if mode is late: 55P03 a trigger is missing and the lock for it could not be
+--   had; 42501 a privilege lacks, or the owner of a table has to do it; TU107, with mode ddl, a table can't stay
+--   attached as it is now.
 -- Locks: the caller holds the registry row. A table that lacks its triggers: SHARE ROW EXCLUSIVE.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_sync(tube text, mode text = 'ordered') RETURNS boolean
+CREATE OR REPLACE FUNCTION :"schema".tube_private_sync(
+    tube text, mode text = 'ordered', tables regclass[] = NULL
+) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
@@ -24,23 +28,30 @@ BEGIN
             tube_private_key_type(tube)),
         'void', tube_private_tube_touch_body(tube));
     FOR att IN
-        SELECT a.* FROM tube_attachment AS a WHERE a.tube = tube_private_sync.tube ORDER BY a.position
+        SELECT a.* FROM tube_attachment AS a
+        WHERE a.tube = tube_private_sync.tube AND (tables IS NULL OR a.tbl = ANY (tables))
+        ORDER BY a.position
     LOOP
         BEGIN
             PERFORM tube_private_sync_table(att, mode);
-        EXCEPTION WHEN insufficient_privilege OR lock_not_available OR SQLSTATE 'TU107' THEN
+        EXCEPTION WHEN OTHERS THEN
             IF mode <> 'late' THEN
                 RAISE;
             END IF;
             all_done := false;
             GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
-            RAISE WARNING USING MESSAGE = format('%s is not followed: %s', att.tbl, SQLERRM), HINT = hint;
+            RAISE WARNING USING
+                MESSAGE = format('%s is not followed by tube %L: %s', att.tbl, att.tube, SQLERRM), HINT = hint;
+            PERFORM tube_private_await(att);
         END;
     END LOOP;
+    PERFORM tube_private_capture(a) FROM tube_attachment AS a
+    WHERE a.tube = tube_private_sync.tube AND NOT a.tbl = ANY (tables)
+        AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
     RETURN all_done;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_sync(text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_sync(text, text, regclass[]) FROM PUBLIC;
 
 -- tube_private_sync_table: tube_private_sync for one table of the tube.
 --
@@ -56,13 +67,32 @@ BEGIN
     IF att.tube IS NULL THEN
         RETURN;
     END IF;
-    PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
-        '', 'trigger', tube_private_capture_body(att, tube_private_is_root(att)));
+    PERFORM tube_private_capture(att);
     PERFORM tube_private_tree(att, mode);
     PERFORM tube_private_table_touch(att.tbl, tube_private_key_type(att.tube), att.touch_function);
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_sync_table(:"schema".tube_attachment, text) FROM PUBLIC;
+
+-- tube_private_capture: makes the trigger function of an attachment, or makes it anew.
+--
+-- Arguments: att.
+-- Result: nothing.
+-- Locks: the caller holds the registry row; none that writers feel.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_capture(att :"schema".tube_attachment) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    root CONSTANT boolean := tube_private_is_root(att);
+BEGIN
+    PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
+        '', 'trigger', tube_private_capture_body(att, root));
+    UPDATE tube_attachment AS a SET as_root = root
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM root;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_capture(:"schema".tube_attachment) FROM PUBLIC;
 
 -- tube_private_is_root: whether an attached table is the first of its shards.
 --

@@ -34,7 +34,9 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_triggers(:"schema".tube_attachment
 
 -- tube_private_trigger_ddl: the statements that bring the triggers of an attachment in line.
 --
--- A trigger that somebody disabled is left alone.
+-- A trigger that somebody disabled is left alone. The attached table itself comes first: while it is locked,
+-- no partition comes to it or goes. Where another trigger has the name, ours gets a digest of the tube into
+-- it: the table a in the tube b_c and a_b in c have the same names.
 --
 -- Arguments: att.
 -- Result: rel; does: drop or enable, for which one has to own it, or create, for which TRIGGER will do;
@@ -60,8 +62,14 @@ BEGIN
         (29, '_after_row_trigger', 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW', 'R')
     ) AS k (kind, ending, event, how, enabled) ON k.kind = t.kind
     CROSS JOIN LATERAL (
-        SELECT coalesce(t.name::text, tube_private_name(
-            (SELECT c.relname FROM pg_class AS c WHERE c.oid = t.rel) || '_' || att.tube, k.ending)) AS name
+        SELECT coalesce(t.name::text, (
+            SELECT w.name
+            FROM pg_class AS c,
+                LATERAL (VALUES (1, att.tube), (2, att.tube || '_' || left(md5(att.tube), 8))) AS u (place, tube),
+                LATERAL tube_private_name(c.relname || '_' || u.tube, k.ending) AS w (name)
+            WHERE c.oid = t.rel
+            ORDER BY EXISTS (SELECT FROM pg_trigger AS p WHERE p.tgrelid = t.rel AND p.tgname = w.name), u.place
+            LIMIT 1)) AS name
     ) AS n
     CROSS JOIN LATERAL (VALUES
         (1, NOT t.wanted, 'drop', format('DROP TRIGGER %I ON %s', n.name, t.rel)),
@@ -72,7 +80,7 @@ BEGIN
                 CASE k.enabled WHEN 'A' THEN 'ALWAYS ' WHEN 'R' THEN 'REPLICA ' ELSE '' END, n.name))
     ) AS s (place, needed, does, statement)
     WHERE s.needed
-    ORDER BY t.wanted, t.rel, t.kind, s.place;
+    ORDER BY t.wanted, t.rel <> att.tbl, t.rel, t.kind, s.place;
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_trigger_ddl(:"schema".tube_attachment) FROM PUBLIC;
@@ -103,12 +111,13 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_drop_triggers(text, regclass[]) FR
 
 -- tube_private_untrigger: takes a tube's triggers off tables, with the rights of the caller.
 --
--- Arguments: tube; tables; more: statements to be run with the others; what: what is being done.
+-- Arguments: tube; tables; more: statements to be run with the others; what: what is being done; attempts: as
+--   of tube_private_patiently.
 -- Result: nothing.
 -- Errors: 42501 the caller does not own one of them; 55P03 the locks could not be had.
 -- Locks: each of the tables ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_untrigger(
-    tube text, tables regclass[], more text[], what text
+    tube text, tables regclass[], more text[], what text, attempts integer = 100
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -121,8 +130,8 @@ BEGIN
     FROM tube_private_drop_triggers(tube, tables) AS d;
     PERFORM tube_private_owned(rels, format('tube %L', tube));
     IF ddl || more <> '{}' THEN
-        PERFORM tube_private_patiently(ddl || more, what);
+        PERFORM tube_private_patiently(ddl || more, what, attempts);
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_untrigger(text, regclass[], text[], text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_untrigger(text, regclass[], text[], text, integer) FROM PUBLIC;

@@ -19,7 +19,8 @@
 --   key, TU106 shard, TU105 the tube's predicate does not fit it, 42501 a privilege lacks, 55P03 the
 --   lock could not be had. Nothing was changed then.
 -- Locks: until the transaction ends, the registry row FOR NO KEY UPDATE and, where triggers have to be
---   made, the table SHARE ROW EXCLUSIVE; writers wait for at most 100 ms at a time while it is got.
+--   made, the table SHARE ROW EXCLUSIVE. While they are got, it waits for at most 100 ms at a time, and then
+--   lets all of them go.
 CREATE OR REPLACE FUNCTION :"schema".tube_table_ensure_attached(
     tube text, tbl regclass, shard integer = NULL, shards integer = 1,
     id_col name = NULL, columns name[] = NULL, replica boolean = false
@@ -27,6 +28,27 @@ CREATE OR REPLACE FUNCTION :"schema".tube_table_ensure_attached(
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET lock_timeout = '5s'
+AS $$
+BEGIN
+    PERFORM tube_private_require(tube);
+    PERFORM tube_private_attachable(tbl);
+    PERFORM tube_private_patiently(
+        ARRAY[format('SELECT tube_private_attach(%L, %L, %L, %L, %L, %L, %L)', tube, tbl::oid, shard, shards, id_col, columns, replica)],
+        format('%s is attached to tube %L', tbl, tube));
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_table_ensure_attached(
+    text, regclass, integer, integer, name, name[], boolean) FROM PUBLIC;
+
+-- tube_private_attach: one attempt of tube_table_ensure_attached.
+--
+-- Arguments, result, errors: as of it.
+-- Locks: as of it; for which it waits as long as lock_timeout says.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_attach(
+    tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean
+) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -36,49 +58,49 @@ DECLARE
     old tube_attachment;
     new tube_attachment;
 BEGIN
-    PERFORM tube_private_require(tube_table_ensure_attached.tube);
-    PERFORM tube_private_attachable(tube_table_ensure_attached.tbl);
     SELECT r.* INTO STRICT reg FROM tube_registry AS r
-    WHERE r.tube = tube_table_ensure_attached.tube FOR NO KEY UPDATE;
+    WHERE r.tube = tube_private_attach.tube FOR NO KEY UPDATE;
     PERFORM tube_private_prune(reg.tube);
-    first := tube_private_range(reg.tube, tube_table_ensure_attached.tbl, tube_table_ensure_attached.shard,
-        tube_table_ensure_attached.shards);
-    wanted.id_col := tube_private_key(tube_table_ensure_attached.tbl, tube_table_ensure_attached.id_col, reg.key_type);
-    wanted.columns := tube_private_columns(tube_table_ensure_attached.tbl, tube_table_ensure_attached.columns);
-    wanted.replica := coalesce(tube_table_ensure_attached.replica, false);
+    first := tube_private_range(reg.tube, tube_private_attach.tbl, tube_private_attach.shard,
+        tube_private_attach.shards);
+    wanted.id_col := tube_private_key(tube_private_attach.tbl, tube_private_attach.id_col, reg.key_type);
+    wanted.columns := tube_private_columns(tube_private_attach.tbl, tube_private_attach.columns);
+    wanted.replica := coalesce(tube_private_attach.replica, false);
 
     SELECT a.* INTO old FROM tube_attachment AS a
-    WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl;
+    WHERE a.tube = reg.tube AND a.tbl = tube_private_attach.tbl;
     IF NOT FOUND THEN
         INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, columns, replica, row_filter, trigger_function)
-        VALUES (reg.tube, tube_table_ensure_attached.tbl, first, tube_table_ensure_attached.shards,
+        VALUES (reg.tube, tube_private_attach.tbl, first, tube_private_attach.shards,
             wanted.id_col, wanted.columns, wanted.replica,
-            tube_private_row_filter(reg.tube, tube_table_ensure_attached.tbl, reg.predicate),
-            tube_private_capture_name(reg.tube, tube_table_ensure_attached.tbl))
+            tube_private_row_filter(reg.tube, tube_private_attach.tbl, reg.predicate),
+            tube_private_capture_name(reg.tube, tube_private_attach.tbl))
         RETURNING * INTO new;
     ELSIF (old.shard, old.shards, old.id_col, old.columns, old.replica)
-        IS NOT DISTINCT FROM (first, tube_table_ensure_attached.shards, wanted.id_col, wanted.columns, wanted.replica)
+        IS NOT DISTINCT FROM (first, tube_private_attach.shards, wanted.id_col, wanted.columns, wanted.replica)
     THEN
-        PERFORM tube_private_sync(reg.tube); -- mends what was dropped by hand, and takes no lock else
+        PERFORM tube_private_sync(reg.tube, 'ordered', ARRAY[old.tbl]); -- mends what was dropped by hand, and takes no lock else
         RETURN;
     ELSE
         UPDATE tube_attachment AS a
-        SET shard = first, shards = tube_table_ensure_attached.shards, id_col = wanted.id_col,
+        SET shard = first, shards = tube_private_attach.shards, id_col = wanted.id_col,
             columns = wanted.columns, replica = wanted.replica, seen_oid = NULL
-        WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl;
+        WHERE a.tube = reg.tube AND a.tbl = tube_private_attach.tbl;
         UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
-        WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl
-            AND (old.shard, old.shards) <> (first, tube_table_ensure_attached.shards);
+        WHERE a.tube = reg.tube AND a.tbl = tube_private_attach.tbl
+            AND (old.shard, old.shards) <> (first, tube_private_attach.shards);
         SELECT a.* INTO new FROM tube_attachment AS a
-        WHERE a.tube = reg.tube AND a.tbl = tube_table_ensure_attached.tbl;
+        WHERE a.tube = reg.tube AND a.tbl = tube_private_attach.tbl;
+    END IF;
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
+    PERFORM tube_private_sync(reg.tube, 'ordered', ARRAY[new.tbl]);
+    IF old.tbl IS NOT NULL THEN
         RAISE NOTICE USING
             MESSAGE = format('%s, attached to tube %L by %s, is now attached by %s',
                 new.tbl, new.tube, tube_private_attached_how(old), tube_private_attached_how(new)),
             HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
     END IF;
-    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
-    PERFORM tube_private_sync(reg.tube);
-    IF NOT tube_private_is_root(new) AND tube_table_ensure_attached.id_col IS NULL THEN
+    IF NOT tube_private_is_root(new) AND tube_private_attach.id_col IS NULL THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
                 new.tbl, new.tube, new.shard),
@@ -87,7 +109,7 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_table_ensure_attached(
+REVOKE ALL ON FUNCTION :"schema".tube_private_attach(
     text, regclass, integer, integer, name, name[], boolean) FROM PUBLIC;
 
 -- tube_private_attached_how: an attachment's arguments, for people.

@@ -6,19 +6,34 @@
 -- Result: nothing; no error when the table is not attached.
 -- Errors: TU102 unknown tube; 55P03 the lock could not be had; 42501 the caller does not own the
 --   table: Postgres lets only an owner drop its triggers. Nothing was changed then.
--- Locks: until the transaction ends, the registry rows FOR NO KEY UPDATE and the table ACCESS EXCLUSIVE;
---   writers wait for at most 100 ms at a time while it is got.
+-- Locks: until the transaction ends, the registry rows FOR NO KEY UPDATE and the table ACCESS EXCLUSIVE.
+--   While they are got, it waits for at most 100 ms at a time, and then lets all of them go.
 CREATE OR REPLACE FUNCTION :"schema".tube_table_ensure_detached(in_tube text, in_tbl regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET lock_timeout = '5s'
 AS $$
-DECLARE
-    reg tube_registry;
 BEGIN
     IF in_tube IS NOT NULL THEN
         PERFORM tube_private_require(in_tube);
     END IF;
+    PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_detach(%L, %L)', in_tube, in_tbl::oid)],
+        format('%s is detached', in_tbl));
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_table_ensure_detached(text, regclass) FROM PUBLIC;
+
+-- tube_private_detach: one attempt of tube_table_ensure_detached.
+--
+-- Arguments, result, errors: as of it.
+-- Locks: as of it; for which it waits as long as lock_timeout says.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_detach(in_tube text, in_tbl regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    reg tube_registry;
+BEGIN
     FOR reg IN
         SELECT r.* FROM tube_registry AS r
         WHERE EXISTS (
@@ -30,8 +45,8 @@ BEGIN
             format('%s is detached from tube %L', in_tbl, reg.tube));
         PERFORM tube_private_forget(reg.tube, ARRAY[in_tbl]);
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
-        PERFORM tube_private_sync(reg.tube);
+        PERFORM tube_private_sync(reg.tube, 'ordered', '{}');
     END LOOP;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_table_ensure_detached(text, regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_detach(text, regclass) FROM PUBLIC;

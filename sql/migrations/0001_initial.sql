@@ -48,6 +48,8 @@ CREATE TABLE :"schema".tube_attachment (
     seen_names   name[],
     seen_types   oid[],
     members      oid[],      -- of a partitioned table: all of its tree, itself too
+    waiting      oid[],      -- members whose triggers could not be made so far
+    as_root      boolean,    -- whether its function was made for the root table of its shards
     PRIMARY KEY (tube, tbl)
 );
 

@@ -1,28 +1,31 @@
 -- tube_private_patiently: runs statements that need heavy locks without blocking a busy table for long.
 --
--- All of them run in one subtransaction that waits at most 100 ms for each lock. Where one can't be
--- had, all that were taken are let go, writers pass, and it is tried again, up to 100 times (some
--- 25 s in all). Once taken, the locks stay until the transaction ends.
+-- All of them run in one subtransaction that waits at most 100 ms for locks, all its statements together.
+-- Where they can't be had, all that were taken are let go, writers pass, and it is tried again. Once taken,
+-- the locks stay until the transaction ends. Called within an attempt of its own, it is a part of that.
 --
--- Arguments: statements: utility statements, in order; what: what is being done, for the error.
+-- Arguments: statements: in order; what: what is being done, for the error; attempts: how often it is tried;
+--   100 take some 25 s.
 -- Result: nothing.
 -- Errors: 55P03 the locks could not be had; those of the statements.
 -- Locks: those of the statements.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_patiently(statements text[], what text) RETURNS void
+CREATE OR REPLACE FUNCTION :"schema".tube_private_patiently(
+    statements text[], what text, attempts integer = 100
+) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET lock_timeout = '100ms'
 AS $$
-DECLARE
-    statement text;
 BEGIN
-    FOR attempt IN 1..100 LOOP
+    IF current_setting('pytube.attempt', true) = 'on' THEN
+        PERFORM tube_private_briefly(statements);
+        RETURN;
+    END IF;
+    FOR attempt IN 1..attempts LOOP
         BEGIN
-            PERFORM tube_private_own_ddl(true);
-            FOREACH statement IN ARRAY statements LOOP
-                EXECUTE statement;
-            END LOOP;
-            PERFORM tube_private_own_ddl(false);
+            PERFORM set_config('pytube.attempt', 'on', true);
+            PERFORM tube_private_briefly(statements);
+            PERFORM set_config('pytube.attempt', 'off', true);
             RETURN;
         EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
             -- Tried again below, where the subtransaction is over and its locks are gone.
@@ -30,23 +33,57 @@ BEGIN
         PERFORM pg_sleep(0.05 + random() * 0.2);
     END LOOP;
     RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
-        MESSAGE = format('%s: the locks could not be had within 100 attempts of 100 ms', what),
+        MESSAGE = format('%s: the locks could not be had within %s attempts of 100 ms', what, attempts),
         HINT = 'Some transaction holds a lock for long: look for it in pg_locks, or try again later.';
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_patiently(text[], text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_patiently(text[], text, integer) FROM PUBLIC;
 
--- tube_private_own_ddl: whether the DDL that comes is ours, so that our event trigger need not follow it.
+-- tube_private_briefly: runs statements that may wait for locks for 100 ms in all.
 --
--- Arguments: ours: true before, false after; an error in between takes the first back.
+-- What a statement takes beyond 5 ms counts as waiting: locks of a first table are held while those of a
+-- hundredth are waited for.
+--
+-- Arguments: statements: in order; they are ours, and no event trigger need follow them.
 -- Result: nothing.
+-- Errors: 55P03 the locks could not be had; those of the statements.
+-- Locks: those of the statements.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_briefly(statements text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET lock_timeout = '100ms'
+AS $$
+DECLARE
+    was CONSTANT boolean := tube_private_own_ddl(true);
+    left_over double precision := 100; -- milliseconds; 0 as a lock_timeout would be for ever
+    began timestamptz;
+    statement text;
+BEGIN
+    FOREACH statement IN ARRAY statements LOOP
+        PERFORM set_config('lock_timeout', format('%sms', greatest(left_over, 1)::integer), true);
+        began := clock_timestamp();
+        EXECUTE statement;
+        left_over := left_over - greatest(0, extract(epoch FROM clock_timestamp() - began) * 1000 - 5);
+    END LOOP;
+    PERFORM tube_private_own_ddl(was);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_briefly(text[]) FROM PUBLIC;
+
+-- tube_private_own_ddl: whether the DDL that comes is ours, so that our event triggers need not follow it.
+--
+-- Arguments: ours.
+-- Result: whether it was so before; to be given back afterwards. An error in between does so, too.
 -- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_own_ddl(ours boolean) RETURNS void
+CREATE OR REPLACE FUNCTION :"schema".tube_private_own_ddl(ours boolean) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
+DECLARE
+    was CONSTANT boolean := coalesce(current_setting('pytube.own_ddl', true), '') = 'on';
 BEGIN
     PERFORM set_config('pytube.own_ddl', CASE WHEN ours THEN 'on' ELSE 'off' END, true);
+    RETURN was;
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_own_ddl(boolean) FROM PUBLIC;

@@ -304,3 +304,66 @@ def test_the_makeshift_warns_where_the_key_is_gone(db: Conn) -> None:
     db.execute("ALTER TABLE item DROP id")
     db.execute("INSERT INTO item VALUES ('x')")
     assert said == [f"tube '{TUBE}' does not follow public.item any more: its key is gone"]
+
+
+@pytest.mark.parametrize(
+    ("made", "column", "gone"),
+    [
+        (
+            "CREATE FUNCTION public.twice(int) RETURNS int IMMUTABLE RETURN $1 * 2",
+            "extra int GENERATED ALWAYS AS (public.twice(n)) STORED",
+            "DROP FUNCTION public.twice CASCADE",
+        ),
+        (
+            "CREATE TEXT SEARCH CONFIGURATION public.plain (COPY = pg_catalog.simple)",
+            "extra tsvector GENERATED ALWAYS AS (to_tsvector('public.plain', n::text)) STORED",
+            "DROP TEXT SEARCH CONFIGURATION public.plain CASCADE",
+        ),
+        (
+            'CREATE COLLATION public.own FROM "C"',
+            "extra text COLLATE public.own",
+            "DROP COLLATION public.own CASCADE",
+        ),
+        ("CREATE VIEW public.shape AS SELECT 1 AS x", "extra public.shape", "DROP VIEW public.shape CASCADE"),
+    ],
+    ids=["function", "text search", "collation", "view"],
+)
+def test_a_column_that_goes_with_what_it_is_made_of(db: Conn, made: str, column: str, gone: str) -> None:
+    """The statement that drops it names no table."""
+    db.execute(made.encode())
+    db.execute(
+        f"CREATE TABLE wide (id int PRIMARY KEY, n int, {column}, deleted boolean DEFAULT false)".encode()
+    )
+    db.execute("SELECT tube_table_ensure_attached(%s, 'wide', 10, columns => '{extra}')", (TUBE,))
+    db.execute(gone.encode())
+    db.execute("INSERT INTO wide VALUES (1, 1)")
+    db.execute("UPDATE wide SET n = 2")
+    assert ops(db) == [("I", 1), ("U", 1)]
+    assert scalar(db, "SELECT columns FROM tube_list('wide')") is None
+
+
+def test_a_key_that_goes_with_its_collation(db: Conn) -> None:
+    db.execute(
+        "CREATE COLLATION public.own FROM \"C\"; SELECT tube_ensure_exists('texts', key_type => 'text')"
+    )
+    db.execute("CREATE TABLE named (id text COLLATE public.own PRIMARY KEY, n int)")
+    attach(db, "public.named", tube="texts")
+    db.execute("DROP COLLATION public.own CASCADE")
+    db.execute("INSERT INTO named VALUES (1)")
+    assert triggers(db, "public.named") == []
+
+
+def test_rows_that_are_rewritten_are_told_of_and_not_touched(db: Conn) -> None:
+    warnings: list[str] = []
+    db.add_notice_handler(lambda notice: warnings.append(notice.message_primary or ""))
+    db.execute("ALTER TABLE item ALTER value TYPE integer USING length(value)")
+    assert warnings == [f"all rows of public.item are rewritten, and tube '{TUBE}' is told of none"]
+    db.execute("ALTER TABLE item ADD stamp timestamptz DEFAULT clock_timestamp()")
+    assert len(warnings) == 2
+    db.execute("ALTER TABLE item SET UNLOGGED, ALTER value TYPE bigint")
+    assert len(warnings) == 3
+    assert keys(db) == []
+    warnings.clear()
+    db.execute("CREATE TABLE other (id int); ALTER TABLE other ALTER id TYPE bigint")
+    db.execute("ALTER TABLE item SET LOGGED")
+    assert warnings == []

@@ -110,7 +110,10 @@ INVOKERS = {
     # what has to be done to a table of somebody else's is done with the rights of the caller
     "tube_ensure_absent",
     "tube_private_as_owner",
+    "tube_private_attach",
     "tube_private_attachable",
+    "tube_private_briefly",
+    "tube_private_detach",
     "tube_private_follow",
     "tube_private_lacking",
     "tube_private_owned",

@@ -138,7 +138,8 @@ def test_a_worker_says_what_it_may_not_do(any_dsn: str, admin: Conn, keeper: Con
         assert done == 0
         (told,) = said
         assert told == (
-            "shop.log is not followed: tube_admin, who owns pytube's functions, may not follow shop.log"
+            f"shop.log is not followed by tube '{TUBE}': tube_admin, who owns pytube's functions,"
+            " may not follow shop.log"
             " | GRANT SELECT, TRIGGER ON shop.log_2 TO tube_admin;"
         )
         keeper.execute(told.split("| ")[1].encode())
@@ -146,6 +147,35 @@ def test_a_worker_says_what_it_may_not_do(any_dsn: str, admin: Conn, keeper: Con
         assert has_sweep(admin), "for what was deleted unseen"
         assert ops(admin) == [("I", 4), ("I", 5)]
         assert warned(worker, "SELECT tube_sync()") == (0, [])
+
+
+def test_a_partition_that_waits_for_a_grant_and_is_dropped(any_dsn: str, admin: Conn, keeper: Conn) -> None:
+    """What was written to it by the name of the attached table is at the sink."""
+    unfollow(admin)
+    keeper.execute("CREATE TABLE shop.log_2 PARTITION OF shop.log FOR VALUES IN (2)")
+    keeper.execute("INSERT INTO shop.log VALUES (4, 2)")
+    with open_session(as_role(any_dsn, "worker")) as worker:
+        assert warned(worker, "SELECT tube_sync()")[0] == 0
+        keeper.execute("CREATE TABLE shop.log_3 PARTITION OF shop.log FOR VALUES IN (3)")
+        keeper.execute("INSERT INTO shop.log_3 VALUES (5, 3)")
+        assert warned(worker, "SELECT tube_sync()")[0] == 0
+        keeper.execute("DROP TABLE shop.log_2")
+        assert not has_sweep(admin)
+        keeper.execute("GRANT SELECT, TRIGGER ON shop.log_3 TO tube_admin")
+        assert warned(worker, "SELECT tube_sync()") == (1, [])
+    assert has_sweep(admin)
+    assert ops(admin) == [("I", 4), ("I", 5)]
+
+
+def test_a_partition_whose_drop_is_all_that_is_left(any_dsn: str, admin: Conn, keeper: Conn) -> None:
+    unfollow(admin)
+    keeper.execute("CREATE TABLE shop.log_2 PARTITION OF shop.log FOR VALUES IN (2)")
+    keeper.execute("INSERT INTO shop.log VALUES (4, 2)")
+    with open_session(as_role(any_dsn, "worker")) as worker:
+        assert warned(worker, "SELECT tube_sync()")[0] == 0
+        keeper.execute("DROP TABLE shop.log_2")
+        assert warned(worker, "SELECT tube_sync()") == (1, [])
+    assert has_sweep(admin)
 
 
 def test_one_table_that_cannot_be_followed_stops_no_other(any_dsn: str, admin: Conn, keeper: Conn) -> None:
@@ -199,8 +229,9 @@ def test_a_worker_detaches_nothing_of_somebody_else(any_dsn: str, admin: Conn, k
         _, said = warned(worker, "SELECT tube_sync()")
     (told,) = said
     assert told == (
-        f"shop.log is not followed: tube '{TUBE}': tube_admin may not change the triggers of shop.log, which"
-        " belongs to keeper | Run, as a role that is in tube_admin and in keeper: SELECT tube.tube_sync();"
+        f"shop.log is not followed by tube '{TUBE}': tube '{TUBE}': tube_admin may not change the triggers"
+        " of shop.log, which belongs to keeper"
+        " | Run, as a role that is in tube_admin and in keeper: SELECT tube.tube_sync();"
     )
     admin.execute("GRANT tube_admin TO keeper")
     keeper.execute("SELECT tube.tube_sync()")
@@ -246,7 +277,7 @@ def test_an_installation_without_superuser_follows_by_tube_sync(any_bare_dsn: st
             assert warned(conn, "SELECT tube_sync()") == (1, [])
             # A superuser who installs over it makes the event triggers; an upgrade goes on without them.
             install(any_bare_dsn)
-            assert scalar(conn, "SELECT count(*) FROM pg_event_trigger") == 4
+            assert scalar(conn, "SELECT count(*) FROM pg_event_trigger") == 6
             install(own)
             conn.execute("CREATE TABLE shop.log_3 PARTITION OF shop.log FOR VALUES IN (3)")
             conn.execute("INSERT INTO shop.log_3 VALUES (8, 3)")

@@ -1,0 +1,170 @@
+"""DDL on attached tables by transactions that are too old to see all, or that somebody else's holds up."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from tests.conftest import Connect
+from tests.helpers.capture import TUBE, Conn, attach, make_item, make_tube, ops, pods, scalar, take, triggers
+from tests.isolation.conftest import NewSession
+
+TREE = """
+CREATE TABLE public.log (id bigint, day int, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
+CREATE TABLE public.log_1 PARTITION OF public.log FOR VALUES IN (1);
+"""
+LATE = "CREATE TABLE public.late (id bigint NOT NULL, day int NOT NULL, PRIMARY KEY (id, day))"
+ATTACH = "ALTER TABLE public.log ATTACH PARTITION public.late FOR VALUES IN (2)"
+ATTACH_TUBE = "SELECT tube_table_ensure_attached(%s, %s, 0)"
+
+
+@pytest.fixture
+def tree(conn: Conn) -> Conn:
+    """A session; `log` is attached, with a partition."""
+    conn.execute(TREE.encode())
+    make_tube(conn)
+    attach(conn, "public.log")
+    return conn
+
+
+def controls(conn: Conn) -> list[str]:
+    """The types of the control pods that wait."""
+    return [payload["type"] for _, _, _, payload in pods(conn) if payload]
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_partition_comes_by_a_transaction_that_cannot_see_its_rows(
+    tree: Conn, session: NewSession, level: str
+) -> None:
+    tree.execute(LATE)
+    old = session()
+    old.begin(f"ISOLATION LEVEL {level}")
+    old.run("SELECT 1")
+    tree.execute("INSERT INTO public.late VALUES (77, 2)")
+    old.run(ATTACH)
+    old.commit()
+    assert controls(tree) == ["backfill_schedule"]
+    ((_, shard, _, payload),) = pods(tree)
+    assert (shard, payload["tbl"], payload["order_col"]) == (0, "public.log", "id")
+    tree.execute("DELETE FROM public.late")
+    assert ops(tree) == [("D", 77)]
+
+
+def test_an_empty_partition_comes_by_an_old_transaction(tree: Conn, session: NewSession) -> None:
+    tree.execute(LATE)
+    old = session()
+    old.begin("ISOLATION LEVEL REPEATABLE READ")
+    old.run("SELECT 1")
+    old.run(ATTACH)
+    old.run("CREATE TABLE public.log_3 PARTITION OF public.log FOR VALUES IN (3)")
+    old.commit()
+    assert pods(tree) == [], "nothing can be missed"
+    tree.execute("INSERT INTO public.log_3 VALUES (3, 3)")
+    tree.execute("INSERT INTO public.late VALUES (2, 2)")
+    assert ops(tree) == [("I", 2), ("I", 3)]
+
+
+def test_a_partition_goes_by_a_transaction_that_cannot_see_its_rows(tree: Conn, session: NewSession) -> None:
+    old = session()
+    old.begin("ISOLATION LEVEL REPEATABLE READ")
+    old.run("SELECT 1")
+    tree.execute("INSERT INTO public.log VALUES (77, 1)")
+    take(tree)
+    old.run("ALTER TABLE public.log DETACH PARTITION public.log_1")
+    old.commit()
+    assert controls(tree) == ["sweep"]
+
+
+def test_attaching_while_a_partition_comes(conn: Conn, session: NewSession) -> None:
+    """The attach waits for that transaction, and sees what it has left."""
+    conn.execute(TREE.encode())
+    make_tube(conn)
+    conn.execute(LATE)
+    conn.execute("INSERT INTO public.late VALUES (7, 2)")
+    owner, admin = session(), session()
+    owner.begin()
+    owner.run(ATTACH)
+    attaching = admin.start(ATTACH_TUBE, (TUBE, "public.log"))
+    assert attaching.blocked(by=owner)
+    owner.commit()
+    attaching.rows()
+    assert len(triggers(conn, "public.late")) == 4
+    conn.execute("DELETE FROM public.late WHERE id = 7")
+    assert ops(conn) == [("D", 7)]
+    assert scalar(conn, "SELECT tube_sync()") == 0
+
+
+def test_a_partition_made_by_a_transaction_older_than_the_attach(conn: Conn, session: NewSession) -> None:
+    """Its event triggers see no attachment. The next ones find the partition, and what was deleted."""
+    conn.execute(TREE.encode())
+    make_tube(conn)
+    old = session()
+    old.begin("ISOLATION LEVEL REPEATABLE READ")
+    old.run("SELECT 1")
+    attach(conn, "public.log")
+    old.run("CREATE TABLE public.log_2 PARTITION OF public.log FOR VALUES IN (2)")
+    old.commit()
+    conn.execute("INSERT INTO public.log VALUES (1, 2), (2, 2)")
+    conn.execute("DELETE FROM public.log_2 WHERE id = 1")
+    take(conn)
+    conn.execute("CREATE TABLE public.log_3 PARTITION OF public.log FOR VALUES IN (3)")
+    assert controls(conn) == ["sweep"]
+    assert ops(conn) == [("I", 2)]
+    conn.execute("DELETE FROM public.log_2")
+    assert ops(conn) == [("D", 2)]
+    conn.execute("CREATE TABLE public.log_4 PARTITION OF public.log FOR VALUES IN (4)")
+    assert pods(conn) == [], "partitions that are followed at once need no sweep"
+
+
+def test_a_partition_is_made_while_another_table_is_being_attached(
+    tree: Conn, session: NewSession, connect: Connect
+) -> None:
+    """An attach that can't have its locks holds none meanwhile, nor the tube."""
+    make_item(tree)
+    slow, admin = session(), session()
+    slow.begin()
+    slow.run("INSERT INTO public.item VALUES (1)")
+    attaching = admin.start(ATTACH_TUBE.replace("0)", "1)"), (TUBE, "public.item"))
+    assert attaching.blocked(by=slow)
+    quick = connect(options="-c search_path=tube,public -c statement_timeout=3s")
+    for day in range(2, 6):
+        quick.execute(f"CREATE TABLE public.log_{day} PARTITION OF public.log FOR VALUES IN ({day})".encode())
+    slow.commit()
+    attaching.rows()
+    tree.execute("INSERT INTO public.log_5 VALUES (5, 5)")
+    tree.execute("INSERT INTO public.item VALUES (2)")
+    assert ops(tree) == [("I", 2), ("I", 5)]
+
+
+def test_a_partition_is_made_while_a_transaction_that_attached_stays_open(
+    tree: Conn, session: NewSession
+) -> None:
+    make_item(tree)
+    admin = session()
+    admin.begin()
+    admin.run(ATTACH_TUBE.replace("0)", "1)"), (TUBE, "public.item"))
+    with pytest.raises(psycopg.Error, match=f"somebody else changes what tube '{TUBE}' follows") as refused:
+        tree.execute("CREATE TABLE public.log_2 PARTITION OF public.log FOR VALUES IN (2)")
+    assert refused.value.sqlstate == "55P03"
+    assert refused.value.diag.message_hint
+    admin.commit()
+    tree.execute("CREATE TABLE public.log_2 PARTITION OF public.log FOR VALUES IN (2)")
+
+
+def test_a_partition_detached_concurrently_blocks_nobody_while_its_rows_are_touched(
+    tree: Conn, session: NewSession, connect: Connect
+) -> None:
+    tree.execute("CREATE TABLE public.log_2 PARTITION OF public.log FOR VALUES IN (2)")
+    tree.execute("INSERT INTO public.log VALUES (1, 1)")
+    take(tree)
+    holder, owner = session(), session()
+    holder.begin()
+    holder.run(f'LOCK TABLE tube."{TUBE}" IN EXCLUSIVE MODE')
+    detaching = owner.start("ALTER TABLE public.log DETACH PARTITION public.log_1 CONCURRENTLY")
+    assert detaching.blocked(by=holder), "it is at the touches of its rows"
+    quick = connect(options="-c search_path=tube,public -c lock_timeout=100ms")
+    assert quick.execute("SELECT * FROM public.log").fetchall() == []
+    assert quick.execute("UPDATE public.log SET day = 2 WHERE id = 5").rowcount == 0
+    holder.commit()
+    detaching.rows()
+    assert ops(tree) == [("D", 1)]

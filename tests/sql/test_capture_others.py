@@ -1,0 +1,177 @@
+"""What is wrong with one attached table, or slow, is no trouble of other tables, tubes and roles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from tests.helpers.capture import (
+    TUBE,
+    Conn,
+    attach,
+    make_item,
+    make_tube,
+    open_session,
+    ops,
+    scalar,
+    set_up,
+    triggers,
+    unfollow,
+)
+from tests.helpers.roles import as_role, roles
+
+
+@pytest.fixture
+def db(any_dsn: str) -> Iterator[Conn]:
+    """A session on each version, with `item` attached."""
+    with open_session(any_dsn) as conn:
+        set_up(conn)
+        yield conn
+
+
+@contextmanager
+def owners(any_dsn: str) -> Iterator[tuple[Conn, Conn]]:
+    """`keeper`, whose table `shop.doc` is attached and lacks a trigger, and `other`, who has a table, too."""
+    with roles(any_dsn, "keeper", "other") as admin:
+        admin.execute("CREATE SCHEMA shop AUTHORIZATION keeper; CREATE SCHEMA theirs AUTHORIZATION other")
+        with (
+            psycopg.connect(as_role(any_dsn, "keeper"), autocommit=True) as keeper,
+            psycopg.connect(as_role(any_dsn, "other"), autocommit=True) as other,
+        ):
+            keeper.execute("CREATE TABLE shop.doc (id bigint PRIMARY KEY)")
+            other.execute("CREATE TABLE theirs.thing (x int)")
+            with open_session(any_dsn) as conn:
+                make_tube(conn)
+                attach(conn, "shop.doc")
+                (name, *_) = triggers(conn, "shop.doc")
+            keeper.execute(f'DROP TRIGGER "{name}" ON shop.doc'.encode())
+            yield keeper, other
+
+
+def calls(conn: Conn, *statements: str) -> dict[str, int]:
+    """How often the statements have each of our functions called; they are rolled back."""
+    count = "SELECT funcname, calls FROM pg_stat_xact_user_functions"
+    with conn.transaction(force_rollback=True):
+        before = dict(conn.execute(count).fetchall())
+        conn.execute("SET LOCAL track_functions = 'all'")
+        for statement in statements:
+            conn.execute(statement.encode())
+        after = dict(conn.execute(count).fetchall())
+    return {
+        name: number - before.get(name, 0) for name, number in after.items() if number > before.get(name, 0)
+    }
+
+
+def test_a_table_that_cannot_be_followed_fails_nobody_elses_ddl(any_dsn: str) -> None:
+    with owners(any_dsn) as (keeper, other):
+        keeper.execute("REVOKE TRIGGER ON shop.doc FROM tube_admin")
+        other.execute("ALTER TABLE theirs.thing ADD y int")
+        other.execute("DROP TABLE theirs.thing")
+
+
+def test_nobody_elses_ddl_waits_for_a_table_that_lacks_a_trigger(any_dsn: str) -> None:
+    with owners(any_dsn) as (keeper, other), keeper.transaction():
+        keeper.execute("INSERT INTO shop.doc VALUES (1)")
+        other.execute("SET statement_timeout = '2s'")
+        other.execute("ALTER TABLE theirs.thing ADD y int")
+        other.execute("CREATE TABLE theirs.heir () INHERITS (theirs.thing)")
+        other.execute("DROP TABLE theirs.thing CASCADE")
+
+
+def test_ddl_of_another_table_of_the_same_tube(db: Conn) -> None:
+    make_item(db, "public.second")
+    attach(db, "public.second", 5)
+    db.execute(f'DROP TRIGGER "{triggers(db)[0]}" ON public.item')
+    with open_session(db.info.dsn) as writer, writer.transaction():
+        writer.execute("INSERT INTO public.item VALUES (1)")
+        db.execute("SET statement_timeout = '2s'")
+        db.execute("ALTER TABLE public.second RENAME id TO ident")
+    assert scalar(db, "SELECT id_col FROM tube_list('public.second')") == "ident"
+    db.execute("SELECT tube_sync()")
+    assert len(triggers(db)) == 4
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    ["ALTER TABLE public.other SET (fillfactor = 50)", "DROP TABLE public.other", "CREATE TABLE public.x ()"],
+)
+def test_the_cost_of_ddl_does_not_grow_with_the_attached_tables(db: Conn, ddl: str) -> None:
+    db.execute("CREATE TABLE public.other (x int)")
+    found = calls(db, ddl)
+    assert "tube_private_plan_ddl" in found, "it was looked at"
+    assert "tube_private_stale" not in found
+    assert sum(found.values()) < 10
+
+
+def test_the_cost_of_an_attach_does_not_grow_with_the_attached_tables(db: Conn) -> None:
+    bodies = []
+    for n in range(2):
+        for k in range(3):
+            make_item(db, f"public.item_{n}_{k}")
+            attach(db, f"public.item_{n}_{k}", 10 + 3 * n + k)
+        make_item(db, f"public.late_{n}")
+        found = calls(db, f"SELECT tube_table_ensure_attached('{TUBE}', 'public.late_{n}', 100)")
+        bodies.append((found["tube_private_capture_body"], found["tube_private_trigger_ddl"]))
+    assert bodies[0] == bodies[1]
+    assert bodies[0][0] == 1
+
+
+def test_a_related_table_becomes_the_root_when_that_goes(db: Conn) -> None:
+    db.execute("CREATE TABLE public.note (item bigint)")
+    db.execute("SELECT tube_table_ensure_attached(%s, 'public.note', 0, id_col => 'item')", (TUBE,))
+    db.execute("DROP TABLE public.item")
+    db.execute("INSERT INTO public.note VALUES (1)")
+    assert ops(db) == [("I", 1)]
+
+
+def test_any_error_of_one_tube_stops_no_other(db: Conn) -> None:
+    """`a` takes no pods of op I, so rows that come with a partition can't be touched there."""
+    said: list[str] = []
+    db.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
+    make_tube(db, "a")
+    db.execute("CREATE TABLE public.log (id bigint, day int) PARTITION BY LIST (day)")
+    attach(db, "public.log", tube="a")
+    db.execute("ALTER TABLE tube.a ADD CONSTRAINT no_inserts CHECK (op <> 'I')")
+    unfollow(db)
+    db.execute("CREATE TABLE public.log_1 PARTITION OF public.log FOR VALUES IN (1)")
+    db.execute("INSERT INTO public.log_1 VALUES (1, 1)")
+    db.execute("ALTER TABLE public.item RENAME id TO ident")
+    said.clear()
+    assert scalar(db, "SELECT tube_sync()") == 1
+    (told,) = said
+    assert told.startswith("public.log is not followed by tube 'a': ")
+    assert "no_inserts" in told
+    assert scalar(db, "SELECT id_col FROM tube_list('public.item')") == "ident"
+    db.execute("ALTER TABLE tube.a DROP CONSTRAINT no_inserts")
+    assert scalar(db, "SELECT tube_sync()") == 1
+    assert ops(db, "a") == [("I", 1)]
+
+
+def test_triggers_of_two_tubes_that_would_have_the_same_name(db: Conn) -> None:
+    db.execute("CREATE TABLE public.a (id bigint PRIMARY KEY)")
+    make_tube(db, "b_c")
+    make_tube(db, "c")
+    attach(db, "public.a", tube="b_c")
+    db.execute("ALTER TABLE public.a RENAME TO a_b")
+    attach(db, "public.a_b", tube="c")
+    assert len(triggers(db, "public.a_b")) == 8
+    db.execute("INSERT INTO public.a_b VALUES (1)")
+    assert ops(db, "b_c") == ops(db, "c") == [("I", 1)]
+    assert scalar(db, "SELECT tube_sync()") == 0
+
+
+def test_locks_are_waited_for_in_all_not_one_by_one(db: Conn) -> None:
+    """What one statement has waited is taken from the time of those behind it."""
+    look = "INSERT INTO public.seen SELECT current_setting('lock_timeout')"
+    db.execute("CREATE TABLE public.seen (timeout text)")
+    db.execute(
+        "SELECT tube_private_patiently(%s, 'a test')",
+        ([look, "SELECT pg_sleep(0.05)", look, "SELECT pg_sleep(0.1)", look],),
+    )
+    first, second, third = (int(row[0].removesuffix("ms")) for row in db.execute("TABLE public.seen"))
+    assert first == 100
+    assert 1 <= second <= 60
+    assert third == 1, "0 would be for ever"
