@@ -2561,6 +2561,18 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_column_now(rel oid, attnum integer) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    -- It looks into a cache of the catalogue, which knows of no snapshot.
+    name CONSTANT text := (pg_identify_object_as_address('pg_class'::regclass, rel, attnum)).object_names[3];
+BEGIN
+    RETURN CASE WHEN name LIKE '........pg.dropped.%' THEN '' ELSE coalesce(name, '') END;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_column_values(tbl regclass, columns name[]) RETURNS text[]
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2821,7 +2833,7 @@ BEGIN
         EXCEPTION WHEN lock_not_available THEN
             RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
                 MESSAGE = format('somebody else changes what tube %L follows', work.tube),
-                HINT = 'A transaction that attaches or detaches a table holds it until it ends. Try again later.';
+                HINT = 'A transaction that attaches or detaches a table, or changes the tube, holds it until it ends. Try again later.';
         END;
         PERFORM tube_private_sync(work.tube, 'ddl', work.tables);
     END LOOP;
@@ -2909,9 +2921,12 @@ BEGIN
     SELECT string_agg(DISTINCT format('(%s, %L, %s)', s.attnum, s.name, s.type), ', ') INTO columns
     FROM unnest(att.seen_attnums, att.seen_names, att.seen_types) AS s (attnum, name, type);
     RETURN format($guard$
-    IF (SELECT count(*) FROM pg_attribute WHERE attrelid = %s AND (attnum, attname, atttypid) IN (%s)) < %s THEN
-        EXECUTE tube_private_makeshift(%L, TG_OP, TG_RELID, TG_LEVEL)%s;
-        PERFORM tube_private_notify(%L, s.partition) FROM tube_sleeper AS s WHERE s.tube = %L;
+    IF (SELECT count(*) FROM pg_attribute WHERE attrelid = %1$s AND (attnum, attname, atttypid) IN (%2$s)) < %3$s
+        OR current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
+            SELECT FROM (VALUES %2$s) AS c (attnum, attname) WHERE tube_private_column_now(%1$s, attnum) <> attname)
+    THEN
+        EXECUTE tube_private_makeshift(%4$L, TG_OP, TG_RELID, TG_LEVEL)%5$s;
+        PERFORM tube_private_notify(%6$L, s.partition) FROM tube_sleeper AS s WHERE s.tube = %7$L;
         RETURN NULL;
     END IF;$guard$, att.seen_oid, columns,
         (SELECT count(DISTINCT u) FROM unnest(att.seen_attnums) AS u),
@@ -3260,7 +3275,11 @@ DECLARE
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a
     WHERE a.trigger_function = tube_private_makeshift.trigger_function;
-    att := tube_private_present(att);
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        att := tube_private_present(att);
+    ELSE
+        att.id_col := nullif(tube_private_column_now(att.seen_oid, att.seen_attnums[1]), '');
+    END IF;
     IF att.id_col IS NULL THEN
         RAISE WARNING USING
             MESSAGE = format('tube %L does not follow %s any more: its key is gone', att.tube, rel),
@@ -3268,7 +3287,8 @@ BEGIN
         RETURN 'SELECT';
     END IF;
     IF op = 'TRUNCATE' THEN
-        RETURN 'SELECT ' || replace(tube_private_truncated_call(att, false), 'TG_RELID', quote_literal(rel::oid));
+        RETURN format('SELECT tube_private_truncated(%L, %L, %L, NULL, %s, %s, ''U'', %L)', rel::oid, att.tube,
+            tube_private_key_expression(att), att.shard, att.shards, format('ARRAY[pg_typeof(%I)::oid]', att.id_col));
     END IF;
     -- As a gate of types: a cast that nobody knows is not called.
     side := format('SELECT CASE WHEN tube_private_built_in(pg_typeof(%I)) THEN %s END AS id FROM ',
@@ -5622,6 +5642,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id 
 REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray, op text, chunk_size integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_types(tbl regclass, types oid[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_column_now(rel oid, attnum integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_column_values(tbl regclass, columns name[]) FROM PUBLIC;
 

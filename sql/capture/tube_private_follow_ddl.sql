@@ -75,7 +75,7 @@ BEGIN
         EXCEPTION WHEN lock_not_available THEN
             RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
                 MESSAGE = format('somebody else changes what tube %L follows', work.tube),
-                HINT = 'A transaction that attaches or detaches a table holds it until it ends. Try again later.';
+                HINT = 'A transaction that attaches or detaches a table, or changes the tube, holds it until it ends. Try again later.';
         END;
         PERFORM tube_private_sync(work.tube, 'ddl', work.tables);
     END LOOP;

@@ -18,7 +18,8 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_followed() FROM PUBLIC;
 -- tube_private_guard: lines of a trigger function that look whether its columns still have their names.
 --
 -- Only where no event trigger follows DDL. A statement that came between a change of the table and the
--- next tube_sync is then captured by makeshift, rather than fail.
+-- next tube_sync is then captured by makeshift, rather than fail. A transaction at REPEATABLE READ may see the
+-- old names in the catalogue, while its statement works by those of now; it asks for these.
 --
 -- Arguments: att; level: STATEMENT or ROW.
 -- Result: the lines; none where they are not needed.
@@ -37,9 +38,12 @@ BEGIN
     SELECT string_agg(DISTINCT format('(%s, %L, %s)', s.attnum, s.name, s.type), ', ') INTO columns
     FROM unnest(att.seen_attnums, att.seen_names, att.seen_types) AS s (attnum, name, type);
     RETURN format($guard$
-    IF (SELECT count(*) FROM pg_attribute WHERE attrelid = %s AND (attnum, attname, atttypid) IN (%s)) < %s THEN
-        EXECUTE tube_private_makeshift(%L, TG_OP, TG_RELID, TG_LEVEL)%s;
-        PERFORM tube_private_notify(%L, s.partition) FROM tube_sleeper AS s WHERE s.tube = %L;
+    IF (SELECT count(*) FROM pg_attribute WHERE attrelid = %1$s AND (attnum, attname, atttypid) IN (%2$s)) < %3$s
+        OR current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
+            SELECT FROM (VALUES %2$s) AS c (attnum, attname) WHERE tube_private_column_now(%1$s, attnum) <> attname)
+    THEN
+        EXECUTE tube_private_makeshift(%4$L, TG_OP, TG_RELID, TG_LEVEL)%5$s;
+        PERFORM tube_private_notify(%6$L, s.partition) FROM tube_sleeper AS s WHERE s.tube = %7$L;
         RETURN NULL;
     END IF;$guard$, att.seen_oid, columns,
         (SELECT count(DISTINCT u) FROM unnest(att.seen_attnums) AS u),
@@ -48,6 +52,24 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_guard(:"schema".tube_attachment, text) FROM PUBLIC;
+
+-- tube_private_column_now: the name that a column has now, however old the snapshot.
+--
+-- Arguments: rel; attnum: as in pg_attribute.
+-- Result: the name; empty when it was dropped.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_column_now(rel oid, attnum integer) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    -- It looks into a cache of the catalogue, which knows of no snapshot.
+    name CONSTANT text := (pg_identify_object_as_address('pg_class'::regclass, rel, attnum)).object_names[3];
+BEGIN
+    RETURN CASE WHEN name LIKE '........pg.dropped.%' THEN '' ELSE coalesce(name, '') END;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_column_now(oid, integer) FROM PUBLIC;
 
 -- tube_private_makeshift: the statement that captures what a statement wrote, by the names of now.
 --
@@ -69,7 +91,11 @@ DECLARE
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a
     WHERE a.trigger_function = tube_private_makeshift.trigger_function;
-    att := tube_private_present(att);
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        att := tube_private_present(att);
+    ELSE
+        att.id_col := nullif(tube_private_column_now(att.seen_oid, att.seen_attnums[1]), '');
+    END IF;
     IF att.id_col IS NULL THEN
         RAISE WARNING USING
             MESSAGE = format('tube %L does not follow %s any more: its key is gone', att.tube, rel),
@@ -77,7 +103,8 @@ BEGIN
         RETURN 'SELECT';
     END IF;
     IF op = 'TRUNCATE' THEN
-        RETURN 'SELECT ' || replace(tube_private_truncated_call(att, false), 'TG_RELID', quote_literal(rel::oid));
+        RETURN format('SELECT tube_private_truncated(%L, %L, %L, NULL, %s, %s, ''U'', %L)', rel::oid, att.tube,
+            tube_private_key_expression(att), att.shard, att.shards, format('ARRAY[pg_typeof(%I)::oid]', att.id_col));
     END IF;
     -- As a gate of types: a cast that nobody knows is not called.
     side := format('SELECT CASE WHEN tube_private_built_in(pg_typeof(%I)) THEN %s END AS id FROM ',

@@ -6,7 +6,20 @@ import psycopg
 import pytest
 
 from tests.conftest import Connect
-from tests.helpers.capture import TUBE, Conn, attach, make_item, make_tube, ops, pods, scalar, take, triggers
+from tests.helpers.capture import (
+    TUBE,
+    Conn,
+    attach,
+    make_item,
+    make_tube,
+    ops,
+    pods,
+    scalar,
+    set_up,
+    take,
+    triggers,
+    unfollow,
+)
 from tests.isolation.conftest import NewSession
 
 TREE = """
@@ -168,3 +181,43 @@ def test_a_partition_detached_concurrently_blocks_nobody_while_its_rows_are_touc
     holder.commit()
     detaching.rows()
     assert ops(tree) == [("D", 1)]
+
+
+def test_a_writer_older_than_a_renamed_column(conn: Conn, session: NewSession) -> None:
+    """Without event triggers: it sees the old names in the catalogue, and writes by those of now."""
+    set_up(conn, predicate="NOT deleted")
+    conn.execute("SELECT tube_table_ensure_attached(%s, 'public.item', 0, columns => '{value}')", (TUBE,))
+    unfollow(conn)
+    conn.execute("INSERT INTO public.item VALUES (1), (2), (3)")
+    take(conn)
+    old = session()
+    old.begin("ISOLATION LEVEL REPEATABLE READ")
+    old.run("SELECT 1")
+    conn.execute("ALTER TABLE public.item RENAME id TO ident")
+    conn.execute("ALTER TABLE public.item RENAME value TO worth")
+    conn.execute("ALTER TABLE public.item RENAME deleted TO removed")
+    old.run("UPDATE public.item SET worth = 'x' WHERE ident = 1")
+    old.run("UPDATE public.item SET ident = 4 WHERE ident = 2")
+    old.run("INSERT INTO public.item VALUES (5)")
+    old.run("DELETE FROM public.item WHERE ident = 3")
+    old.commit()
+    assert {key for _, key in ops(conn)} == {1, 2, 3, 4, 5}
+    old.begin("ISOLATION LEVEL REPEATABLE READ")
+    old.run("SELECT 1")
+    conn.execute("SELECT tube_sync()")
+    conn.execute("ALTER TABLE public.item RENAME ident TO number")
+    old.run("TRUNCATE public.item")
+    old.commit()
+    assert {key for _, key in ops(conn)} == {1, 4, 5}
+
+
+def test_a_writer_older_than_a_dropped_key(conn: Conn, session: NewSession) -> None:
+    set_up(conn)
+    unfollow(conn)
+    old = session()
+    old.begin("ISOLATION LEVEL REPEATABLE READ")
+    old.run("SELECT 1")
+    conn.execute("ALTER TABLE public.item DROP id")
+    old.run("INSERT INTO public.item (value) VALUES ('x')")
+    old.commit()
+    assert ops(conn) == []
