@@ -20,7 +20,10 @@ BEGIN
         'SET search_path = pg_catalog, %I, pg_temp%s AS %L',
         function_name, arguments, returns, tube_private_schema(),
         -- A backslash in a predicate must not depend on the writer; without one, save the time.
-        CASE WHEN strpos(body, '\') > 0 THEN ' SET standard_conforming_strings = on' ELSE '' END,
+        CASE WHEN strpos(body, '\') > 0 THEN ' SET standard_conforming_strings = on' ELSE '' END
+            -- Values that are compared as texts (tube_private_column_values) must not, either.
+            || CASE WHEN strpos(body, 'concat(num_nulls(') > 0
+                THEN ' SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
         body);
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
     IF returns = 'void' THEN -- a touch function; trigger functions are called by nobody

@@ -2,7 +2,8 @@
 --
 -- Arguments: tbl; wanted: its name, NULL for the table's own key; key_type: of the tube.
 -- Result: wanted; else "id" if there is such a column, else the only column of the primary key.
--- Errors: TU104 no such column, or of another type than the tube's keys.
+-- Errors: TU104 no such column, or of another type than the tube's keys, or a virtual generated one, which has
+--   no value in the rows that a trigger sees.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key(tbl regclass, wanted name, key_type regtype)
 RETURNS name
@@ -12,11 +13,11 @@ AS $$
 DECLARE
     col record;
 BEGIN
-    SELECT a.attname, a.atttypid INTO col
+    SELECT a.attname, a.atttypid, a.attgenerated INTO col
     FROM pg_attribute AS a
     WHERE a.attrelid = tbl AND a.attname = coalesce(wanted, 'id') AND a.attnum > 0 AND NOT a.attisdropped;
     IF NOT FOUND AND wanted IS NULL THEN
-        SELECT a.attname, a.atttypid INTO col
+        SELECT a.attname, a.atttypid, a.attgenerated INTO col
         FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
         WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1;
     END IF;
@@ -31,6 +32,11 @@ BEGIN
                 col.attname, tbl, col.atttypid::regtype, key_type),
             HINT = 'Columns for keys: smallint, integer, bigint in a tube of bigint; uuid in one of uuid; '
                 'text, varchar in one of text. tube_ensure_exists has the argument key_type.';
+    ELSIF col.attgenerated = 'v' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('the key %I of %s is a virtual generated column, and has no value when a row is written',
+                col.attname, tbl),
+            HINT = 'Make it STORED, or attach by the column that it is computed from.';
     END IF;
     RETURN col.attname;
 END

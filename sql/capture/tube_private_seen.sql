@@ -31,7 +31,7 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_seen(:"schema".tube_attachment) FR
 -- restored from a dump, and only the names are right.
 --
 -- Arguments: att: as it was stored.
--- Result: the same with id_col (NULL when there is no such column any more, or one of another type),
+-- Result: the same with id_col (NULL when there is no such column any more, or one of another type, or virtual),
 --   columns (without those that are gone) and row_filter (NULL, so that all rows are touched, when
 --   a column in it was renamed or dropped, or has another type).
 -- Locks: none.
@@ -60,7 +60,7 @@ BEGIN
     END IF;
     IF NOT EXISTS (
         SELECT FROM pg_attribute AS a
-        WHERE a.attrelid = att.tbl AND a.attname = att.id_col AND NOT a.attisdropped
+        WHERE a.attrelid = att.tbl AND a.attname = att.id_col AND NOT a.attisdropped AND a.attgenerated <> 'v'
             AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube))
     ) THEN
         att.id_col := NULL;
