@@ -42,6 +42,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_backfill_range,
     :"schema".tube_backfill_split,
     :"schema".tube_backfill_take,
+    :"schema".tube_backfill_tidy,
     :"schema".tube_backfill_unlock,
     :"schema".tube_channel,
     :"schema".tube_leader_acquire,

@@ -19,6 +19,8 @@ UNTAKEN: Final = """
     ORDER BY backfill_id
 """
 
+TIDY: Final = "SELECT tube_backfill_tidy()"
+
 LOCK: Final = "SELECT tube_backfill_lock(%(backfill)s)"
 UNLOCK: Final = "SELECT tube_backfill_unlock(%(backfill)s)"
 HOLDERS: Final = "SELECT xid, holder FROM tube_backfill_holders(%(xids)s)"
@@ -42,5 +44,5 @@ PRESSURE: Final = """
     FROM tube_backfill_pressure(%(tube)s, %(pods_limit)s)
 """
 
-OF_WORKERS: Final = (UNTAKEN, LOCK, UNLOCK, HOLDERS, COLLECT, NOTE, CHUNK, STATE, PRESSURE)
+OF_WORKERS: Final = (UNTAKEN, TIDY, LOCK, UNLOCK, HOLDERS, COLLECT, NOTE, CHUNK, STATE, PRESSURE)
 """What is sent by whoever works on a backfill."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from pytube.backfill import queries
@@ -14,6 +15,8 @@ from pytube.worker.database import Database
 
 _LOOK_INTERVAL = 1.0
 _PAUSE_AFTER_TROUBLE = 5.0
+_TIDY_INTERVAL = 30.0
+"""Seconds between attempts to drop what somebody, such as a pg_dump, read when its backfill ended."""
 
 
 class Backfills:
@@ -27,12 +30,14 @@ class Backfills:
         self._limits = limits
         self._warn = warn
         self._told: str | None = None
+        self._tidied_at = -_TIDY_INTERVAL
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
             await asyncio.sleep(_LOOK_INTERVAL)
             try:
+                await self._tidy()
                 for backfill in await self._untaken():
                     await self._work_on(backfill)
             except PytubeError as error:
@@ -40,6 +45,13 @@ class Backfills:
                     self._told = str(error)
                     self._warn(f"a backfill can't go on: {error}")
                 await asyncio.sleep(_PAUSE_AFTER_TROUBLE)
+
+    async def _tidy(self) -> None:
+        now = time.monotonic()
+        if now >= self._tidied_at + _TIDY_INTERVAL:
+            control = await self._database.control()
+            await control.value(queries.TIDY)
+            self._tidied_at = now
 
     async def _untaken(self) -> list[int]:
         control = await self._database.control()

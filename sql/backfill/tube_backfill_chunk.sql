@@ -7,7 +7,7 @@
 --   for those who look.
 -- Result: the backfill as it is now. Nothing is inserted when it is paused, or not inserting any more.
 -- Errors: TU122, TU123 as tube_private_backfill_held.
--- Locks: the backfill's row.
+-- Locks: the backfill's row; with the last pods, as tube_private_backfill_drop.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_chunk(backfill_id bigint, pods integer, rate float8 = NULL)
 RETURNS :"schema".tube_backfill
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -52,7 +52,7 @@ BEGIN
     IF backfill.pods_done + inserted >= backfill.pods_total THEN
         PERFORM tube_private_backfill_control(backfill, 'backfill_end', 'B');
         touched := ARRAY(SELECT generate_series(backfill.shard, backfill.shard + (backfill.shards - 1)));
-        EXECUTE 'DROP TABLE ' || tube_private_backfill_ids(backfill.backfill_id);
+        PERFORM tube_private_backfill_drop(backfill.backfill_id);
         backfill.state := 'delivering';
         backfill.inserted_at := clock_timestamp();
     END IF;

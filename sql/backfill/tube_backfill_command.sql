@@ -7,7 +7,7 @@
 -- Result: the backfill as it is now. A pause of one that is paused does nothing, and so on.
 -- Errors: TU122 unknown backfill; TU124 it is past that; 22023 an unknown command; 40P01 is to be
 --   tried again.
--- Locks: the backfill's row; to cancel, as tube_private_backfill_end.
+-- Locks: the backfill's row; to cancel, as tube_private_backfill_end and tube_backfill_tidy.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_command(backfill_id bigint, command text)
 RETURNS :"schema".tube_backfill
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -28,6 +28,7 @@ BEGIN
                 THEN 'All its pods are in the tube; it can be cancelled.' ELSE 'Begin a new one.' END;
     ELSIF command = 'cancel' THEN
         PERFORM tube_private_backfill_end(backfill, 'cancelled', NULL);
+        PERFORM tube_backfill_tidy();
     ELSE
         UPDATE tube_backfill AS b SET paused = (command = 'pause'), updated_at = clock_timestamp()
         WHERE b.backfill_id = backfill.backfill_id;

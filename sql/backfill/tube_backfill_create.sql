@@ -11,7 +11,7 @@
 -- Result: the number of the backfill. A WARNING where there are replicas that our owner may not look at.
 -- Errors: TU102 unknown tube; TU108 the table is not attached, or has no such column; TU121 another
 --   backfill of the table is under way.
--- Locks: the registry row FOR KEY SHARE and, with supersede, as tube_private_backfill_end.
+-- Locks: the registry row FOR KEY SHARE; as tube_backfill_tidy; with supersede, as tube_private_backfill_end.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_create(
     tube text, tbl regclass, order_col text = NULL, supersede boolean = false, by_worker boolean = false
 ) RETURNS bigint
@@ -28,6 +28,7 @@ DECLARE
     result bigint;
 BEGIN
     PERFORM tube_private_require(tube_backfill_create.tube);
+    PERFORM tube_backfill_tidy();
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_backfill_create.tube FOR KEY SHARE;
     SELECT a.* INTO att FROM tube_attachment AS a
     WHERE a.tube = tube_backfill_create.tube AND a.tbl = tube_backfill_create.tbl;

@@ -60,7 +60,7 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_key(bigint) FROM PUBLIC;
 --
 -- Arguments: backfill: its row, locked; outcome: cancelled, superseded or failed; note: why, or NULL.
 -- Result: how many pods were taken back.
--- Locks: the pods, and the table of its ids ACCESS EXCLUSIVE; one chunk at most has to be waited for.
+-- Locks: the pods, and as tube_private_backfill_drop; one chunk at most has to be waited for.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_end(
     backfill :"schema".tube_backfill, outcome text, note text
 ) RETURNS bigint
@@ -79,7 +79,7 @@ BEGIN
     SET state = outcome, note = tube_private_backfill_end.note, paused = false,
         ended_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE b.backfill_id = backfill.backfill_id;
-    EXECUTE 'DROP TABLE IF EXISTS ' || tube_private_backfill_ids(backfill.backfill_id);
+    PERFORM tube_private_backfill_drop(backfill.backfill_id);
     EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1', queue) USING tag;
     FOR part IN 0 .. all_partitions - 1 LOOP
         EXECUTE format('DELETE FROM %s WHERE (shard %% %s) = %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'

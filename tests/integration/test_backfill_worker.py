@@ -129,6 +129,24 @@ async def test_left_to_a_worker(items: Connection, folder: Path) -> None:
     assert held(folder) == rows(items)
 
 
+async def test_a_worker_drops_the_ids_that_somebody_read(
+    items: Connection, connect: Connect, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytube.worker.backfills._TIDY_INTERVAL", 0.1)
+    number = items.execute("SELECT tube_backfill_create('items', 'public.items')").fetchone()
+    items.execute("SELECT tube_backfill_lock(%s)", number)
+    items.execute("SELECT tube_backfill_collect(%s)", number)
+    reader = connect(autocommit=False)
+    reader.execute("SELECT FROM tube_backfill_ids_1")
+    items.execute("SELECT tube_backfill_chunk(%s, 1000)", number)
+    async with working(folder):
+        await finished(items)
+        ids = "SELECT count(*) FROM pg_class WHERE relname = 'tube_backfill_ids_1'"
+        assert items.execute(ids).fetchone() == (1,)
+        reader.rollback()
+        await wait_until_async(lambda: items.execute(ids).fetchone() == (0,), 20, "they are dropped")
+
+
 async def test_two_schedules_of_one_table_come_one_after_the_other(items: Connection, folder: Path) -> None:
     payload = json.dumps({"type": "backfill_schedule", "tbl": "public.items", "order_col": "n"})
     for shard in (0, 1):

@@ -48,6 +48,7 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_backfill_step2": PRIVATE,
     "tube_backfill_step3": PRIVATE,
     "tube_backfill_take": SERVES,
+    "tube_backfill_tidy": SERVES,
     "tube_backfill_unlock": SERVES,
     "tube_channel": SERVES,
     "tube_ensure_absent": PRIVATE,

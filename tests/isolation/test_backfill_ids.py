@@ -1,0 +1,82 @@
+"""Whoever reads the ids of a backfill, as pg_dump does for hours, holds nobody up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from tests.isolation.sessions import Session
+
+NewSession = Callable[[], Session]
+IDS = "SELECT count(*) FROM pg_class WHERE relname LIKE 'tube_backfill_ids_%' AND relkind = 'r'"
+
+
+class Scene:
+    """A backfill of which one pod is inserted, who works on it, and a dump that reads its ids."""
+
+    def __init__(self, session: NewSession) -> None:
+        self.worker, self.dump, self.admin = session(), session(), session()
+        run = self.worker.run
+        run("CREATE TABLE public.items (id bigint PRIMARY KEY)")
+        run("INSERT INTO public.items SELECT generate_series(1, 1000)")
+        run("SELECT tube_ensure_exists('t')")
+        run("SELECT tube_table_ensure_attached('t', 'public.items', 0)")
+        self.number = int(run("SELECT tube_backfill_create('t', 'public.items')")[0][0])
+        run("SELECT tube_backfill_lock(%s)", (self.number,))
+        run("SELECT tube_backfill_collect(%s)", (self.number,))
+        run("SELECT tube_backfill_chunk(%s, 1)", (self.number,))
+        self.dump.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self.dump.run(f"LOCK TABLE tube.tube_backfill_ids_{self.number} IN ACCESS SHARE MODE")
+
+    def has_ids(self) -> bool:
+        return self.admin.run(IDS) == [(1,)]
+
+    def dumped(self) -> None:
+        self.dump.run("ROLLBACK")
+
+
+@pytest.fixture
+def scene(session: NewSession) -> Scene:
+    return Scene(session)
+
+
+def test_a_dump_holds_up_neither_the_last_chunk_nor_its_sequel(scene: Scene) -> None:
+    last = scene.worker.start("SELECT (tube_backfill_chunk(%s, 1000)).state", (scene.number,))
+    assert last.value() == "delivering"
+    assert scene.has_ids()
+    assert scene.admin.start("SELECT tube_backfill_tidy()").value() == 1
+    scene.dumped()
+    assert scene.admin.run("SELECT tube_backfill_tidy()") == [(0,)]
+    assert not scene.has_ids()
+    scene.worker.run("SELECT tube_backfill_unlock(%s)", (scene.number,))
+
+
+def test_a_dump_does_not_hold_up_who_cancels(scene: Scene) -> None:
+    cancel = scene.admin.start("SELECT (tube_backfill_command(%s, 'cancel')).state", (scene.number,))
+    assert cancel.value() == "cancelled"
+    assert scene.has_ids()
+    scene.dumped()
+    assert scene.admin.run("SELECT tube_backfill_tidy()") == [(0,)]
+    assert not scene.has_ids()
+
+
+def test_a_dump_does_not_hold_up_who_supersedes(scene: Scene) -> None:
+    again = "SELECT tube_backfill_create('t', 'public.items', supersede => true)"
+    newer = scene.admin.start(again).value()
+    assert scene.has_ids()
+    scene.dumped()
+    assert scene.admin.start(again).value() == newer + 1
+    assert not scene.has_ids(), "who begins another one tidies up"
+
+
+def test_a_tube_that_is_called_so_is_left_alone(scene: Scene) -> None:
+    number = scene.number
+    scene.admin.run("SELECT tube_backfill_command(%s, 'cancel')", (number,))
+    scene.dumped()
+    assert scene.admin.run("SELECT tube_backfill_tidy()") == [(0,)]
+    scene.admin.run("SELECT tube_ensure_exists(%s)", (f"tube_backfill_ids_{number}",))
+    assert scene.admin.run("SELECT tube_backfill_tidy()") == [(0,)]
+    with pytest.raises(psycopg.Error, match="already exists"):
+        scene.admin.run(f"CREATE TABLE tube.tube_backfill_ids_{number} ()")
