@@ -24,7 +24,7 @@ _PRESSURE_INTERVAL = 0.25
 
 
 class BackfillRun:
-    """One backfill, over a session of its own that has no limit on how long a statement takes."""
+    """One backfill, over a session of its own."""
 
     def __init__(
         self, session: Session, backfill: int, limits: BackfillLimits, told: Callable[[Progress], None]
@@ -93,7 +93,7 @@ class BackfillRun:
                 await asyncio.sleep(_LOOK_AGAIN)
             else:
                 await fault(Point.BEFORE_COLLECT)
-                await self._session.value(queries.COLLECT, self._arguments)
+                await self._session.patient_value(queries.COLLECT, self._arguments)
                 await fault(Point.AFTER_COLLECT)
             progress = self._check(await self._state())
 

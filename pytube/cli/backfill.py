@@ -17,7 +17,7 @@ from pytube.backfill.run import BackfillRun
 from pytube.cli.context import Database, Settings, database_options, json_option
 from pytube.cli.output import print_json, print_rows, seconds
 from pytube.cli.progress import Told, told
-from pytube.errors import BackfillBusy, UsageError
+from pytube.errors import BackfillBusy, DatabaseUnavailable, UsageError
 from pytube.sources.session import Session
 
 _INTERRUPTED = 130
@@ -199,11 +199,15 @@ def _go_on(
     wait: bool,
     as_json: bool,
 ) -> None:
+    resume = f"go on with: pytube backfill resume --tube {tube}"
     try:
         with told(as_json=as_json) as tell:
             asyncio.run(_work(database, numbers, _limits(tube, given), tell, here=here, wait=wait))
+    except DatabaseUnavailable:
+        click.echo(f"pytube: nothing is lost; {resume}", err=True)
+        raise
     except KeyboardInterrupt:
-        click.echo(f"pytube: interrupted; go on with: pytube backfill resume --tube {tube}", err=True)
+        click.echo(f"pytube: interrupted; {resume}", err=True)
         click.get_current_context().exit(_INTERRUPTED)
 
 
@@ -225,7 +229,12 @@ async def _work(
     here: bool,
     wait: bool,
 ) -> None:
-    session = await Session.open(database.dsn.get_secret_value(), database.schema, "pytube filling")
+    session = await Session.open(
+        database.dsn.get_secret_value(),
+        database.schema,
+        "pytube filling",
+        answer_timeout=database.answer_timeout,
+    )
     try:
         for number in numbers:
             run = BackfillRun(session, number, limits, tell.progress)

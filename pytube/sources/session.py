@@ -11,8 +11,9 @@ from psycopg.errors import Diagnostic
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
-from pytube.db.connect import connect_async
+from pytube.db.connect import connect_async, connection_string
 from pytube.db.errors import describe, translated
+from pytube.db.lookout import Lookout
 from pytube.db.notices import with_hint
 from pytube.db.patience import answered_within, shut
 from pytube.errors import StatementFailed
@@ -31,10 +32,22 @@ class Session:
     `DatabaseUnavailable` the session is of no more use.
     """
 
-    def __init__(self, connection: psycopg.AsyncConnection, answer_timeout: float | None = None) -> None:
-        """`answer_timeout`: seconds after which a server that does not answer is given up; None: never."""
+    def __init__(
+        self,
+        connection: psycopg.AsyncConnection,
+        answer_timeout: float | None = None,
+        conninfo: str | None = None,
+    ) -> None:
+        """Take a connection over.
+
+        Args:
+            connection: autocommit.
+            answer_timeout: seconds after which a server that does not answer is given up; None: never.
+            conninfo: how the server is asked meanwhile, by `patient_value`; None: it is not.
+        """
         self.connection = connection
         self._answer_timeout = answer_timeout
+        self._conninfo = conninfo
         self._turn = asyncio.Lock()
 
     @classmethod
@@ -58,7 +71,7 @@ class Session:
             answer_timeout: as for a session.
         """
         connection = await connect_async(dsn, schema, application_name)
-        session = cls(connection, answer_timeout)
+        session = cls(connection, answer_timeout, connection_string(dsn, f"{application_name} looks"))
         if not durable:
             await session.execute("SET synchronous_commit = off")
         return session
@@ -94,6 +107,30 @@ class Session:
         """The first column of the first row; None when there is no row."""
         row = await self.row(statement, arguments)
         return None if row is None else row[0]
+
+    async def patient_value(self, statement: Statement, arguments: Mapping[str, Any]) -> Any:
+        """As `value`, of a statement that may take long: the silence has a limit, and it has none.
+
+        After each `answer_timeout` a second session looks whether the server still works on it.
+        """
+        lookout = None
+        if self._conninfo is not None and self._answer_timeout is not None:
+            # By what the server says: before a pooler the client knows another number.
+            pid = await self.value("SELECT pg_backend_pid()")
+            lookout = Lookout(self._conninfo, pid, self._answer_timeout)
+
+        async def run() -> Any:
+            cursor = await self.connection.execute(statement, arguments)
+            row = await cursor.fetchone()
+            return None if row is None else row[0]
+
+        async def patiently() -> Any:
+            asking = _tried(run)
+            if lookout is None:
+                return await answered_within(self.connection, None, asking)
+            return await lookout.answered(self.connection, asking)
+
+        return await self._translated(patiently)
 
     async def row(self, statement: Statement, arguments: Mapping[str, Any] | None = None) -> TupleRow | None:
         """The first row, or None."""
@@ -142,10 +179,15 @@ class Session:
         return await self._in_turn(run)
 
     async def _in_turn(self, run: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        return await self._translated(
+            lambda: answered_within(self.connection, self._answer_timeout, _tried(run))
+        )
+
+    async def _translated(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
         async with self._turn:
             try:
                 with translated():
-                    return await answered_within(self.connection, self._answer_timeout, _tried(run))
+                    return await ask()
             except psycopg.Error as error:
                 raise StatementFailed(f"Postgres refused a statement: {describe(error)}") from error
 

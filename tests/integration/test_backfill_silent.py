@@ -1,0 +1,209 @@
+"""Whoever works on a backfill gives a server up that does not answer, and lets others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from pytube.backfill import queries
+from pytube.backfill.limits import BackfillLimits
+from pytube.backfill.progress import Progress
+from pytube.backfill.run import BackfillRun
+from pytube.db.connect import connect_async
+from pytube.errors import DatabaseUnavailable
+from pytube.sources.session import Session
+from pytube.worker.database import Database
+from tests.conftest import Connect
+from tests.helpers import cli
+from tests.helpers.proxy import Mode, Proxy
+from tests.helpers.waiting import wait_until, wait_until_async
+
+Connection = psycopg.Connection[Any]
+
+SOON = 0.3
+BOUND = 4.0
+"""Seconds that are far more than `SOON`, and far less than for ever."""
+ROWS = 5000
+SLOWLY = BackfillLimits(rate=500, chunk=1)
+
+
+@pytest.fixture
+def proxy(dsn: str) -> Iterator[Proxy]:
+    with Proxy(int(str(conninfo_to_dict(dsn)["port"]))) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def through(dsn: str, proxy: Proxy) -> str:
+    """The database, by way of the proxy."""
+    return make_conninfo(dsn, host="127.0.0.1", port=proxy.port)
+
+
+@pytest.fixture
+def backfill(conn: Connection) -> int:
+    """One of a table of 5000 rows that nobody works on yet."""
+    conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
+    conn.execute("INSERT INTO public.items SELECT generate_series(1, %s)", (ROWS,))
+    conn.execute("SELECT tube_ensure_exists('items')")
+    conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', 0)")
+    row = conn.execute("SELECT tube_backfill_create('items', 'public.items')").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def locked_by(reader: Connection) -> Callable[[Progress], None]:
+    """Lock the table when it is about to be collected: before, the backfill would wait for who does."""
+
+    def told(progress: Progress) -> None:
+        if progress.note == "collects the ids":
+            reader.execute("LOCK TABLE public.items IN ACCESS EXCLUSIVE MODE")
+
+    return told
+
+
+def untold(_: Progress) -> None:
+    """Nobody listens."""
+
+
+def done(conn: Connection) -> int:
+    row = conn.execute("SELECT rows_done FROM tube_backfill").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def given_up(running: asyncio.Task[Any]) -> str:
+    """What it says when it ends without an answer, in time."""
+    began = time.monotonic()
+    with pytest.raises(DatabaseUnavailable) as error:
+        await asyncio.wait_for(running, BOUND)
+    assert time.monotonic() - began < BOUND
+    return str(error.value)
+
+
+@pytest.mark.parametrize("mode", [Mode.HALF_OPEN, Mode.ANSWERS_LOST])
+async def test_a_chunk_without_an_answer(
+    proxy: Proxy, through: str, dsn: str, conn: Connection, backfill: int, mode: Mode
+) -> None:
+    session = await Session.open(through, "tube", "test", answer_timeout=SOON)
+    running = asyncio.create_task(BackfillRun(session, backfill, SLOWLY, untold).run())
+    await wait_until_async(lambda: done(conn) > 500, 20, "some chunks are inserted")
+    proxy.switch(mode)
+    assert "no answer within 0.3 s" in await given_up(running)
+    await session.close()
+    proxy.switch(Mode.PASS)
+    free = "SELECT pid FROM tube_backfill_list()"
+    await wait_until_async(lambda: conn.execute(free).fetchone() == (None,), 10, "nobody works on it")
+    session = await Session.open(dsn, "tube", "test", answer_timeout=SOON)
+    assert (await BackfillRun(session, backfill, BackfillLimits(), untold).run()).state == "delivering"
+    await session.close()
+    found = "SELECT count(*), count(DISTINCT id) FROM tube.items, unnest(ids) AS id"
+    assert conn.execute(found).fetchone() == (ROWS, ROWS)
+
+
+async def test_collecting_may_take_long(proxy: Proxy, through: str, connect: Connect, backfill: int) -> None:
+    reader = connect(autocommit=False)
+    session = await Session.open(through, "tube", "test", answer_timeout=SOON)
+    run = BackfillRun(session, backfill, BackfillLimits(), locked_by(reader))
+    running = asyncio.create_task(run.run())
+    await wait_until_async(lambda: proxy.accepted >= 4, 20, "it is looked after")
+    assert not running.done()
+    reader.rollback()
+    assert (await running).state == "delivering"
+    await session.close()
+
+
+async def test_collecting_at_a_server_that_is_gone(
+    proxy: Proxy, through: str, connect: Connect, conn: Connection, backfill: int
+) -> None:
+    reader = connect(autocommit=False)
+    session = await Session.open(through, "tube", "test", answer_timeout=SOON)
+    run = BackfillRun(session, backfill, BackfillLimits(), locked_by(reader))
+    running = asyncio.create_task(run.run())
+    await wait_until_async(lambda: waits_for_a_lock(conn), 20, "it collects")
+    proxy.switch(Mode.HALF_OPEN)
+    assert "no answer within 0.3 s: the server does not answer" in await given_up(running)
+    reader.rollback()
+    await session.close()
+
+
+async def test_the_answer_of_collecting_is_lost(
+    proxy: Proxy, through: str, dsn: str, connect: Connect, conn: Connection, backfill: int
+) -> None:
+    """Who looks comes through, and finds the session idle."""
+    reader = connect(autocommit=False)
+    reader.execute("LOCK TABLE public.items IN ACCESS EXCLUSIVE MODE")
+    session = Session(await connect_async(through), SOON, dsn)
+    assert await session.value(queries.LOCK, {"backfill": backfill})
+    asking = asyncio.create_task(session.patient_value(queries.COLLECT, {"backfill": backfill}))
+    await wait_until_async(lambda: waits_for_a_lock(conn), 20, "it collects")
+    proxy.switch(Mode.ANSWERS_LOST)
+    reader.rollback()
+    assert "no answer within 0.3 s: its answer is lost" in await given_up(asking)
+    await session.close()
+
+
+async def test_the_session_that_collects_is_ended_unheard(
+    proxy: Proxy, through: str, dsn: str, connect: Connect, conn: Connection, backfill: int
+) -> None:
+    reader = connect(autocommit=False)
+    reader.execute("LOCK TABLE public.items IN ACCESS EXCLUSIVE MODE")
+    session = Session(await connect_async(through), SOON, dsn)
+    assert await session.value(queries.LOCK, {"backfill": backfill})
+    asking = asyncio.create_task(session.patient_value(queries.COLLECT, {"backfill": backfill}))
+    await wait_until_async(lambda: waits_for_a_lock(conn), 20, "it collects")
+    proxy.switch(Mode.ANSWERS_LOST)
+    conn.execute("SELECT pg_terminate_backend(pid) FROM tube_backfill_list()")
+    assert "no answer within 0.3 s: its session is gone" in await given_up(asking)
+    reader.rollback()
+    await session.close()
+
+
+def waits_for_a_lock(conn: Connection) -> bool:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'relation' AND query LIKE '%collect%'"
+    return conn.execute(query).fetchone() == (1,)
+
+
+async def test_the_session_of_a_worker_has_a_limit(proxy: Proxy, through: str) -> None:
+    database = Database(
+        through,
+        "tube",
+        "items",
+        renew_interval=1,
+        answer_timeout=SOON,
+        renewal_timeout=SOON,
+        tenures=list,
+        on_wake=lambda _: None,
+        awake=lambda: False,
+        emit=lambda _: None,
+    )
+    session = await database.open_patient_session("filling")
+    proxy.switch(Mode.ANSWERS_LOST)
+    assert "no answer" in await given_up(asyncio.create_task(session.value("SELECT 1")))
+    await session.close()
+
+
+@pytest.mark.usefixtures("backfill")
+def test_the_command_line_says_how_to_go_on(
+    proxy: Proxy, through: str, conn: Connection, tmp_path: Path
+) -> None:
+    config = tmp_path / "pytube.toml"
+    config.write_text(f'[postgres]\ndsn = "{through}"\nanswer_timeout = 0.5\n')
+    client = cli.start(
+        "backfill", "resume", "--tube", "items", "--rate", "500", "--chunk", "1", config=config
+    )
+    try:
+        wait_until(lambda: done(conn) > 0, 20, "some chunks are inserted")
+        proxy.switch(Mode.ANSWERS_LOST)
+        _, err = client.communicate(timeout=20)
+    finally:
+        client.kill()
+    assert client.returncode == 3
+    assert "no answer within 0.5 s" in err
+    assert "pytube backfill resume --tube items" in err
