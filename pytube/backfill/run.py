@@ -40,9 +40,10 @@ class BackfillRun:
         self._pressed_at = 0.0
         self._unwatched = 0
         """Pods inserted since the pressure was looked at."""
+        self._leaves = False
 
-    async def run(self) -> Progress:
-        """Go on until all pods are inserted; while it is paused, wait.
+    async def run(self, *, leaves_when_paused: bool = False) -> Progress:
+        """Go on until all pods are inserted; while it is paused, wait, or leave it.
 
         Raises:
             BackfillBusy: somebody else works on it.
@@ -53,13 +54,17 @@ class BackfillRun:
             raise BackfillBusy(
                 f"somebody else works on backfill {self._backfill}; `pytube backfill status` says who"
             )
+        self._leaves = leaves_when_paused
         try:
-            now = await self._note(None)
+            now = self._check(await self._note(None))
             if now.state == "waiting":
                 await self._wait_for_transactions()
                 await self._collect()
             return await self._insert()
+        except _Left as left:
+            return left.progress
         finally:
+            self._leaves = False
             if not self._session.closed:
                 await self._session.value(queries.UNLOCK, self._arguments)
 
@@ -166,8 +171,18 @@ class BackfillRun:
         return progress
 
     def _check(self, progress: Progress) -> Progress:
-        """As given; raises when it was ended by somebody."""
+        """As given; raises when it was ended by somebody, or is to be left."""
         if progress.state in ("cancelled", "superseded", "failed"):
             reason = f": {progress.note}" if progress.note else ""
             raise BackfillEnded(f"backfill {self._backfill} of {progress.table} was {progress.state}{reason}")
+        if progress.paused and self._leaves:
+            raise _Left(progress)
         return progress
+
+
+class _Left(Exception):
+    """It is paused, and not waited for."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self.progress = progress

@@ -60,7 +60,7 @@ class Backfills:
     async def _work_on(self, backfill: int) -> None:
         session = await self._database.open_patient_session("filling")
         try:
-            await BackfillRun(session, backfill, self._limits, _untold).run()
+            await BackfillRun(session, backfill, self._limits, _untold).run(leaves_when_paused=True)
             self._told = None
         except BackfillBusy:
             pass  # another worker was faster

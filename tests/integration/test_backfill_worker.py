@@ -129,6 +129,33 @@ async def test_left_to_a_worker(items: Connection, folder: Path) -> None:
     assert held(folder) == rows(items)
 
 
+async def test_a_paused_one_makes_room_for_others(items: Connection, folder: Path) -> None:
+    items.execute("CREATE TABLE public.others (id bigint PRIMARY KEY)")
+    items.execute("INSERT INTO public.others VALUES (1), (2)")
+    items.execute("SELECT tube_table_ensure_attached('items', 'public.others', 9)")
+    with (folder / "pytube.toml").open("a") as file:
+        file.write("[tube.items.backfill]\nrate = 250\n")
+
+    def state(table: str) -> str:
+        where = "table_name = %s ORDER BY backfill_id DESC LIMIT 1"
+        row = items.execute(f"SELECT state FROM tube_backfill WHERE {where}", (f"public.{table}",)).fetchone()
+        return str(row and row[0])
+
+    async def command(*words: str) -> None:
+        await asyncio.to_thread(cli.run, "backfill", *words, "--tube", "items", folder=folder)
+
+    await command("start", "--in-worker", "--table", "public.items")
+    async with working(folder):
+        await wait_until_async(lambda: state("items") == "inserting", 20, "the first one is begun")
+        await command("pause")
+        await command("start", "--in-worker", "--table", "public.others")
+        await wait_until_async(lambda: state("others") == "finished", 20, "the second one is done")
+        assert state("items") == "inserting"
+        await command("resume", "--wait")
+        assert state("items") == "finished"
+        await finished(items, backfills=2)
+
+
 async def test_a_worker_drops_the_ids_that_somebody_read(
     items: Connection, connect: Connect, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
