@@ -16,14 +16,21 @@ RETURNS TABLE (
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
+DECLARE
+    space CONSTANT text := tube_private_backfill_space();
 BEGIN
+    -- pg_locks stops the lock manager for a moment: it is read once, however many are under way.
     RETURN QUERY
+    WITH held AS MATERIALIZED (
+        SELECT l.pid, l.classid::bigint << 32 | l.objid::bigint AS key FROM pg_locks AS l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+    )
     SELECT b.backfill_id, b.tube, b.table_name, b.order_col::text, b.state, b.paused, b.rows_done, b.rows_total,
         b.rate, CASE WHEN b.state = 'inserting' THEN (b.rows_total - b.rows_done) / nullif(b.rate, 0) END,
-        b.note, CASE WHEN b.state IN ('waiting', 'inserting')
-            THEN nullif(tube_private_backfill_worker(b.backfill_id), 0) END,
-        b.by_worker, b.start_seq, b.ends_left, b.created_at, b.ended_at, b.tbl
+        b.note, h.pid, b.by_worker, b.start_seq, b.ends_left, b.created_at, b.ended_at, b.tbl
     FROM tube_backfill AS b
+    LEFT JOIN held AS h ON h.key = hashtextextended(space, b.backfill_id) AND b.state IN ('waiting', 'inserting')
     WHERE in_tube IS NULL OR b.tube = in_tube
     ORDER BY b.backfill_id DESC;
 END

@@ -38,6 +38,20 @@ END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_ids(bigint) FROM PUBLIC;
 
+-- tube_private_backfill_space: what our advisory locks of backfills are told apart from others by.
+--
+-- Result: a text; hashed with the number of a backfill, it gives the key.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_space() RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN 'pytube backfill ' || tube_private_schema();
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_space() FROM PUBLIC;
+
 -- tube_private_backfill_key: the advisory lock of whoever works on a backfill.
 --
 -- Arguments: backfill_id.
@@ -48,7 +62,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 BEGIN
-    RETURN hashtextextended('pytube backfill ' || tube_private_schema(), backfill_id);
+    RETURN hashtextextended(tube_private_backfill_space(), backfill_id);
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_key(bigint) FROM PUBLIC;

@@ -223,6 +223,18 @@ def test_a_tube_that_is_dropped_takes_the_ids_along(items: Connection) -> None:
     assert one(items, "SELECT count(*) FROM pg_class WHERE relname LIKE 'tube_backfill_ids%%'") == 0
 
 
+def test_to_look_at_many_costs_no_call_for_each(items: Connection) -> None:
+    items.execute(
+        "INSERT INTO tube_backfill "
+        "(tube, tbl, table_name, order_col, shard, shards, root, by_worker, start_seq) "
+        "SELECT 't', g::oid, 'gone', 'id', 1, 1, true, true, 1 FROM generate_series(1, 500) AS g"
+    )
+    items.execute("SET track_functions = 'all'")
+    with items.transaction():
+        assert one(items, "SELECT count(*) FROM tube_backfill_list('t')") == 500
+        assert one(items, "SELECT sum(calls) FROM pg_stat_xact_user_functions") < 10
+
+
 def test_unknown_tables_and_columns(items: Connection) -> None:
     items.execute("CREATE TABLE public.others (id bigint)")
     for call, text in (
