@@ -89,7 +89,7 @@ BEGIN
     IF backfill.pods_done + inserted >= backfill.pods_total THEN
         PERFORM tube_private_backfill_control(backfill, 'backfill_end', 'B');
         touched := ARRAY(SELECT generate_series(backfill.shard, backfill.shard + (backfill.shards - 1)));
-        EXECUTE 'DROP TABLE ' || tube_private_backfill_ids(backfill.backfill_id);
+        PERFORM tube_private_backfill_drop(backfill.backfill_id);
         backfill.state := 'delivering';
         backfill.inserted_at := clock_timestamp();
     END IF;
@@ -188,6 +188,7 @@ BEGIN
                 THEN 'All its pods are in the tube; it can be cancelled.' ELSE 'Begin a new one.' END;
     ELSIF command = 'cancel' THEN
         PERFORM tube_private_backfill_end(backfill, 'cancelled', NULL);
+        PERFORM tube_backfill_tidy();
     ELSE
         UPDATE tube_backfill AS b SET paused = (command = 'pause'), updated_at = clock_timestamp()
         WHERE b.backfill_id = backfill.backfill_id;
@@ -210,6 +211,7 @@ DECLARE
     result bigint;
 BEGIN
     PERFORM tube_private_require(tube_backfill_create.tube);
+    PERFORM tube_backfill_tidy();
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_backfill_create.tube FOR KEY SHARE;
     SELECT a.* INTO att FROM tube_attachment AS a
     WHERE a.tube = tube_backfill_create.tube AND a.tbl = tube_backfill_create.tbl;
@@ -315,14 +317,21 @@ CREATE FUNCTION tube.tube_backfill_list(in_tube text DEFAULT NULL::text) RETURNS
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    space CONSTANT text := tube_private_backfill_space();
 BEGIN
+    -- pg_locks stops the lock manager for a moment: it is read once, however many are under way.
     RETURN QUERY
+    WITH held AS MATERIALIZED (
+        SELECT l.pid, l.classid::bigint << 32 | l.objid::bigint AS key FROM pg_locks AS l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+    )
     SELECT b.backfill_id, b.tube, b.table_name, b.order_col::text, b.state, b.paused, b.rows_done, b.rows_total,
         b.rate, CASE WHEN b.state = 'inserting' THEN (b.rows_total - b.rows_done) / nullif(b.rate, 0) END,
-        b.note, CASE WHEN b.state IN ('waiting', 'inserting')
-            THEN nullif(tube_private_backfill_worker(b.backfill_id), 0) END,
-        b.by_worker, b.start_seq, b.ends_left, b.created_at, b.ended_at, b.tbl
+        b.note, h.pid, b.by_worker, b.start_seq, b.ends_left, b.created_at, b.ended_at, b.tbl
     FROM tube_backfill AS b
+    LEFT JOIN held AS h ON h.key = hashtextextended(space, b.backfill_id) AND b.state IN ('waiting', 'inserting')
     WHERE in_tube IS NULL OR b.tube = in_tube
     ORDER BY b.backfill_id DESC;
 END
@@ -365,24 +374,23 @@ CREATE FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) RETUR
 DECLARE
     reg tube_registry := tube_private_require(tube);
     counted bigint;
+    pods bigint := 0;
 BEGIN
-    waiting := 0;
     FOR part IN 0 .. reg.partitions - 1 LOOP
-        EXIT WHEN waiting > pods_limit;
+        EXIT WHEN pods > pods_limit;
         EXECUTE format('SELECT count(*) FROM (SELECT FROM %I.%I WHERE (shard %% %s) = %s'
             ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1 LIMIT $1) AS first_ones',
             tube_private_schema(), reg.tube, reg.partitions, part)
-        INTO counted USING pods_limit + 1 - waiting;
-        waiting := waiting + counted;
+        INTO counted USING pods_limit + 1 - pods;
+        pods := pods + counted;
     END LOOP;
-    SELECT coalesce(nullif(r.application_name, ''), r.client_addr::text, r.pid::text),
+    RETURN QUERY
+    SELECT pods, coalesce(nullif(r.application_name, ''), r.client_addr::text, r.pid::text),
         extract(epoch FROM r.replay_lag)::float8,
         pg_wal_lsn_diff(pg_current_wal_lsn(), coalesce(r.replay_lsn, r.flush_lsn, r.write_lsn, r.sent_lsn))::bigint
-    INTO replica, replica_lag, replica_behind
-    FROM pg_stat_replication AS r
-    WHERE r.state IN ('streaming', 'catchup')
-    ORDER BY 3 DESC NULLS LAST LIMIT 1;
-    RETURN NEXT;
+    FROM (SELECT) AS always
+    LEFT JOIN pg_stat_replication AS r ON r.state IN ('streaming', 'catchup')
+    ORDER BY 2;
 END
 $_$;
 
@@ -671,6 +679,30 @@ BEGIN
     RETURN tube_backfill_create(tube, tbl, payload ->> 'order_col', false, true);
 END
 $$;
+
+CREATE FUNCTION tube.tube_backfill_tidy() RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    number bigint;
+    left_over integer := 0;
+BEGIN
+    -- Found in the catalogue: backfills of the past are many, their tables few.
+    FOR number IN
+        SELECT b.backfill_id FROM pg_class AS c
+        JOIN tube_backfill AS b ON b.backfill_id = substring(c.relname FROM '^tube_backfill_ids_([0-9]{1,18})$')::bigint
+        WHERE c.relname >= 'tube_backfill_ids_0' AND c.relname < 'tube_backfill_ids_:'
+            AND c.relkind = 'r' AND c.relnamespace = to_regnamespace(quote_ident(tube_private_schema()))
+            AND b.state NOT IN ('waiting', 'inserting')
+    LOOP
+        IF NOT tube_private_backfill_drop(number) THEN
+            left_over := left_over + 1;
+        END IF;
+    END LOOP;
+    RETURN left_over;
+END
+$_$;
 
 CREATE FUNCTION tube.tube_backfill_unlock(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1892,6 +1924,28 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_backfill_drop(backfill_id bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    ids CONSTANT text := tube_private_backfill_ids(backfill_id);
+BEGIN
+    IF to_regclass(ids) IS NOT NULL AND NOT EXISTS (
+        SELECT FROM tube_registry AS r WHERE r.tube = 'tube_backfill_ids_' || backfill_id) -- a tube may be called so
+    THEN
+        PERFORM tube_private_own_ddl(true);
+        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', ids);
+        EXECUTE format('DROP TABLE %s', ids);
+        PERFORM tube_private_own_ddl(false);
+    END IF;
+    RETURN true;
+EXCEPTION
+    WHEN lock_not_available THEN RETURN false;
+    WHEN undefined_table THEN RETURN true; -- somebody else was faster
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_backfill_end(backfill tube.tube_backfill, outcome text, note text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1908,7 +1962,7 @@ BEGIN
     SET state = outcome, note = tube_private_backfill_end.note, paused = false,
         ended_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE b.backfill_id = backfill.backfill_id;
-    EXECUTE 'DROP TABLE IF EXISTS ' || tube_private_backfill_ids(backfill.backfill_id);
+    PERFORM tube_private_backfill_drop(backfill.backfill_id);
     EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1', queue) USING tag;
     FOR part IN 0 .. all_partitions - 1 LOOP
         EXECUTE format('DELETE FROM %s WHERE (shard %% %s) = %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
@@ -1961,7 +2015,7 @@ CREATE FUNCTION tube.tube_private_backfill_key(backfill_id bigint) RETURNS bigin
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    RETURN hashtextextended('pytube backfill ' || tube_private_schema(), backfill_id);
+    RETURN hashtextextended(tube_private_backfill_space(), backfill_id);
 END
 $$;
 
@@ -1973,6 +2027,15 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = 'TU121',
         MESSAGE = format('%s is being backfilled for tube %L already, by %s', tbl, tube, other),
         HINT = 'Wait for it, resume it or cancel it; or supersede it with the new one (--supersede).';
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_backfill_space() RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN 'pytube backfill ' || tube_private_schema();
 END
 $$;
 
@@ -2580,16 +2643,19 @@ CREATE FUNCTION tube.tube_private_column_values(tbl regclass, columns name[]) RE
 DECLARE
     simple CONSTANT regtype[] := ARRAY['boolean', 'smallint', 'integer', 'bigint', 'oid', 'uuid', 'date',
         'time', 'timestamp', 'timestamptz', 'bytea']::regtype[];
-    strings CONSTANT regtype[] := ARRAY['text', 'varchar']::regtype[];
+    -- Those of which the text is the same under all settings.
+    texts CONSTANT regtype[] := ARRAY['text', 'varchar', 'numeric', 'json', 'jsonb']::regtype[];
 BEGIN
     RETURN (
         SELECT array_agg(CASE
             WHEN a.atttypid = ANY (simple) THEN quote_ident(a.attname)
-            WHEN a.atttypid = ANY (strings) THEN format('%I::text COLLATE "C"', a.attname)
+            WHEN a.atttypid = ANY (texts) THEN format('%I::text COLLATE "C"', a.attname)
+            WHEN a.atttypid = 'float8'::regtype THEN format('float8send(%I)', a.attname)
+            WHEN a.atttypid = 'float4'::regtype THEN format('float4send(%I)', a.attname)
             -- By its output function, without a cast that somebody may have made.
             ELSE format('concat(num_nulls(%1$I), %1$I) COLLATE "C"', a.attname) END ORDER BY a.attnum)
         FROM pg_attribute AS a
-        WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns));
+        WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns) AND a.attgenerated <> 'v');
 END
 $_$;
 
@@ -2610,6 +2676,14 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'undefined_column',
             MESSAGE = format('%s has no column %s', tbl, wrong),
             HINT = 'Give in columns the names of columns of the table.';
+    END IF;
+    SELECT quote_ident(a.attname) INTO wrong FROM pg_attribute AS a
+    WHERE a.attrelid = tbl AND a.attname = ANY (columns) AND a.attgenerated = 'v';
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written',
+                wrong, tbl),
+            HINT = 'Give the columns that it is computed from, or make it STORED.';
     END IF;
     RETURN (
         SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute AS a
@@ -2898,7 +2972,10 @@ BEGIN
         'SET search_path = pg_catalog, %I, pg_temp%s AS %L',
         function_name, arguments, returns, tube_private_schema(),
         -- A backslash in a predicate must not depend on the writer; without one, save the time.
-        CASE WHEN strpos(body, '\') > 0 THEN ' SET standard_conforming_strings = on' ELSE '' END,
+        CASE WHEN strpos(body, '\') > 0 THEN ' SET standard_conforming_strings = on' ELSE '' END
+            -- Values that are compared as texts (tube_private_column_values) must not, either.
+            || CASE WHEN strpos(body, 'concat(num_nulls(') > 0
+                THEN ' SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
         body);
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
     IF returns = 'void' THEN -- a touch function; trigger functions are called by nobody
@@ -3129,11 +3206,11 @@ CREATE FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtyp
 DECLARE
     col record;
 BEGIN
-    SELECT a.attname, a.atttypid INTO col
+    SELECT a.attname, a.atttypid, a.attgenerated INTO col
     FROM pg_attribute AS a
     WHERE a.attrelid = tbl AND a.attname = coalesce(wanted, 'id') AND a.attnum > 0 AND NOT a.attisdropped;
     IF NOT FOUND AND wanted IS NULL THEN
-        SELECT a.attname, a.atttypid INTO col
+        SELECT a.attname, a.atttypid, a.attgenerated INTO col
         FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
         WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1;
     END IF;
@@ -3148,6 +3225,11 @@ BEGIN
                 col.attname, tbl, col.atttypid::regtype, key_type),
             HINT = 'Columns for keys: smallint, integer, bigint in a tube of bigint; uuid in one of uuid; '
                 'text, varchar in one of text. tube_ensure_exists has the argument key_type.';
+    ELSIF col.attgenerated = 'v' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('the key %I of %s is a virtual generated column, and has no value when a row is written',
+                col.attname, tbl),
+            HINT = 'Make it STORED, or attach by the column that it is computed from.';
     END IF;
     RETURN col.attname;
 END
@@ -3624,7 +3706,7 @@ BEGIN
     END IF;
     IF NOT EXISTS (
         SELECT FROM pg_attribute AS a
-        WHERE a.attrelid = att.tbl AND a.attname = att.id_col AND NOT a.attisdropped
+        WHERE a.attrelid = att.tbl AND a.attname = att.id_col AND NOT a.attisdropped AND a.attgenerated <> 'v'
             AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube))
     ) THEN
         att.id_col := NULL;
@@ -5460,6 +5542,9 @@ REVOKE ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regcl
 REVOKE ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_backfill_tidy() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_tidy() TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) TO tube_worker;
 
@@ -5591,6 +5676,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_control(backfill tube.tube_backfill, type text, op text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_drop(backfill_id bigint) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_end(backfill tube.tube_backfill, outcome text, note text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_gone() FROM PUBLIC;
@@ -5602,6 +5689,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_ids(backfill_id bigint) FROM P
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_key(backfill_id bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_refuse(tube text, tbl regclass, other text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_space() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_still(backfill tube.tube_backfill) FROM PUBLIC;
 

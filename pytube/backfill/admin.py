@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import dict_row
@@ -12,6 +13,8 @@ from pytube.db.errors import translated
 from pytube.db.version import check
 from pytube.errors import UsageError
 from pytube.tubes.tables import find_table
+
+_TRIES = 3
 
 ACTIVE = ("waiting", "inserting", "delivering")
 """States of a backfill that is under way."""
@@ -55,10 +58,7 @@ class Backfills:
             "supersede": supersede,
             "by_worker": by_worker,
         }
-        with translated():
-            row = self._connection.execute(queries.CREATE, arguments).fetchone()
-        assert row is not None
-        return int(row[0])
+        return int(self._value(queries.CREATE, arguments))
 
     def command(self, backfill: int, command: str) -> str:
         """Have a backfill paused, resumed or cancelled; the state that it is in then.
@@ -66,17 +66,32 @@ class Backfills:
         Raises:
             BackfillEnded: it is past that.
         """
+        return str(self._value(queries.COMMAND, {"backfill": backfill, "command": command}))
+
+    def _value(self, statement: LiteralString, arguments: dict[str, Any]) -> Any:
+        """What a statement gives; after a deadlock, with whoever delivers its pods, it is done again."""
         with translated():
-            row = self._connection.execute(
-                queries.COMMAND, {"backfill": backfill, "command": command}
-            ).fetchone()
+            for _ in range(_TRIES - 1):
+                with suppress(psycopg.errors.DeadlockDetected):
+                    return self._one(statement, arguments)
+            return self._one(statement, arguments)
+
+    def _one(self, statement: LiteralString, arguments: dict[str, Any]) -> Any:
+        row = self._connection.execute(statement, arguments).fetchone()
         assert row is not None
-        return str(row[0])
+        return row[0]
 
     def all(self, tube: str | None = None, table: str | None = None) -> list[dict[str, Any]]:
-        """The backfills of a tube, or of all, as rows of `tube_backfill_list`, the newest first."""
+        """The backfills of a tube, or of all, as rows of `tube_backfill_list`, the newest first.
+
+        Raises:
+            UsageError: there is no such tube, or no such table.
+        """
         with translated(), self._connection.cursor(row_factory=dict_row) as cursor:
             rows = cursor.execute(queries.LIST, {"tube": tube}).fetchall()
+            known = tube is None or rows or cursor.execute(queries.IS_TUBE, {"tube": tube}).fetchone()
+        if not known:
+            raise UsageError(f"there is no tube {tube!r}")
         oid = None if table is None else find_table(self._connection, table)
         return [_plain(row) for row in rows if oid in (None, row["oid"])]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -10,39 +11,58 @@ from pytube.config import BackfillConfig
 _MB = 1024 * 1024
 
 
+class Replica(NamedTuple):
+    """How far a replica is behind."""
+
+    name: str
+    lag: float | None
+    """Seconds, by its own account."""
+    behind: int | None
+    """Bytes of WAL that it lacks."""
+
+
 class Pressure(NamedTuple):
     """How the tube and the replicas are doing; see `tube_backfill_pressure`."""
 
     waiting: int
-    replica: str | None
-    replica_lag: float | None
-    replica_behind: int | None
+    replicas: tuple[Replica, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillLimits:
-    """See `BackfillConfig` for what each means."""
+    """See `BackfillConfig` for what each means; None is none."""
 
     backlog: int = 2000
-    replica_lag: float = 10.0
-    replica_behind: int = 256
+    replica_lag: float | None = 10.0
+    replica_behind: int | None = 256
     rate: float | None = None
     chunk: int = 40
 
     @classmethod
     def of(cls, config: BackfillConfig) -> Self:
         """As configured."""
-        return cls(config.backlog, config.replica_lag, config.replica_behind, config.rate, config.chunk)
+        return cls(
+            config.backlog,
+            config.replica_lag,
+            config.replica_behind,
+            config.rate,
+            config.chunk,
+        )
 
     def reason(self, pressure: Pressure) -> str | None:
         """Why nothing is to be inserted now; None when it may go on."""
         if pressure.waiting >= self.backlog:
             return f"{pressure.waiting} backfill pods or more wait in the tube (limit {self.backlog})"
-        lag = pressure.replica_lag
-        if lag is not None and lag > self.replica_lag:
-            return f"the replica {pressure.replica} is {lag:.1f} s behind (limit {self.replica_lag:g} s)"
-        behind = pressure.replica_behind
-        if behind is not None and behind > self.replica_behind * _MB:
-            lacks = f"{behind // _MB} MB of WAL (limit {self.replica_behind} MB)"
-            return f"the replica {pressure.replica} lacks {lacks}"
-        return None
+        return self._slowest(pressure.replicas) or self._furthest(pressure.replicas)
+
+    def _slowest(self, replicas: Sequence[Replica]) -> str | None:
+        lag, name = max(((one.lag or 0.0, one.name) for one in replicas), default=(0.0, ""))
+        if self.replica_lag is None or lag <= self.replica_lag:
+            return None
+        return f"the replica {name} is {lag:.1f} s behind (limit {self.replica_lag:g} s)"
+
+    def _furthest(self, replicas: Sequence[Replica]) -> str | None:
+        behind, name = max(((one.behind or 0, one.name) for one in replicas), default=(0, ""))
+        if self.replica_behind is None or behind <= self.replica_behind * _MB:
+            return None
+        return f"the replica {name} lacks {behind // _MB} MB of WAL (limit {self.replica_behind} MB)"

@@ -10,6 +10,7 @@ CREATE: Final = """
 """
 COMMAND: Final = "SELECT (tube_backfill_command(%(backfill)s, %(command)s)).state"
 LIST: Final = "SELECT l.*, l.relation::oid AS oid FROM tube_backfill_list(%(tube)s) AS l"
+IS_TUBE: Final = "SELECT 1 FROM tube_list() AS l WHERE l.tube = %(tube)s"
 ROOTS: Final = (
     "SELECT l.tbl::oid, l.tbl::text FROM tube_list() AS l WHERE l.tube = %(tube)s AND l.root ORDER BY 1"
 )

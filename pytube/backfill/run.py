@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
 from pytube.backfill import queries
-from pytube.backfill.limits import BackfillLimits, Pressure
+from pytube.backfill.limits import BackfillLimits, Pressure, Replica
+from pytube.backfill.pace import Pace
 from pytube.backfill.progress import Progress, Rate
 from pytube.errors import BackfillBusy, BackfillEnded, UsageError
 from pytube.faults import Point, fault
@@ -34,6 +36,7 @@ class BackfillRun:
         self._arguments = {"backfill": backfill}
         self._backfill = backfill
         self._limits = limits
+        self._pace = Pace(limits)
         self._told = told
         self._rate = Rate()
         self._known_rate: float | None = None
@@ -67,6 +70,10 @@ class BackfillRun:
             self._leaves = False
             if not self._session.closed:
                 await self._session.value(queries.UNLOCK, self._arguments)
+
+    async def look(self) -> Progress:
+        """How far it is, whoever works on it."""
+        return await self._state()
 
     async def wait_until_delivered(self) -> Progress:
         """Wait until workers have acted upon its end in all shards; raises as `run`."""
@@ -115,27 +122,34 @@ class BackfillRun:
             before = progress.rows_done
             row = await self._session.row(
                 queries.CHUNK,
-                self._arguments | {"pods": self._limits.chunk, "rate": self._known_rate},
+                self._arguments | {"pods": self._pace.pods, "rate": self._known_rate},
             )
             await fault(Point.AFTER_CHUNK)
-            self._unwatched += self._limits.chunk
+            self._unwatched += self._pace.pods
             progress = self._check(self._progress(row))
-            await self._keep_to_rate(progress.rows_done - before, began)
+            progress = await self._wait_until(self._pace.due(progress.rows_done - before, began), progress)
         return progress
 
-    async def _keep_to_rate(self, rows: int, began: float) -> None:
-        if self._limits.rate is not None:
-            await asyncio.sleep(max(0.0, began + rows / self._limits.rate - time.monotonic()))
+    async def _wait_until(self, due: float, progress: Progress) -> Progress:
+        """Until the next chunk is due, with an eye on those who pause or cancel."""
+        while progress.state == "inserting" and not progress.paused:
+            left = due - time.monotonic()
+            if left <= 0:
+                break
+            await asyncio.sleep(min(left, _LOOK_AGAIN))
+            if left > _LOOK_AGAIN:
+                progress = self._check(await self._state())
+        return progress
 
     async def _is_pressed(self, progress: Progress) -> bool:
         """Whether the tube or a replica has enough to do; looked at now and then."""
         soon = time.monotonic() < self._pressed_at + _PRESSURE_INTERVAL
         if soon and self._unwatched * 4 < self._limits.backlog:
             return False
-        row = await self._session.row(
+        rows = await self._session.rows(
             queries.PRESSURE, {"tube": progress.tube, "pods_limit": self._limits.backlog}
         )
-        reason = None if row is None else self._limits.reason(Pressure(*row))
+        reason = self._limits.reason(_pressure(rows))
         if reason is None:
             self._pressed_at, self._unwatched = time.monotonic(), 0
             return False
@@ -186,3 +200,9 @@ class _Left(Exception):
     def __init__(self, progress: Progress) -> None:
         super().__init__()
         self.progress = progress
+
+
+def _pressure(rows: list[tuple[Any, ...]]) -> Pressure:
+    """What the rows of `tube_backfill_pressure` say; there is a row for each replica, or one for none."""
+    waiting = max((int(row[0]) for row in rows), default=0)
+    return Pressure(waiting, tuple(Replica(*row[1:]) for row in rows if row[1] is not None))

@@ -18,7 +18,7 @@ Exit codes:
   2  the command, its arguments or the configuration are wrong; nothing was changed
   3  Postgres or Kafka is not available
   4  the SQL that is installed is not the one that this version needs
-  130, 143  ended at once by a second SIGINT or SIGTERM
+  130, 143  a worker: ended at once by a second SIGINT or SIGTERM; others: interrupted
 """
 
 

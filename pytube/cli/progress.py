@@ -42,7 +42,10 @@ def told(*, as_json: bool) -> Iterator[Told]:
 
 
 class _Lines:
-    """One line every few seconds, and whenever the state has changed."""
+    """One line every few seconds, and whenever the state has changed.
+
+    While it inserts, its note comes and goes with every chunk, and is no change of state.
+    """
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -50,7 +53,8 @@ class _Lines:
         self._at = 0.0
 
     def progress(self, progress: Progress) -> None:
-        state = (progress.backfill, progress.state, progress.paused, progress.note is None)
+        waits_for = (progress.note or "").split(":")[0] if progress.state == "waiting" else None
+        state = (progress.backfill, progress.state, progress.paused, waits_for)
         if state == self._last and time.monotonic() < self._at + _LINE_INTERVAL:
             return
         self._last, self._at = state, time.monotonic()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     SecretStr,
     TypeAdapter,
     ValidationInfo,
@@ -131,19 +133,26 @@ class EnrichConfig(Section):
         return self
 
 
+_OR_OFF = (
+    BeforeValidator(lambda value: None if value == "off" else value),
+    PlainSerializer(lambda value: "off" if value is None else value),
+)
+"""A limit that can be switched off, as TOML has no word for none."""
+
+
 class BackfillConfig(Section):
     """`[tube.NAME.backfill]`: what backfills of one tube slow themselves for."""
 
     backlog: int = Field(default=2000, ge=1)
     """Nothing is inserted while so many backfill pods wait in the tube."""
 
-    replica_lag: float = Field(default=10.0, gt=0)
+    replica_lag: Annotated[float | None, *_OR_OFF] = Field(default=10.0, gt=0, allow_inf_nan=False)
     """Nothing is inserted while a replica is so many seconds behind, by its own account."""
 
-    replica_behind: int = Field(default=256, ge=1)
+    replica_behind: Annotated[int | None, *_OR_OFF] = Field(default=256, ge=1)
     """Nor while one lacks so many megabytes of WAL."""
 
-    rate: float | None = Field(default=None, gt=0)
+    rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Rows a second at most."""
 
     chunk: int = Field(default=40, ge=1, le=10_000)

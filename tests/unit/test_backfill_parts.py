@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from pytube.backfill.limits import BackfillLimits, Pressure
+from pytube.backfill.limits import BackfillLimits, Pressure, Replica
+from pytube.backfill.pace import Pace
 from pytube.backfill.progress import Progress, Rate
+from pytube.cli.progress import told
+from pytube.config.models import BackfillConfig
 from pytube.errors import SinkUnavailable
 from pytube.sinks.jsonl import JsonlSink, encode
 from pytube.sinks.jsonl_index import JsonlIndex
@@ -22,15 +26,68 @@ MB = 1024 * 1024
 @pytest.mark.parametrize(
     ("pressure", "reason"),
     [
-        (Pressure(0, None, None, None), None),
-        (Pressure(1999, "b", 10.0, 256 * MB), None),
-        (Pressure(2000, None, None, None), "2000 backfill pods or more wait in the tube (limit 2000)"),
-        (Pressure(0, "b", 10.5, 0), "the replica b is 10.5 s behind (limit 10 s)"),
-        (Pressure(0, "b", None, 300 * MB), "the replica b lacks 300 MB of WAL (limit 256 MB)"),
+        (Pressure(0), None),
+        (Pressure(1999, (Replica("b", 10.0, 256 * MB),)), None),
+        (Pressure(2000), "2000 backfill pods or more wait in the tube (limit 2000)"),
+        (Pressure(0, (Replica("b", 10.5, 0),)), "the replica b is 10.5 s behind (limit 10 s)"),
+        (Pressure(0, (Replica("b", None, 300 * MB),)), "the replica b lacks 300 MB of WAL (limit 256 MB)"),
+        # The slowest is not the one that lacks most.
+        (
+            Pressure(0, (Replica("a", 1.0, 200 * MB), Replica("b", 30.0, MB), Replica("c", None, None))),
+            "the replica b is 30.0 s behind (limit 10 s)",
+        ),
+        (
+            Pressure(0, (Replica("a", 9.0, 300 * MB), Replica("b", 8.0, 400 * MB))),
+            "the replica b lacks 400 MB of WAL (limit 256 MB)",
+        ),
     ],
 )
 def test_what_slows_a_backfill(pressure: Pressure, reason: str | None) -> None:
     assert BackfillLimits().reason(pressure) == reason
+
+
+def test_limits_that_are_off() -> None:
+    limits = BackfillLimits(replica_lag=None, replica_behind=None)
+    assert limits.reason(Pressure(0, (Replica("delayed", 3600.0, 1000 * MB),))) is None
+    configured = BackfillConfig.model_validate({"replica_lag": "off", "replica_behind": "off"})
+    assert BackfillLimits.of(configured) == limits
+    assert configured.model_dump()["replica_lag"] == "off", "as `pytube config show` has it"
+
+
+@pytest.mark.parametrize("key", ["replica_lag", "rate"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, "much"])
+def test_limits_that_are_none(key: str, value: object) -> None:
+    with pytest.raises(ValidationError):
+        BackfillConfig.model_validate({key: value})
+
+
+@pytest.mark.parametrize(
+    ("rate", "chunk", "pods"), [(None, 40, 40), (500.0, 40, 1), (1.0, 40, 1), (5000.0, 40, 10), (1e9, 40, 40)]
+)
+def test_a_chunk_fits_the_rate(rate: float | None, chunk: int, pods: int) -> None:
+    pace = Pace(BackfillLimits(rate=rate, chunk=chunk))
+    assert pace.pods == pods
+    assert pace.due(250, 100.0) == 100.0 + (250 / rate if rate else 0)
+
+
+def test_lines_of_a_backfill_that_workers_hold_up(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its note comes and goes with each chunk."""
+    with told(as_json=False) as tell:
+        for number in range(50):
+            for note in (None, "waits: 2000 backfill pods or more wait in the tube (limit 2000)"):
+                tell.progress(Progress(1, "t", "items", "inserting", False, number, 99, 1.0, note))
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_lines_of_what_a_backfill_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with told(as_json=False) as tell:
+        for note in ("waits for transactions to end: pid 1, pid 2", "waits for transactions to end: pid 2"):
+            tell.progress(Progress(1, "t", "items", "waiting", False, 0, None, None, note))
+        tell.progress(Progress(1, "t", "items", "waiting", False, 0, None, None, "collects the ids"))
+    assert capsys.readouterr().out.splitlines() == [
+        "backfill 1 of items: waiting, waits for transactions to end: pid 1, pid 2",
+        "backfill 1 of items: waiting, collects the ids",
+    ]
 
 
 def test_the_rate_is_that_of_the_last_half_minute() -> None:
