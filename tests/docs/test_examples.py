@@ -92,7 +92,7 @@ def fan_out(bare_dsn: str) -> Iterator[None]:
     yield
     with psycopg.connect(bare_dsn, autocommit=True) as admin:
         admin.execute("DROP OWNED BY fan_out")
-        admin.execute("DROP ROLE fan_out")
+        admin.execute("DROP ROLE fan_out, toucher")
 
 
 @pytest.mark.usefixtures("fan_out")
@@ -103,11 +103,15 @@ def test_coming_from_pg_tube(shell: Shell) -> None:
     run("install", "--schema", "pgtube", dsn=shell.dsn)
     shell.psql("SELECT pgtube.tube_ensure_exists('es-live', 4)")
     shell.psql("SELECT pgtube.tube_table_ensure_attached('es-live', 'public.orders', 7)")
-    grants, *steps = page.blocks("sh", "sql")
-    shell.psql(grants.text)
+    *grants, install = page.blocks("sh", "sql")[:3]
+    steps = [install, *page.blocks("sh", "sql")[3:]]
+    for block in grants:
+        shell.psql(block.text)
     for block in steps:
         if block.language == "sh":
             shell.run(block)
+            if "backfill start" in block.text:  # the page has three ways, and each shall do
+                run("backfill", "cancel", "--tube", "es-live", dsn=shell.dsn)
         else:
             shell.psql(block.text)
         shell.psql("UPDATE public.orders SET total = total + 1 WHERE id = 1")
