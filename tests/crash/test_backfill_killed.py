@@ -66,7 +66,17 @@ class Client:
                 stderr=log,
             )
 
-    def kill(self) -> None:
+    def kill(self) -> bool:
+        """Kill it; whether it was at work, with rows left to insert."""
+        if self._process is None:
+            return False
+        lived = self._process.poll() is None
+        self._process.kill()
+        self._process.wait()
+        # Nobody else inserts: what is left now was left when it was killed.
+        return lived and state(self._fleet) == "inserting"
+
+    def end(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -96,7 +106,7 @@ def clients() -> Iterator[Callable[..., Client]]:
 
     yield make
     for client in made:
-        client.kill()
+        client.end()
 
 
 def state(fleet: Fleet) -> str | None:
@@ -120,11 +130,12 @@ def strike(
     fleet.start(1, 2)
     fleet.wait_for_leaders({1, 2})
     client.start()
+    met = []
     for number in range(kills):
         client.move_on(done(fleet) + draw.randint(1, max(2, rows // kills)), limit)
         match ("client", "worker", "server")[number % 3]:
             case "client":
-                client.kill()
+                met.append(client.kill())
             case "worker":
                 chosen = draw.choice((1, 2))
                 fleet.kill(chosen)
@@ -132,6 +143,7 @@ def strike(
             case "server":
                 postgres.kill()
                 postgres.start()
+    assert met[0], "the first client had nothing left to insert when it was killed"
     client.move_on(sys.maxsize, limit)
     complete(fleet)
 
