@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 from bench.frame.page import Section, Target
@@ -42,7 +43,7 @@ def run(server: Server) -> Section:
         )
         admin.execute("ALTER TABLE public.x ADD PRIMARY KEY (id)")
         admin.execute("SELECT tube_table_ensure_attached('t', 'public.x', 100)")
-        written: list[int] = []
+        written: list[tuple[int, float]] = []
         with started(Path(folder), dsn, "t", name="one", target="tallying:tally", enrich="none") as worker:
             _wait_until_led(server, dsn)
             over = threading.Event()
@@ -55,6 +56,8 @@ def run(server: Server) -> Section:
             delivered = sum(count for count, _ in worker.read())
             over.set()
             thread.join()
+    if done[0].ids != IDS:
+        raise RuntimeError(str(done[0]))
     seconds = done[0].seconds
     section.table(
         ["", ""],
@@ -62,7 +65,7 @@ def run(server: Server) -> Section:
             ["seconds", f"{seconds:.0f}"],
             ["ids a second", f"{IDS / seconds:,.0f}"],
             ["documents that the worker delivered meanwhile", f"{delivered:,}"],
-            ["rows that the writer wrote meanwhile, a second", f"{sum(written) / seconds:,.0f}"],
+            ["rows that the writer wrote meanwhile, a second", f"{_rate(written):,.0f}"],
             ["driver's Python, MB", f"{watch.driver:,.0f}"],
             ["JVM (driver and executor), MB", f"{watch.java:,.0f}"],
             ["all Python workers of Spark, MB", f"{watch.workers:,.0f}"],
@@ -83,7 +86,13 @@ def _wait_until_led(server: Server, dsn: str) -> None:
         )
 
 
-def _write(server: Server, dsn: str, over: threading.Event, written: list[int]) -> None:
+def _write(server: Server, dsn: str, over: threading.Event, written: list[tuple[int, float]]) -> None:
     script = "\\set i random(1, 10000)\nUPDATE public.x SET v = v + 1 WHERE id = :i;"
     while not over.is_set():
-        written.append(server.pgbench(dsn, script, clients=1, seconds=3, rate=WRITES))
+        began = time.monotonic()
+        rows = server.pgbench(dsn, script, clients=1, seconds=3, rate=WRITES)
+        written.append((rows, time.monotonic() - began))
+
+
+def _rate(written: list[tuple[int, float]]) -> float:
+    return sum(rows for rows, _ in written) / sum(seconds for _, seconds in written)

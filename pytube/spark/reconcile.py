@@ -166,13 +166,6 @@ def placed(df: DataFrame, shard: str | int, buckets: int) -> DataFrame:
     return df.select(bucket.cast("int").alias("bucket"), place.cast("int").alias("shard"), "id", "hash")
 
 
-def summed(by: str, df: DataFrame) -> DataFrame:
-    """How many rows, and the sums of both halves of their hashes: sums that don't run over."""
-    low = sf.sum(sf.col("hash").bitwiseAND(sf.lit(_HALF).cast("bigint")))
-    high = sf.sum(sf.shiftrightunsigned(sf.col("hash"), 32))
-    return df.groupBy(*by.split()).agg(sf.count("*").alias("n"), low.alias("low"), high.alias("high"))
-
-
 # --- both ------------------------------------------------------------------------------------------
 
 
@@ -186,29 +179,33 @@ class _Found:
 
 
 def _compare(source: DataFrame, sink: DataFrame, buckets: int) -> _Found:
-    sums = [
-        {row["bucket"]: (row["n"], row["low"], row["high"]) for row in summed("bucket", df).collect()}
-        for df in (source, sink)
-    ]
-    differ = [bucket for bucket in range(buckets) if sums[0].get(bucket) != sums[1].get(bucket)]
-    one, other = (
-        summed("shard id", df.where(sf.col("bucket").isin(differ)) if len(differ) < buckets else df)
-        for df in (source, sink)
-    )
-    both = one.alias("a").join(other.alias("b"), ["shard", "id"], "full_outer")
+    both = source.withColumn("ours", sf.lit(True)).unionByName(sink.withColumn("ours", sf.lit(False)))
+    sums = summed("bucket", both).collect()
+    differ = [row["bucket"] for row in sums if row["source"] != row["sink"] or row["low"] or row["high"]]
+    keys = summed("shard id", both.where(sf.col("bucket").isin(differ)) if len(differ) < buckets else both)
     what = (
-        sf.when(sf.col("b.n").isNull(), sf.lit("missing"))
-        .when(sf.col("a.n").isNull(), sf.lit("extra"))
-        .when(
-            (sf.col("a.n") != sf.col("b.n"))
-            | (sf.col("a.low") != sf.col("b.low"))
-            | (sf.col("a.high") != sf.col("b.high")),
-            sf.lit("different"),
-        )
+        sf.when(sf.col("sink") == 0, sf.lit("missing"))
+        .when(sf.col("source") == 0, sf.lit("extra"))
+        .when(sf.expr("source <> sink OR low <> 0 OR high <> 0"), sf.lit("different"))
     )
-    differing = both.select("shard", "id", what.alias("what")).where(sf.col("what").isNotNull())
-    counts = [sum(n for n, _, _ in side.values()) for side in sums]
+    differing = keys.select("shard", "id", what.alias("what")).where(sf.col("what").isNotNull())
+    counts = [sum(row[side] for row in sums) for side in ("source", "sink")]
     return _Found(counts[0], counts[1], len(differ), differing)
+
+
+def summed(by: str, both: DataFrame) -> DataFrame:
+    """How many rows each side has, and by how much the sums of both halves of their hashes differ.
+
+    Halves, because these sums don't run over.
+    """
+    low = sf.col("hash").bitwiseAND(sf.lit(_HALF).cast("bigint"))
+    high = sf.shiftrightunsigned(sf.col("hash"), 32)
+    return both.groupBy(*by.split()).agg(
+        sf.count_if(sf.col("ours")).alias("source"),
+        sf.count_if(~sf.col("ours")).alias("sink"),
+        sf.sum(sf.when(sf.col("ours"), low).otherwise(-low)).alias("low"),
+        sf.sum(sf.when(sf.col("ours"), high).otherwise(-high)).alias("high"),
+    )
 
 
 # --- columns ----------------------------------------------------------------------------------------
