@@ -18,12 +18,13 @@ from pytube.db.patience import answered_within
 from pytube.db.patient import PatientConnection
 from pytube.errors import ConfigError, DatabaseUnavailable
 
+_KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3}
+"""Of the connection, at both ends: whose machine vanished is noticed after some 20 seconds."""
+
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives": 1,
-    "keepalives_idle": 10,
-    "keepalives_interval": 3,
-    "keepalives_count": 3,
+    **_KEEPALIVES,
     "tcp_user_timeout": 10_000,
     "client_encoding": "UTF8",
 }
@@ -140,6 +141,7 @@ def session_settings(schema: str, also: Sequence[str], lock_timeout: float | Non
         "search_path": path,
         "idle_in_transaction_session_timeout": "10s",
         "lock_timeout": f"{int((lock_timeout or 0) * 1000)}ms",
+        **{f"tcp_{name}": str(value) for name, value in _KEEPALIVES.items()},
     }
     calls = [sql.SQL("set_config({}, {}, false)").format(name, value) for name, value in settings.items()]
     # Where a server can't watch its clients (a platform without the call), the setting stays as it is.

@@ -175,3 +175,11 @@ class TestConnecting:
                 " current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout')"
             ).fetchone()
         assert row == ('"a""b", "public"', "my back-fill job", "2500ms", "10s")
+
+    def test_a_client_whose_machine_vanished_is_noticed(self, bare_dsn: str) -> None:
+        with connect_sync(bare_dsn, "a") as connection:
+            row = connection.execute(
+                "SELECT current_setting('tcp_keepalives_idle'), current_setting('tcp_keepalives_interval'),"
+                " current_setting('tcp_keepalives_count')"
+            ).fetchone()
+        assert row == ("10", "3", "3")
