@@ -2180,10 +2180,11 @@ CREATE FUNCTION tube.tube_private_capture(att tube.tube_attachment) RETURNS void
 DECLARE
     root CONSTANT boolean := tube_private_is_root(att);
 BEGIN
-    PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
-        '', 'trigger', tube_private_capture_body(att, root));
+    -- First, for the lock: two who make the same function anew would fail each other.
     UPDATE tube_attachment AS a SET as_root = root
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM root;
+    PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
+        '', 'trigger', tube_private_capture_body(att, root));
 END
 $$;
 
@@ -2893,6 +2894,7 @@ CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
 DECLARE
     stale CONSTANT jsonb := nullif(current_setting('pytube.stale', true), '')::jsonb;
     work record;
+    hint text;
 BEGIN
     IF current_setting('pytube.own_ddl', true) = 'on' OR stale IS NULL THEN
         RETURN;
@@ -2903,15 +2905,45 @@ BEGIN
         FROM jsonb_array_elements(stale) AS s GROUP BY 1 ORDER BY 1
     LOOP
         BEGIN
-            PERFORM FROM tube_registry AS r WHERE r.tube = work.tube FOR NO KEY UPDATE;
+            PERFORM tube_private_follow_tables(work.tube, work.tables);
         EXCEPTION WHEN lock_not_available THEN
+            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
             RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
-                MESSAGE = format('somebody else changes what tube %L follows', work.tube),
-                HINT = 'A transaction that attaches or detaches a table, or changes the tube, holds it until it ends. Try again later.';
+                MESSAGE = format('%s can''t be changed now, as tube %L follows it: %s',
+                    array_to_string(work.tables, ', '), work.tube, SQLERRM),
+                HINT = coalesce(nullif(hint, ''), 'Some transaction that changes what the tube follows, or the tube, '
+                    'is still open. Try again later.');
         END;
-        PERFORM tube_private_sync(work.tube, 'ddl', work.tables);
     END LOOP;
     PERFORM tube_private_own_ddl(false);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_follow_tables(tube text, tables regclass[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    alone CONSTANT boolean := NOT EXISTS (
+        SELECT FROM unnest(tables) AS t (tbl)
+        LEFT JOIN tube_attachment AS a ON a.tube = tube_private_follow_tables.tube AND a.tbl = t.tbl
+            AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = t.tbl)
+        WHERE a.tbl IS NULL OR (tube_private_present(a)).id_col IS DISTINCT FROM a.id_col
+            OR tube_private_misfit(a.tbl) IS NOT NULL);
+    att tube_attachment;
+BEGIN
+    IF NOT alone THEN
+        PERFORM FROM tube_registry AS r WHERE r.tube = tube_private_follow_tables.tube FOR NO KEY UPDATE;
+        PERFORM tube_private_sync(tube, 'ddl', tables);
+        RETURN;
+    END IF;
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_private_follow_tables.tube FOR KEY SHARE;
+    FOR att IN
+        SELECT a.* FROM tube_attachment AS a
+        WHERE a.tube = tube_private_follow_tables.tube AND a.tbl = ANY (tables) ORDER BY a.position FOR NO KEY UPDATE
+    LOOP
+        PERFORM tube_private_sync_table(att, 'ddl');
+    END LOOP;
 END
 $$;
 
@@ -4386,7 +4418,7 @@ BEGIN
     FOR att IN
         SELECT a.* FROM tube_attachment AS a
         WHERE a.tube = tube_private_sync.tube AND (tables IS NULL OR a.tbl = ANY (tables))
-        ORDER BY a.position
+        ORDER BY a.position FOR NO KEY UPDATE
     LOOP
         BEGIN
             PERFORM tube_private_sync_table(att, mode);
@@ -5757,6 +5789,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_fill(template text, fragments jsonb) FR
 REVOKE ALL ON FUNCTION tube.tube_private_follow(att tube.tube_attachment, mode text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_ddl() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_follow_tables(tube text, tables regclass[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_followed() FROM PUBLIC;
 

@@ -52,7 +52,7 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_plan_ddl() FROM PUBLIC;
 --
 -- Result: none.
 -- Errors: as tube_private_sync; 55P03 somebody else changes what one of the tubes follows.
--- Locks: as tube_private_sync, where the DDL concerns an attached table.
+-- Locks: as tube_private_follow_tables, for which it waits for a second.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_ddl() RETURNS event_trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -61,6 +61,7 @@ AS $$
 DECLARE
     stale CONSTANT jsonb := nullif(current_setting('pytube.stale', true), '')::jsonb;
     work record;
+    hint text;
 BEGIN
     IF current_setting('pytube.own_ddl', true) = 'on' OR stale IS NULL THEN
         RETURN;
@@ -71,18 +72,59 @@ BEGIN
         FROM jsonb_array_elements(stale) AS s GROUP BY 1 ORDER BY 1
     LOOP
         BEGIN
-            PERFORM FROM tube_registry AS r WHERE r.tube = work.tube FOR NO KEY UPDATE;
+            PERFORM tube_private_follow_tables(work.tube, work.tables);
         EXCEPTION WHEN lock_not_available THEN
+            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
             RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
-                MESSAGE = format('somebody else changes what tube %L follows', work.tube),
-                HINT = 'A transaction that attaches or detaches a table, or changes the tube, holds it until it ends. Try again later.';
+                MESSAGE = format('%s can''t be changed now, as tube %L follows it: %s',
+                    array_to_string(work.tables, ', '), work.tube, SQLERRM),
+                HINT = coalesce(nullif(hint, ''), 'Some transaction that changes what the tube follows, or the tube, '
+                    'is still open. Try again later.');
         END;
-        PERFORM tube_private_sync(work.tube, 'ddl', work.tables);
     END LOOP;
     PERFORM tube_private_own_ddl(false);
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_follow_ddl() FROM PUBLIC;
+
+-- tube_private_follow_tables: brings tables that DDL has changed in line.
+--
+-- Where just the one attachment is concerned, as by partitions that come and go, the tube is not locked: others
+-- may attach tables to it, or change theirs, at the same time.
+--
+-- Arguments: tube; tables: attached to it, or dropped.
+-- Result: nothing.
+-- Errors: as tube_private_sync.
+-- Locks: as tube_private_sync. The attachments; the registry row FOR KEY SHARE, and where a table or its
+--   key is gone or renamed FOR NO KEY UPDATE.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_tables(tube text, tables regclass[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    alone CONSTANT boolean := NOT EXISTS (
+        SELECT FROM unnest(tables) AS t (tbl)
+        LEFT JOIN tube_attachment AS a ON a.tube = tube_private_follow_tables.tube AND a.tbl = t.tbl
+            AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = t.tbl)
+        WHERE a.tbl IS NULL OR (tube_private_present(a)).id_col IS DISTINCT FROM a.id_col
+            OR tube_private_misfit(a.tbl) IS NOT NULL);
+    att tube_attachment;
+BEGIN
+    IF NOT alone THEN
+        PERFORM FROM tube_registry AS r WHERE r.tube = tube_private_follow_tables.tube FOR NO KEY UPDATE;
+        PERFORM tube_private_sync(tube, 'ddl', tables);
+        RETURN;
+    END IF;
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_private_follow_tables.tube FOR KEY SHARE;
+    FOR att IN
+        SELECT a.* FROM tube_attachment AS a
+        WHERE a.tube = tube_private_follow_tables.tube AND a.tbl = ANY (tables) ORDER BY a.position FOR NO KEY UPDATE
+    LOOP
+        PERFORM tube_private_sync_table(att, 'ddl');
+    END LOOP;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_follow_tables(text, regclass[]) FROM PUBLIC;
 
 -- tube_private_as_owner: the second and the fourth.
 --

@@ -9,7 +9,7 @@
 -- Errors, WARNINGs for each table if mode is late: 55P03 a trigger is missing and the lock for it could not be
 --   had; 42501 a privilege lacks, or the owner of a table has to do it; TU107, with mode ddl, a table can't stay
 --   attached as it is now.
--- Locks: the caller holds the registry row. A table that lacks its triggers: SHARE ROW EXCLUSIVE.
+-- Locks: the caller holds the registry row. The attachments; a table that lacks its triggers: SHARE ROW EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_sync(
     tube text, mode text = 'ordered', tables regclass[] = NULL
 ) RETURNS boolean
@@ -30,7 +30,7 @@ BEGIN
     FOR att IN
         SELECT a.* FROM tube_attachment AS a
         WHERE a.tube = tube_private_sync.tube AND (tables IS NULL OR a.tbl = ANY (tables))
-        ORDER BY a.position
+        ORDER BY a.position FOR NO KEY UPDATE
     LOOP
         BEGIN
             PERFORM tube_private_sync_table(att, mode);
@@ -78,7 +78,7 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_sync_table(:"schema".tube_attachme
 --
 -- Arguments: att.
 -- Result: nothing.
--- Locks: the caller holds the registry row; none that writers feel.
+-- Locks: the caller holds the registry row, or the attachment; none that writers feel.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_capture(att :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -86,10 +86,11 @@ AS $$
 DECLARE
     root CONSTANT boolean := tube_private_is_root(att);
 BEGIN
-    PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
-        '', 'trigger', tube_private_capture_body(att, root));
+    -- First, for the lock: two who make the same function anew would fail each other.
     UPDATE tube_attachment AS a SET as_root = root
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM root;
+    PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
+        '', 'trigger', tube_private_capture_body(att, root));
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_capture(:"schema".tube_attachment) FROM PUBLIC;

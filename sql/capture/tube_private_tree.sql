@@ -17,7 +17,7 @@
 -- Result: nothing.
 -- Errors: 55P03 the locks could not be had; 42501 a partition lacks grants that we need, or has to be changed
 --   by its owner.
--- Locks: the caller holds the registry row. Tables that lack triggers: SHARE ROW EXCLUSIVE; those that
+-- Locks: the caller holds the attachment. Tables that lack triggers: SHARE ROW EXCLUSIVE; those that
 --   have too many: ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_tree(att :"schema".tube_attachment, mode text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER

@@ -149,19 +149,51 @@ def test_a_partition_is_made_while_another_table_is_being_attached(
     assert ops(tree) == [("I", 2), ("I", 5)]
 
 
-def test_a_partition_is_made_while_a_transaction_that_attached_stays_open(
-    tree: Conn, session: NewSession
-) -> None:
+def test_ddl_while_a_transaction_that_attached_stays_open(tree: Conn, session: NewSession) -> None:
+    """Partitions come and go; what concerns the whole tube fails soon, and says why."""
     make_item(tree)
     admin = session()
     admin.begin()
     admin.run(ATTACH_TUBE.replace("0)", "1)"), (TUBE, "public.item"))
-    with pytest.raises(psycopg.Error, match=f"somebody else changes what tube '{TUBE}' follows") as refused:
-        tree.execute("CREATE TABLE public.log_2 PARTITION OF public.log FOR VALUES IN (2)")
+    tree.execute("SET statement_timeout = '3s'")
+    tree.execute("CREATE TABLE public.log_2 PARTITION OF public.log FOR VALUES IN (2)")
+    tree.execute("ALTER TABLE public.log DETACH PARTITION public.log_1")
+    with pytest.raises(psycopg.Error, match="public.log can't be changed now, as tube 'es-live'") as refused:
+        tree.execute("ALTER TABLE public.log RENAME id TO ident")
     assert refused.value.sqlstate == "55P03"
     assert refused.value.diag.message_hint
     admin.commit()
-    tree.execute("CREATE TABLE public.log_2 PARTITION OF public.log FOR VALUES IN (2)")
+    tree.execute("ALTER TABLE public.log RENAME id TO ident")
+    tree.execute("INSERT INTO public.log_2 VALUES (5, 2)")
+    assert ops(tree) == [("I", 5)]
+
+
+def test_partitions_of_two_tables_of_one_tube_come_at_the_same_time(tree: Conn, session: NewSession) -> None:
+    tree.execute("CREATE TABLE public.second (id bigint, day int) PARTITION BY LIST (day)")
+    attach(tree, "public.second", 1)
+    first, second = session(), session()
+    for one, table in ((first, "log"), (second, "second")):
+        one.begin()
+        one.run(f"CREATE TABLE public.{table}_5 PARTITION OF public.{table} FOR VALUES IN (5)")
+    first.commit()
+    second.commit()
+    tree.execute("INSERT INTO public.log_5 VALUES (1, 5)")
+    tree.execute("INSERT INTO public.second_5 VALUES (2, 5)")
+    assert ops(tree) == [("I", 1), ("I", 2)]
+
+
+def test_a_table_is_attached_otherwise_while_its_partitions_come(tree: Conn, session: NewSession) -> None:
+    """Both work on the one attachment, one after the other."""
+    owner, admin = session(), session()
+    owner.begin()
+    owner.run("CREATE TABLE public.log_5 PARTITION OF public.log FOR VALUES IN (5)")
+    attaching = admin.start("SELECT tube_table_ensure_attached(%s, 'public.log', 0, 4)", (TUBE,))
+    assert attaching.blocked(by=owner)
+    owner.commit()
+    attaching.rows()
+    tree.execute("INSERT INTO public.log_5 VALUES (6, 5)")
+    assert [(touch.op, touch.shard, touch.id) for touch in take(tree)] == [("I", 2, 6)]
+    assert scalar(tree, "SELECT tube_sync()") == 0
 
 
 def test_a_partition_detached_concurrently_blocks_nobody_while_its_rows_are_touched(
