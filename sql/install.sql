@@ -168,6 +168,7 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 -- Backfills in chunks, and what follows them. ---------------------------------------------------------------
 \ir backfill/tube_private_backfill.sql
 \ir backfill/tube_backfill_tidy.sql
+\ir backfill/tube_private_backfill_ends.sql
 \ir backfill/tube_backfill_create.sql
 \ir backfill/tube_backfill_lock.sql
 \ir backfill/tube_backfill_unlock.sql

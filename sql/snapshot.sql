@@ -1316,15 +1316,18 @@ CREATE FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition i
     SET enable_seqscan TO 'off'
     AS $_$
 DECLARE
+    backfills bigint[];
     deleted integer;
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_pods_delete.tube FOR KEY SHARE;
     PERFORM tube_private_check_partition(tube, partitions, partition);
+    backfills := tube_private_backfills_at_end(tube, seqs);
     EXECUTE format('DELETE FROM %I.%I WHERE (shard %% %s) = %s'
         ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = ANY (''{0,1}'') AND seq = ANY ($1)',
         tube_private_schema(), tube, partitions, partition)
     USING seqs;
     GET DIAGNOSTICS deleted = ROW_COUNT;
+    PERFORM tube_private_backfill_count_ends(b.id) FROM unnest(backfills) AS b (id);
     RETURN deleted;
 END
 $_$;
@@ -1924,6 +1927,26 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_backfill_count_ends(backfill_id bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $_$
+DECLARE
+    backfill tube_backfill := tube_private_backfill(backfill_id);
+    ends integer;
+BEGIN
+    EXECUTE format('SELECT count(*) FROM %I.%I WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1',
+        tube_private_schema(), backfill.tube)
+    INTO ends USING jsonb_build_object('type', 'backfill_end', 'backfill', backfill_id);
+    UPDATE tube_backfill AS b
+    SET ends_left = ends, updated_at = clock_timestamp(),
+        state = CASE WHEN ends > 0 THEN b.state ELSE 'finished' END,
+        ended_at = CASE WHEN ends > 0 THEN NULL ELSE clock_timestamp() END
+    WHERE b.backfill_id = tube_private_backfill_count_ends.backfill_id AND b.state = 'delivering';
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_backfill_drop(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2116,6 +2139,32 @@ BEGIN
         LIMIT 1), 0);
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_backfills_at_end(tube text, seqs bigint[]) RETURNS bigint[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $_$
+DECLARE
+    tags jsonb[];
+BEGIN
+    EXECUTE format('SELECT array_agg(DISTINCT payload -> ''backfill'') FROM %I.%I WHERE payload IS NOT NULL'
+        ' AND ids = ''{}'' AND payload ->> ''type'' = ''backfill_end'' AND payload ? ''backfill'' AND seq = ANY ($1)',
+        tube_private_schema(), tube)
+    INTO tags USING seqs;
+    IF tags IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN (
+        SELECT array_agg(held.backfill_id ORDER BY held.backfill_id)
+        FROM (
+            SELECT b.backfill_id FROM tube_backfill AS b
+            WHERE b.tube = tube_private_backfills_at_end.tube AND b.state = 'delivering'
+                AND to_jsonb(b.backfill_id) = ANY (tags)
+            ORDER BY b.backfill_id FOR NO KEY UPDATE
+        ) AS held);
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_briefly(statements text[]) RETURNS void
     LANGUAGE plpgsql
@@ -5708,6 +5757,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_control(backfill tube.tube_backfill, type text, op text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_count_ends(backfill_id bigint) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_drop(backfill_id bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_end(backfill tube.tube_backfill, outcome text, note text) FROM PUBLIC;
@@ -5731,6 +5782,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass)
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_within(tbl regclass, col name, bounds text[], unit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_worker(backfill_id bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfills_at_end(tube text, seqs bigint[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_briefly(statements text[]) FROM PUBLIC;
 

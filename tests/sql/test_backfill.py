@@ -345,6 +345,38 @@ def test_the_last_end_finishes_the_backfill(items: Connection) -> None:
 
 def test_touches_of_a_sweep(items: Connection) -> None:
     items.execute("DELETE FROM t")
+def test_a_consumer_without_terms_ends_a_backfill_by_deleting_its_ends(items: Connection) -> None:
+    whole(items)
+    delete = (
+        "SELECT tube_pods_delete('t', 3, %s, ARRAY(SELECT seq FROM t WHERE shard %% 3 = %s AND op = 'B'))"
+    )
+    before = one(items, "SELECT count(*) FROM t WHERE op = 'B'")
+    assert one(items, delete, 1, 1) > 2
+    row = items.execute("SELECT state, ends_left, ended_at FROM tube_backfill").fetchone()
+    assert row == ("delivering", 2, None)
+    assert one(items, delete, 0, 0) > 0
+    assert one(items, delete, 2, 2) > 0
+    assert before > 4
+    row = items.execute("SELECT state, ends_left, ended_at > inserted_at FROM tube_backfill").fetchone()
+    assert row == ("finished", 0, True)
+    whole(items)
+
+
+def test_ends_that_are_no_ends_are_deleted_like_any_pod(items: Connection) -> None:
+    number = whole(items)
+    items.execute("DELETE FROM t")
+    for payload in (
+        '{"type": "backfill_end", "backfill": "x"}',
+        '{"type": "backfill_end", "backfill": 1e400}',
+    ):
+        items.execute("SELECT t_touch(1, '{}', 'B', %s)", (payload,))
+    assert one(items, "SELECT tube_pods_delete('t', 3, 1, ARRAY(SELECT seq FROM t))") == 2
+    items.execute("SELECT tube_backfill_command(%s, 'cancel')", (number,))
+    items.execute("SELECT t_touch(1, '{}', 'B', %s)", (f'{{"type": "backfill_end", "backfill": {number}}}',))
+    assert one(items, "SELECT tube_pods_delete('t', 3, 1, ARRAY(SELECT seq FROM t))") == 1
+    assert one(items, "SELECT state FROM tube_backfill") == "cancelled"
+
+
     mine = term(items, 1)
     touch = "SELECT tube_sweep_touch(%s, %s, %s, %s, %s, %s)"
     assert one(items, touch, *mine, 4, list(range(600))) == 3
