@@ -129,7 +129,7 @@ class JsonlSink:
             file.close()
         index, self._index = self._index, None
         if index is not None:
-            index.close()
+            await _in_thread(index.close)  # a large file takes its time to go
 
     def cannot_scan(self) -> str | None:
         """Only a file can be read back."""

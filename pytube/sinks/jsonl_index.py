@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import orjson
 
 from pytube.errors import SinkUnavailable
 from pytube.model import Id
-from pytube.sinks.jsonl_replay import Tail, parse
+from pytube.sinks.jsonl_replay import parse
+from pytube.sinks.jsonl_trail import Trail
 
 # An id has no type here: in a column of one, SQLite would make a number of a text that looks like it.
 _TABLE = """
@@ -49,68 +51,88 @@ class JsonlIndex:
     """
 
     def __init__(self, path: str) -> None:
-        self._path = Path(path)
+        self._path = path
         self._turn = threading.Lock()
         self._closing = False
-        self._tail = Tail(path)
-        self._inode: int | None = None
-        # A name that is empty means a temporary file.
-        self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
-        for statement in (*_SETTINGS, _TABLE):
-            self._db.execute(statement)
+        self._trail = Trail(path)
+        self._db: sqlite3.Connection | None = None
 
     def catch_up(self) -> None:
-        """Take in the lines that have come; a file that was rotated is read from its beginning.
+        """Take in the lines that have come, also those of files that were rotated away since the last time.
 
         Raises:
             SinkUnavailable: the file can't be read, or the index was closed.
         """
-        with self._turn:
-            try:
-                self._follow_rotation()
-                while chunk := self._tail.read():
-                    self._take(self._tail.split(chunk))
-                    if self._closing:
-                        raise SinkUnavailable('sink "jsonl" is closed')
-            except (OSError, sqlite3.Error) as error:
-                raise self._unavailable(error) from error
+        with self._taking_turns(), closing(self._trail.pieces()) as pieces:
+            for lines in pieces:
+                self._take(lines)
+                if self._closing:
+                    break
 
     def page(self, tube: str, shard: int, below_seq: int, after: Id | None, limit: int) -> list[Id]:
         """Ids after `after` (None: from the first on), ascending, of documents with a lower stamp."""
-        with self._turn:
-            try:
-                start = _BEFORE_ALL if after is None else after
-                rows = self._db.execute(_PAGE, (tube, shard, start, below_seq, limit))
-                return [row[0] for row in rows]
-            except sqlite3.Error as error:
-                raise self._unavailable(error) from error
-
-    def _unavailable(self, error: Exception) -> SinkUnavailable:
-        return SinkUnavailable(f'sink "jsonl": "{self._path}" could not be looked through: {error}')
+        with self._taking_turns():
+            start = _BEFORE_ALL if after is None else after
+            rows = self._open().execute(_PAGE, (tube, shard, start, below_seq, limit))
+            return [row[0] for row in rows]
 
     def close(self) -> None:
-        """End what is under way, and let go of the file; does not wait for a lock of the sink's file."""
+        """End what is under way, and let go of the file, or leave that to who is using it; never waits."""
         self._closing = True
-        if self._turn.acquire(timeout=1.0):
+        self._drop_when_closed()
+
+    @contextmanager
+    def _taking_turns(self) -> Iterator[None]:
+        """One at a time; errors as ours. What SQLite could not do leaves the file in an unknown state."""
+        try:
+            with self._turn:
+                self._refuse_when_closed()
+                try:
+                    yield
+                except sqlite3.Error:
+                    self._drop()
+                    raise
+            self._refuse_when_closed()
+        except (OSError, sqlite3.Error) as error:
+            raise SinkUnavailable(
+                f'sink "jsonl": "{self._path}" could not be looked through: {error}'
+            ) from error
+        finally:
+            self._drop_when_closed()
+
+    def _refuse_when_closed(self) -> None:
+        if self._closing:
+            raise SinkUnavailable('sink "jsonl" is closed')
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            # A name that is empty means a temporary file.
+            self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+            for statement in (*_SETTINGS, _TABLE):
+                self._db.execute(statement)
+        return self._db
+
+    def _drop_when_closed(self) -> None:
+        # Whoever has the turn comes here after giving it back.
+        if self._closing and self._turn.acquire(blocking=False):
             try:
-                self._db.close()
+                self._drop()
             finally:
                 self._turn.release()
 
-    def _follow_rotation(self) -> None:
-        try:
-            inode = self._path.stat().st_ino
-        except FileNotFoundError:
-            return
-        if inode != self._inode:
-            self._tail = Tail(str(self._path))
-            self._inode = inode
+    def _drop(self) -> None:
+        """Let go of the file; all is read anew into the next one."""
+        self._trail.forget()
+        if self._db is not None:
+            db, self._db = self._db, None
+            db.close()
 
     def _take(self, lines: list[bytes]) -> None:
         rows = [row for row in map(_row, lines) if row is not None]
-        self._db.execute("BEGIN")
-        self._db.executemany(_PUT, rows)
-        self._db.execute("COMMIT")
+        db = self._open()
+        db.execute("BEGIN")
+        db.executemany(_PUT, rows)
+        db.execute("COMMIT")
 
 
 def _row(raw: bytes) -> _Row | None:
