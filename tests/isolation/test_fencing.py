@@ -23,6 +23,13 @@ from tests.helpers.terms import (
 )
 from tests.isolation.conftest import NewSession
 
+END = "(SELECT max(seq) FROM tube.queue WHERE payload ->> 'type' = 'backfill_end')"
+SCHEDULE = "(SELECT max(seq) FROM tube.queue WHERE payload ->> 'type' = 'backfill_schedule')"
+CONTROL = {
+    1: '{"type": "backfill_end", "start_seq": "1"}',
+    0: '{"type": "backfill_schedule", "tbl": "public.items", "order_col": "id"}',
+}
+"""Control pods by shard; the end is of another table's backfill than the schedule."""
 CALLS = {
     "mark": "SELECT * FROM tube_pods_mark(%s, %s, %s, %s)",
     "purge": "SELECT tube_pods_purge(%s, %s, %s, %s, ARRAY(SELECT seq FROM tube.queue))",
@@ -34,17 +41,25 @@ CALLS = {
     "sleep": "SELECT tube_sleep(%s, %s, %s, %s)",
     "wait": "SELECT tube_leader_wait(%s, %s, %s, %s)",
     "renew": "SELECT tube_leader_renew(%s, %s, %s, %s)",
+    "sweep ready": f"SELECT tube_sweep_ready(%s, %s, %s, %s, 1, {END})",
+    "sweep touch": "SELECT tube_sweep_touch(%s, %s, %s, %s, 0, '{5, 6}'::bigint[])",
+    "sweep end": f"SELECT tube_sweep_end(%s, %s, %s, %s, 1, {END})",
+    "take": f"SELECT tube_backfill_take(%s, %s, %s, %s, 0, {SCHEDULE})",
 }
 every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 
 
 @pytest.fixture
 def term(conn: Conn) -> Term:
-    """A term with two pods marked, one not, and a key parked."""
+    """A term with two pods and two control pods marked, a pod not, and a key parked."""
     make_tube(conn)
+    conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
+    conn.execute("SELECT tube_table_ensure_attached(%s, 'public.items', 0)", (TUBE,))
     term = acquire(conn)
     touch(conn)
     touch(conn, op="B")
+    for shard, payload in CONTROL.items():
+        conn.execute("SELECT queue_touch(%s, '{}', 'B', %s)", (shard, payload))
     mark(conn, term)
     touch(conn)
     park(conn, term, park_item(7))
@@ -56,6 +71,7 @@ def state(conn: Conn) -> dict[str, Any]:
     return {
         "pods": pods(conn),
         "parked": conn.execute("SELECT * FROM tube_parked ORDER BY park_id").fetchall(),
+        "backfills": conn.execute("SELECT * FROM tube_backfill").fetchall(),
         "sleepers": conn.execute("SELECT * FROM tube_sleeper").fetchall(),
         "leaders": conn.execute("SELECT * FROM tube_leader ORDER BY partition").fetchall(),
     }
@@ -245,6 +261,6 @@ def test_two_marks_of_one_term_return_no_pod_twice(term: Term, session: NewSessi
 def test_pods_of_an_earlier_term_are_taken_over(conn: Conn) -> None:
     seqs = list(pods(conn))
     new = acquire(conn)
-    # Incremental pods first: the second one was of op B.
-    assert [pod.seq for pod in mark(conn, new)] == [seqs[0], seqs[2], seqs[1]]
+    # Incremental pods first: all between the first and the last are of op B.
+    assert [pod.seq for pod in mark(conn, new)] == [seqs[0], seqs[4], *seqs[1:4]]
     assert set(pods(conn).values()) == {new.leader_id}
