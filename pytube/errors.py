@@ -47,6 +47,12 @@ class JobConflict(UsageError):
 class StatementFailed(PytubeError):
     """Postgres refused a statement of ours for a reason of its own (a time-out, a full disk)."""
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it is refused again if nothing changes: for its data (class 22), or as it stands (42)."""
+        state = getattr(self.__cause__, "sqlstate", None) or ""
+        return state[:2] in ("22", "42")
+
 
 class BrokerUnavailable(PytubeError):
     """Kafka can't be reached, or went away."""

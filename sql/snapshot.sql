@@ -379,7 +379,7 @@ BEGIN
     FOR part IN 0 .. reg.partitions - 1 LOOP
         EXIT WHEN pods > pods_limit;
         EXECUTE format('SELECT count(*) FROM (SELECT FROM %I.%I WHERE (shard %% %s) = %s'
-            ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1 LIMIT $1) AS first_ones',
+            ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1 AND payload ->> ''type'' IS NULL LIMIT $1) AS first_ones',
             tube_private_schema(), reg.tube, reg.partitions, part)
         INTO counted USING pods_limit + 1 - pods;
         pods := pods + counted;
@@ -668,8 +668,8 @@ BEGIN
     END IF;
     BEGIN
         tbl := to_regclass(payload ->> 'tbl');
-    EXCEPTION WHEN syntax_error OR invalid_name OR feature_not_supported THEN
-        tbl := NULL;
+    EXCEPTION WHEN syntax_error OR invalid_name OR feature_not_supported OR insufficient_privilege THEN
+        tbl := NULL; -- a table in a schema that our owner may not use is attached to no tube
     END;
     IF tbl IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',

@@ -33,6 +33,10 @@ class ControlSource:
         """Whether all earlier backfill pods of the shard are done."""
         return bool(await self._session.value(queries.SWEEP_READY, self._of(pod)))
 
+    async def backlog(self, most: int) -> int:
+        """How many backfill pods wait in the tube; no need to count on beyond `most`."""
+        return int(await self._session.value(queries.SWEEP_BACKLOG, self._arguments | {"most": most}))
+
     async def touch(self, shard: int, ids: Sequence[Id]) -> int:
         """Touch what a scan has found; the number of pods."""
         arguments = self._arguments | {"shard": shard, "ids": array_of(self.keys, ids)}

@@ -110,6 +110,8 @@ SWEEP_READY: Final = """
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shard)s, %(seq)s)
 """
 
+SWEEP_BACKLOG: Final = "SELECT waiting FROM tube_backfill_pressure(%(tube)s, %(most)s)"
+
 SWEEP_TOUCH: Final = """
     SELECT tube_sweep_touch(
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shard)s, %(ids)s)

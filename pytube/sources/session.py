@@ -10,6 +10,7 @@ import psycopg
 from psycopg.errors import Diagnostic
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
+from psycopg.types.json import set_json_loads
 
 from pytube.db.connect import connect_async, connection_string
 from pytube.db.errors import describe, translated
@@ -17,6 +18,7 @@ from pytube.db.lookout import Lookout
 from pytube.db.notices import with_hint
 from pytube.db.patience import answered_within, shut
 from pytube.errors import StatementFailed
+from pytube.sources.payload import read_json
 from pytube.sources.queries import Statement
 
 _Answer = TypeVar("_Answer")
@@ -71,6 +73,7 @@ class Session:
             answer_timeout: as for a session.
         """
         connection = await connect_async(dsn, schema, application_name)
+        set_json_loads(read_json, connection)
         session = cls(connection, answer_timeout, connection_string(dsn, f"{application_name} looks"))
         if not durable:
             await session.execute("SET synchronous_commit = off")

@@ -23,6 +23,8 @@ class Limits:
     mark_limit: int
     attempts: int
     backfill_share: float
+    sweep_backlog: int
+    """Backfill pods in the tube beyond which a sweep adds none."""
 
     @classmethod
     def of(cls, tube: TubeConfig, worker: WorkerConfig) -> Self:
@@ -39,6 +41,8 @@ class Limits:
             mark_limit=tube.mark_limit,
             attempts=tube.attempts,
             backfill_share=tube.backfill_share,
+            # More than a backfill itself keeps to, so that one that goes on for hours holds no sweep up.
+            sweep_backlog=2 * tube.backfill.backlog,
         )
 
     @property

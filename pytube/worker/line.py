@@ -25,6 +25,7 @@ from pytube.worker.exchange import Exchange
 from pytube.worker.meter import Meter
 from pytube.worker.parking import Parking
 from pytube.worker.rest import Rest
+from pytube.worker.sweep import Sweep
 
 _FLIGHTS_AHEAD = 4
 """Flights begun beyond the free sends, so that a send never waits for a round."""
@@ -43,12 +44,14 @@ class Line:
         emit: Callable[[Event], None],
     ) -> None:
         self.tenure = carrier.tenure
+        term = self.tenure.term
         self.machine = InFlight()
-        self.meter = Meter(self.tenure.term.tube, self.tenure.term.partition)
+        self.meter = Meter(term.tube, term.partition)
         self._source = source
         self._carrier = carrier
-        self._parking = Parking(source, self.tenure.term, emit)
-        self._control = Control(control, self._parking, carrier.sink, self.tenure.term, emit, carrier.news)
+        self._parking = Parking(source, term, emit)
+        sweep = Sweep(carrier.sink, control, term, carrier.limits.sweep_backlog)
+        self._control = Control(control, self._parking, sweep, term, emit, carrier.news)
         self._rest = rest
         self._settled = settled
         self._emit = emit

@@ -1,9 +1,10 @@
 -- tube_backfill_pressure: what a backfill slows itself for.
 --
 -- Arguments: tube; pods_limit: no need to count on beyond so many.
--- Result: a row for each replica: waiting: backfill pods in the tube, pods_limit + 1 at most; the
---   replica's name, its seconds of replay lag and the bytes of WAL that it lacks. One row with NULLs
---   where there is none, or where our owner may not see it (it needs pg_monitor).
+-- Result: a row for each replica: waiting: backfill pods in the tube, pods_limit + 1 at most; control
+--   pods are left out, which may wait for other things than workers (told by their payload: looking at
+--   the ids would fetch them); the replica's name, its seconds of replay lag and the bytes of WAL that it
+--   lacks. One row with NULLs where there is none, or where our owner may not see it (it needs pg_monitor).
 -- Errors: TU102 unknown tube.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_pressure(
@@ -21,7 +22,7 @@ BEGIN
     FOR part IN 0 .. reg.partitions - 1 LOOP
         EXIT WHEN pods > pods_limit;
         EXECUTE format('SELECT count(*) FROM (SELECT FROM %I.%I WHERE (shard %% %s) = %s'
-            ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1 LIMIT $1) AS first_ones',
+            ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1 AND payload ->> ''type'' IS NULL LIMIT $1) AS first_ones',
             tube_private_schema(), reg.tube, reg.partitions, part)
         INTO counted USING pods_limit + 1 - pods;
         pods := pods + counted;

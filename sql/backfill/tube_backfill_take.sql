@@ -27,8 +27,8 @@ BEGIN
     END IF;
     BEGIN
         tbl := to_regclass(payload ->> 'tbl');
-    EXCEPTION WHEN syntax_error OR invalid_name OR feature_not_supported THEN
-        tbl := NULL;
+    EXCEPTION WHEN syntax_error OR invalid_name OR feature_not_supported OR insufficient_privilege THEN
+        tbl := NULL; -- a table in a schema that our owner may not use is attached to no tube
     END;
     IF tbl IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',

@@ -13,7 +13,15 @@ import psycopg
 import pytest
 
 from pytube.config import load
-from pytube.events import BackfillFinished, BackfillStarted, BackfillTaken, Event, SweepFinished
+from pytube.events import (
+    BackfillFinished,
+    BackfillStarted,
+    BackfillTaken,
+    Event,
+    LeaderAcquired,
+    Parked,
+    SweepFinished,
+)
 from pytube.sinks.jsonl_replay import replay
 from pytube.worker import Worker
 from tests.conftest import Connect
@@ -117,6 +125,34 @@ async def test_a_scheduled_backfill_is_run(items: Connection, folder: Path) -> N
         await finished(items)
     assert held(folder) == rows(items)
     assert items.execute("SELECT by_worker, order_col FROM tube_backfill").fetchall() == [(True, "n")]
+
+
+STRANGE = [
+    '{"type": "backfill_end", "start_seq": "1", "backfill": "abc"}',
+    '{"type": "backfill_end", "start_seq": "1000000000000000000000"}',
+    '{"type": "backfill_schedule", "tbl": "hidden.items", "order_col": "n"}',
+    '{"type": "backfill_schedule", "tbl": "public.items", "order_col": "nope"}',
+    '{"type": "strange", "number": 1e400}',
+    '{"type": "strange", "number": %s}' % ("7" * 5000),
+    '{"type": "strange", "list": %s}' % ("[" * 2000 + "]" * 2000),
+    '"text"',
+]
+
+
+async def test_control_pods_that_nobody_can_act_upon_are_parked(items: Connection, folder: Path) -> None:
+    """Whoever may touch can put them there; they end no term, and hold nobody up."""
+    items.execute("CREATE SCHEMA hidden; CREATE TABLE hidden.items (n int)")
+    for payload in STRANGE:
+        items.execute("SELECT items_touch(2, '{}', 'B', %s)", (payload,))
+    items.execute("UPDATE public.items SET n = 7 WHERE id = 5")
+    async with working(folder) as events:
+        await wait_until_async(
+            lambda: items.execute("SELECT count(*) FROM tube.items").fetchone() == (0,), 20, "all is done"
+        )
+    assert held(folder) == {5: {"id": 5, "n": 7}}
+    assert count(events, LeaderAcquired) == 2, "of two partitions, each has one term"
+    assert count(events, Parked) == len(STRANGE)
+    assert items.execute("SELECT count(payload) FROM tube_parked").fetchall() == [(len(STRANGE),)]
 
 
 async def test_left_to_a_worker(items: Connection, folder: Path) -> None:

@@ -55,6 +55,8 @@ class FakeTube:
     seq: int = 0
     refusal: Exception | None = None
     """Why scheduled backfills are refused."""
+    touch_refusal: Exception | None = None
+    """Why touches of a sweep are refused."""
 
     def insert(self, *ids: int, op: str = "U", shard: int = 0, payload: Any = None) -> int:
         """Commit a pod; its seq."""
@@ -103,6 +105,12 @@ class FakeTube:
             raise self.refusal
         return 1 if self.remove(seq) else None
 
+    def swept(self, shard: int, ids: Sequence[int]) -> int:
+        """What a sweep has found."""
+        if self.touch_refusal is not None:
+            raise self.touch_refusal
+        return self.insert(*ids, op="B", shard=shard)
+
     def remove(self, seq: int) -> bool:
         assert seq in self.marked, f"pod {seq} is acted upon, but was not marked by this term"
         self.marked.discard(seq)
@@ -113,6 +121,9 @@ class FakeTube:
             pod.shard == shard and pod.op == "B" and pod.ids and pod.seq < before
             for pod in self.pods.values()
         )
+
+    def backlog(self) -> int:
+        return sum(pod.op == "B" and bool(pod.ids) for pod in self.pods.values())
 
     def sleep(self, *, sleeping: bool) -> None:
         self.sleeping = sleeping
@@ -153,7 +164,8 @@ class FakeSession(Session):
             ),
             queries.BACKFILL_TAKE: lambda given: tube.take(given["seq"]),
             queries.SWEEP_READY: lambda given: tube.may_sweep(given["shard"], given["seq"]),
-            queries.SWEEP_TOUCH: lambda given: tube.insert(*given["ids"], op="B", shard=given["shard"]),
+            queries.SWEEP_BACKLOG: lambda given: min(tube.backlog(), given["most"]),
+            queries.SWEEP_TOUCH: lambda given: tube.swept(given["shard"], given["ids"]),
             queries.SWEEP_END: lambda given: tube.remove(given["seq"]),
             queries.SLEEP: lambda _: tube.sleep(sleeping=True),
             queries.WAKE: lambda _: tube.sleep(sleeping=False),

@@ -39,6 +39,7 @@ LIMITS = Limits(
     mark_limit=100,
     attempts=2,
     backfill_share=0.2,
+    sweep_backlog=4000,
 )
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-
+import psycopg
 import pytest
 
-from pytube.errors import BackfillBusy, Fenced, SinkUnavailable, UsageError
+from pytube.errors import BackfillBusy, StatementFailed, UsageError
 from pytube.events import (
     BackfillFinished,
     BackfillStarted,
     BackfillTaken,
     Parked,
-    SweepFailed,
     SweepFinished,
 )
-from pytube.model import Document, Id, Key, Token
+from pytube.model import Document, Key, Token
 from pytube.sinks.scan import Scanning, why_no_scan
 from pytube.testing import Faults, MemorySink
 from tests.unit.rig import Rig
@@ -24,6 +21,8 @@ from tests.unit.rig import Rig
 START = {"type": "backfill_start", "start_seq": "50"}
 END = {"type": "backfill_end", "start_seq": "50"}
 SCHEDULE = {"type": "backfill_schedule", "tbl": "public.items", "order_col": "id"}
+
+STRANGE_NUMBERS: list[object] = ["abc", -1, 2**63, 1.0, "", {}]
 
 
 def old(rig: Rig, *ids: int, shard: int = 0, seq: int = 1) -> None:
@@ -141,99 +140,6 @@ def test_what_sinks_say_of_scans() -> None:
     assert isinstance(MemorySink(), Scanning)
 
 
-class Stumbling(MemorySink):
-    """A sink whose first scans fail."""
-
-    def __init__(self, *failures: Exception) -> None:
-        super().__init__()
-        self.failures = list(failures)
-
-    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
-        async for page in super().scan(tube, shard, below_seq):
-            yield page
-            if self.failures:
-                raise self.failures.pop(0)
-
-
-async def test_a_sweep_that_fails_begins_again() -> None:
-    rig = Rig(Stumbling(SinkUnavailable("down"), ValueError("a fault of the sink's")))
-    old(rig, 1, 2, 3)
-    rig.tube.insert(op="B", payload=END)
-    async with rig.running():
-        await rig.until_empty()
-    assert live(rig) == set()
-    assert [event.reason for event in rig.told(SweepFailed)] == ["down"]
-    assert len(rig.told(BackfillFinished)) == 1
-
-
-class Blocked(MemorySink):
-    """A sink that takes documents, and can't be looked through as long as it is blocked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocked = True
-
-    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
-        if self.blocked:
-            raise SinkUnavailable("no scans today")
-        async for page in super().scan(tube, shard, below_seq):
-            yield page
-
-
-async def test_sweeps_that_wait_hold_no_touches_up() -> None:
-    """Be they more than the keys that may be in flight."""
-    sink = Blocked()
-    rig = Rig(sink, keys_in_flight=50, mark_limit=20)
-    for shard in range(60):
-        rig.tube.insert(op="B", payload=END, shard=shard)
-    async with rig.running():
-        await rig.until("all are held", lambda: rig.line.machine.control == 60)
-        rig.insert(1)
-        rig.insert(2, op="B", shard=70)
-        await rig.until("touches are delivered", lambda: live(rig) == {(0, 1), (70, 2)})
-        sink.blocked = False
-        await rig.until_empty()
-    assert len(rig.told(SweepFinished)) == 60
-
-
-class Hanging(MemorySink):
-    """A sink whose scan never ends."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scanning = asyncio.Event()
-
-    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
-        del tube, shard, below_seq
-        self.scanning.set()
-        await asyncio.Event().wait()
-        yield []
-
-
-async def test_a_stop_ends_a_sweep_and_gives_its_pod_back() -> None:
-    sink = Hanging()
-    rig = Rig(sink)
-    seq = rig.tube.insert(op="B", payload=END)
-    async with rig.running():
-        await sink.scanning.wait()
-        rig.line.stop()
-        await rig.until("the line ends", lambda: rig.task is not None and rig.task.done())
-        await rig.line.drain(1.0)
-    assert list(rig.tube.pods) == [seq]
-    assert rig.tube.marked == set()
-
-
-async def test_a_sweep_under_a_term_that_is_over_ends_the_line() -> None:
-    rig = Rig()
-    old(rig, 5)
-    rig.tube.insert(op="B", payload=END)
-    rig.enricher.go.clear()
-    async with rig.running():
-        rig.tube.leader_id = None
-        assert isinstance(await rig.until_it_ends(), Fenced)
-    assert live(rig) == {(0, 5)}
-
-
 async def test_a_schedule_becomes_a_backfill() -> None:
     rig = Rig()
     rig.tube.insert(op="B", payload=SCHEDULE)
@@ -276,12 +182,67 @@ async def test_a_schedule_that_makes_no_sense_is_parked() -> None:
     assert rig.tube.parked[0, None]["payload"] == SCHEDULE
 
 
+def refused(sqlstate: str) -> StatementFailed:
+    """As a session raises it."""
+    error = StatementFailed(f"Postgres refused a statement: {sqlstate}")
+    error.__cause__ = psycopg.errors.lookup(sqlstate)("no")
+    return error
+
+
+@pytest.mark.parametrize("sqlstate", ["42501", "22003"])
+async def test_a_schedule_that_postgres_will_never_take_is_parked(sqlstate: str) -> None:
+    rig = Rig()
+    rig.tube.refusal = refused(sqlstate)
+    rig.tube.insert(op="B", payload=SCHEDULE)
+    async with rig.running():
+        await rig.until_empty()
+    assert [sqlstate in event.reason for event in rig.told(Parked)] == [True]
+
+
+async def test_a_schedule_that_postgres_may_take_later_is_kept() -> None:
+    rig = Rig()
+    rig.tube.refusal = refused("55P03")
+    seq = rig.tube.insert(op="B", payload=SCHEDULE)
+    async with rig.running():
+        assert isinstance(await rig.until_it_ends(), StatementFailed)
+    assert list(rig.tube.pods) == [seq]
+
+
 @pytest.mark.parametrize(
-    "payload", [{"type": "backfill_end"}, {"type": "backfill_end", "start_seq": "x"}, [1], "text", {}]
+    "payload",
+    [
+        {"type": "backfill_end"},
+        *(
+            {"type": kind, "start_seq": seq}
+            for kind in ("backfill_start", "backfill_end", "sweep")
+            for seq in (
+                "x",
+                "-1",
+                -1,
+                "1" + "0" * 30,
+                2**63,
+                "9" * 19,
+                1.5,
+                True,
+                "1_0",
+                " 1",
+                "²",
+                [1],
+                None,
+            )
+        ),
+        *({**END, "backfill": backfill} for backfill in STRANGE_NUMBERS),
+        [1],
+        "text",
+        {},
+        {"type": ["backfill_end"]},
+    ],
 )
 async def test_what_nobody_understands_is_parked(payload: object) -> None:
     rig = Rig()
     rig.tube.insert(op="B", payload=payload)
+    rig.insert(1)
     async with rig.running():
         await rig.until_empty()
     assert len(rig.told(Parked)) == 1
+    assert live(rig) == {(0, 1)}
