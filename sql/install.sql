@@ -173,6 +173,8 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 \ir backfill/tube_backfill_lock.sql
 \ir backfill/tube_backfill_unlock.sql
 \ir backfill/tube_backfill_holders.sql
+\ir backfill/tube_private_backfill_changed.sql
+\ir backfill/tube_private_backfill_store.sql
 \ir backfill/tube_backfill_collect.sql
 \ir backfill/tube_backfill_chunk.sql
 \ir backfill/tube_backfill_pressure.sql

@@ -28,6 +28,9 @@ CREATE TABLE tube.tube_backfill (
     root boolean NOT NULL,
     by_worker boolean NOT NULL,
     start_seq bigint NOT NULL,
+    "position" bigint NOT NULL,
+    key_attnum smallint,
+    row_filter text,
     state text DEFAULT 'waiting'::text NOT NULL,
     paused boolean DEFAULT false NOT NULL,
     rows_total bigint,
@@ -54,7 +57,7 @@ CREATE FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate 
 #variable_conflict use_column
 DECLARE
     backfill tube_backfill := tube_private_backfill_held(tube_backfill_chunk.backfill_id);
-    att tube_attachment;
+    changed text;
     queue text := format('%I.%I', tube_private_schema(), backfill.tube);
     touched integer[];
     inserted bigint;
@@ -67,8 +70,9 @@ BEGIN
             MESSAGE = format('backfill %s of %s is done in ranges, not in chunks', backfill.backfill_id, backfill.table_name),
             HINT = 'Go on with `pytube spark backfill`, or cancel it.';
     END IF;
-    att := tube_private_backfill_attachment(backfill);
-    IF att IS NULL THEN
+    changed := tube_private_backfill_changed(backfill);
+    IF changed IS NOT NULL THEN
+        PERFORM tube_private_backfill_end(backfill, 'failed', changed);
         RETURN tube_private_backfill(backfill.backfill_id);
     END IF;
     IF backfill.pods_done = 0 THEN
@@ -111,63 +115,51 @@ $_$;
 CREATE FUNCTION tube.tube_backfill_collect(backfill_id bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET row_security TO 'off'
-    SET work_mem TO '64MB'
-    SET jit TO 'off'
-    AS $_$
+    AS $$
 #variable_conflict use_column
 DECLARE
-    backfill tube_backfill := tube_private_backfill_held(tube_backfill_collect.backfill_id);
-    att tube_attachment := tube_private_backfill_attachment(backfill);
-    key_type regtype := tube_private_key_type(backfill.tube);
-    ids text := tube_private_backfill_ids(backfill.backfill_id);
+    backfill tube_backfill;
+    att tube_attachment;
     pods bigint;
-    total bigint;
+    wrong text;
 BEGIN
-    IF backfill.state <> 'waiting' OR backfill.paused OR att IS NULL THEN
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_collect.backfill_id;
+    IF NOT FOUND THEN
+        PERFORM tube_private_backfill(tube_backfill_collect.backfill_id);
+    END IF;
+    PERFORM tube_private_backfill_taken(backfill.backfill_id);
+    IF backfill.state <> 'waiting' OR backfill.paused THEN
         RETURN backfill.rows_total;
     END IF;
-    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
-    EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids %s[] NOT NULL)',
-        ids, key_type);
-    -- Texts may not fit into a page, others do.
-    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE %s', ids,
-        CASE key_type WHEN 'text'::regtype THEN 'EXTERNAL' ELSE 'PLAIN' END);
-    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
-    EXECUTE tube_private_fill($collect$
-        INSERT INTO <ids> (place, shard, ids)
-        SELECT row_number() OVER (ORDER BY k.chunk, k.shard), k.shard, array_agg(k.id ORDER BY k.n)
-        FROM (
-            SELECT o.id, o.shard, o.n, (o.n - 1) / 250 AS chunk
-            FROM (
-                SELECT r.id, r.shard, row_number() OVER (PARTITION BY r.shard ORDER BY r.by) AS n
-                FROM (
-                    SELECT <distinct>id, <shard_of> AS shard, by
-                    FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE <filter>) AS t
-                    WHERE id IS NOT NULL<first>
-                ) AS r
-            ) AS o
-        ) AS k
-        GROUP BY k.shard, k.chunk
-        ORDER BY 1$collect$, jsonb_build_object(
-            'ids', ids,
-            'id', tube_private_key_expression(att),
-            'by', quote_ident(backfill.order_col),
-            'table', att.tbl::regclass::text,
-            'filter', coalesce(att.row_filter, 'true'),
-            'shard_of', tube_private_shard_expression('id', att.shard, att.shards, key_type),
-            'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
-            'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END));
-    GET DIAGNOSTICS pods = ROW_COUNT;
-    EXECUTE format('ALTER TABLE %s ADD PRIMARY KEY (place)', ids);
-    EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM %s', ids) INTO total;
+    wrong := tube_private_backfill_changed(backfill);
+    IF wrong IS NULL THEN
+        BEGIN
+            SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
+            pods := tube_private_backfill_store(backfill, att);
+        EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR program_limit_exceeded
+            OR SQLSTATE 'TU104' OR SQLSTATE 'TU107'
+        THEN
+            wrong := SQLERRM;
+        END;
+    END IF;
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = backfill.backfill_id FOR NO KEY UPDATE;
+    IF NOT FOUND OR backfill.state <> 'waiting' THEN
+        EXECUTE 'DROP TABLE IF EXISTS ' || tube_private_backfill_ids(tube_backfill_collect.backfill_id);
+        RETURN NULL;
+    ELSIF wrong IS NOT NULL THEN
+        PERFORM tube_private_backfill_end(backfill, 'failed', wrong);
+        RETURN NULL;
+    END IF;
+    EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM %s', tube_private_backfill_ids(backfill.backfill_id))
+    INTO backfill.rows_total;
     UPDATE tube_backfill AS b
-    SET state = 'inserting', rows_total = total, pods_total = pods, note = NULL,
+    SET state = 'inserting', rows_total = backfill.rows_total, pods_total = pods, note = NULL,
+        key_attnum = tube_private_backfill_key_of(att), row_filter = att.row_filter,
         collected_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE b.backfill_id = backfill.backfill_id;
-    RETURN total;
+    RETURN backfill.rows_total;
 END
-$_$;
+$$;
 
 CREATE FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) RETURNS tube.tube_backfill
     LANGUAGE plpgsql SECURITY DEFINER
@@ -206,7 +198,7 @@ CREATE FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col tex
 DECLARE
     att tube_attachment;
     old tube_backfill;
-    col name;
+    col record;
     foreign_end boolean;
     result bigint;
 BEGIN
@@ -220,7 +212,7 @@ BEGIN
             MESSAGE = format('%s is not attached to tube %L', tube_backfill_create.tbl, tube_backfill_create.tube),
             HINT = 'Attach it first: tube_table_ensure_attached.';
     END IF;
-    SELECT c.attname INTO col FROM pg_attribute AS c
+    SELECT c.attname AS name, format_type(c.atttypid, c.atttypmod) AS type INTO col FROM pg_attribute AS c
     WHERE c.attrelid = att.tbl AND c.attnum > 0 AND NOT c.attisdropped
         AND c.attname = coalesce(tube_backfill_create.order_col, att.id_col);
     IF NOT FOUND THEN
@@ -228,6 +220,13 @@ BEGIN
             MESSAGE = format('%s has no column %L', att.tbl, coalesce(tube_backfill_create.order_col, att.id_col)),
             HINT = 'Give a column of the table to order by, or none.';
     END IF;
+    BEGIN
+        EXECUTE format('SELECT FROM unnest(NULL::%s[]) AS u (v) ORDER BY u.v', col.type);
+    EXCEPTION WHEN undefined_function THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('the column %I of %s has the type %s, whose values have no order', col.name, att.tbl, col.type),
+            HINT = 'Give another column of the table to order by, or none.';
+    END;
     -- What tube_backfill_step3 holds while it runs.
     IF NOT pg_try_advisory_xact_lock(
         hashtextextended(format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
@@ -250,8 +249,8 @@ BEGIN
     IF foreign_end AND NOT coalesce(supersede, false) THEN
         PERFORM tube_private_backfill_refuse(att.tube, att.tbl, 'one whose backfill_end waits in the tube');
     END IF;
-    INSERT INTO tube_backfill (tube, tbl, table_name, order_col, shard, shards, root, by_worker, start_seq)
-    VALUES (att.tube, att.tbl, att.tbl::text, col, att.shard, att.shards, tube_private_is_root(att),
+    INSERT INTO tube_backfill (tube, tbl, table_name, order_col, shard, shards, root, position, by_worker, start_seq)
+    VALUES (att.tube, att.tbl, att.tbl::text, col.name, att.shard, att.shards, tube_private_is_root(att), att.position,
         coalesce(tube_backfill_create.by_worker, false), nextval('tube_seq'))
     RETURNING backfill_id INTO result;
     IF EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.state IS NULL) THEN
@@ -1843,26 +1842,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_backfill_attachment(backfill tube.tube_backfill) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    att tube_attachment;
-BEGIN
-    SELECT a.* INTO att FROM tube_attachment AS a
-    JOIN pg_class AS c ON c.oid = a.tbl
-    WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl
-        AND a.shard = backfill.shard AND a.shards = backfill.shards;
-    IF NOT FOUND AND backfill.state IN ('waiting', 'inserting') THEN
-        PERFORM tube_private_backfill_end(backfill, 'failed',
-            'the table was detached, dropped or given other shards meanwhile');
-        RETURN NULL;
-    END IF;
-    RETURN att;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_backfill_bounds(tbl regclass, col name, ranges integer, total bigint) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1884,6 +1863,31 @@ BEGIN
     RETURN coalesce(result, '{}');
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_backfill_changed(backfill tube.tube_backfill) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    att tube_attachment;
+BEGIN
+    SELECT a.* INTO att FROM tube_attachment AS a
+    JOIN pg_class AS c ON c.oid = a.tbl
+    WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
+    RETURN CASE
+        WHEN NOT FOUND OR (att.position, att.shard, att.shards) <> (backfill.position, backfill.shard, backfill.shards)
+            THEN 'the table was detached, dropped or given other shards meanwhile'
+        WHEN tube_private_is_root(att) <> backfill.root
+            THEN 'the table is another one of its shards meanwhile: root or related'
+        -- Before they are collected they have neither.
+        WHEN backfill.state = 'waiting' THEN NULL
+        WHEN tube_private_backfill_key_of(att) IS DISTINCT FROM backfill.key_attnum
+            THEN 'the table was attached by another column meanwhile'
+        WHEN att.row_filter IS DISTINCT FROM backfill.row_filter
+            THEN 'the tube got another predicate meanwhile, or a column of it changed'
+    END;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col text) RETURNS name
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2015,11 +2019,7 @@ CREATE FUNCTION tube.tube_private_backfill_held(backfill_id bigint) RETURNS tube
 DECLARE
     result tube_backfill := tube_private_backfill(backfill_id);
 BEGIN
-    IF tube_private_backfill_worker(backfill_id) <> pg_backend_pid() THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU123',
-            MESSAGE = format('this session does not work on backfill %s', backfill_id),
-            HINT = 'Take it first: tube_backfill_lock.';
-    END IF;
+    PERFORM tube_private_backfill_taken(backfill_id);
     RETURN result;
 END
 $$;
@@ -2039,6 +2039,17 @@ CREATE FUNCTION tube.tube_private_backfill_key(backfill_id bigint) RETURNS bigin
     AS $$
 BEGIN
     RETURN hashtextextended(tube_private_backfill_space(), backfill_id);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_backfill_key_of(att tube.tube_attachment) RETURNS smallint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (
+        SELECT a.attnum FROM pg_attribute AS a
+        WHERE a.attrelid = att.tbl AND a.attname = coalesce((tube_private_present(att)).id_col, att.id_col));
 END
 $$;
 
@@ -2086,6 +2097,55 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_backfill_store(backfill tube.tube_backfill, att tube.tube_attachment) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET row_security TO 'off'
+    SET work_mem TO '64MB'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(backfill.tube);
+    ids CONSTANT text := tube_private_backfill_ids(backfill.backfill_id);
+    pods bigint;
+BEGIN
+    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
+    EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids %s[] NOT NULL)',
+        ids, key_type);
+    -- Texts may not fit into a page, others do.
+    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE %s', ids,
+        CASE key_type WHEN 'text'::regtype THEN 'EXTERNAL' ELSE 'PLAIN' END);
+    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
+    EXECUTE tube_private_fill($collect$
+        INSERT INTO <ids> (place, shard, ids)
+        SELECT row_number() OVER (ORDER BY k.chunk, k.shard), k.shard, array_agg(k.id ORDER BY k.n)
+        FROM (
+            SELECT o.id, o.shard, o.n, (o.n - 1) / 250 AS chunk
+            FROM (
+                SELECT r.id, r.shard, row_number() OVER (PARTITION BY r.shard ORDER BY r.by) AS n
+                FROM (
+                    SELECT <distinct>id, <shard_of> AS shard, by
+                    FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE <filter>) AS t
+                    WHERE id IS NOT NULL<first>
+                ) AS r
+            ) AS o
+        ) AS k
+        GROUP BY k.shard, k.chunk
+        ORDER BY 1$collect$, jsonb_build_object(
+            'ids', ids,
+            'id', tube_private_key_expression(att),
+            'by', quote_ident(backfill.order_col),
+            'table', att.tbl::regclass::text,
+            'filter', coalesce(att.row_filter, 'true'),
+            'shard_of', tube_private_shard_expression('id', att.shard, att.shards, key_type),
+            'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
+            'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END));
+    GET DIAGNOSTICS pods = ROW_COUNT;
+    EXECUTE format('ALTER TABLE %s ADD PRIMARY KEY (place)', ids);
+    RETURN pods;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2102,6 +2162,19 @@ BEGIN
             HINT = 'Attach it first, so that no change is missed: tube_table_ensure_attached.';
     END IF;
     RETURN att;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_backfill_taken(backfill_id bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF tube_private_backfill_worker(backfill_id) <> pg_backend_pid() THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU123',
+            MESSAGE = format('this session does not work on backfill %s', backfill_id),
+            HINT = 'Take it first: tube_backfill_lock.';
+    END IF;
 END
 $$;
 
@@ -5749,9 +5822,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_await(att tube.tube_attachment) FROM PU
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill(backfill_id bigint) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_attachment(backfill tube.tube_backfill) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_bounds(tbl regclass, col name, ranges integer, total bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_changed(backfill tube.tube_backfill) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col text) FROM PUBLIC;
 
@@ -5771,13 +5844,19 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_ids(backfill_id bigint) FROM P
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_key(backfill_id bigint) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_key_of(att tube.tube_attachment) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_refuse(tube text, tbl regclass, other text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_space() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_still(backfill tube.tube_backfill) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_store(backfill tube.tube_backfill, att tube.tube_attachment) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_taken(backfill_id bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_within(tbl regclass, col name, bounds text[], unit integer) FROM PUBLIC;
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pytube.backfill import queries
 from pytube.backfill.limits import BackfillLimits, Pressure, Replica
 from pytube.backfill.pace import Pace
 from pytube.backfill.progress import Progress, Rate
-from pytube.errors import BackfillBusy, BackfillEnded, UsageError
+from pytube.errors import BackfillBusy, BackfillEnded, DatabaseUnavailable, PytubeError, UsageError
 from pytube.faults import Point, fault
 from pytube.sources.session import Session
 
@@ -52,6 +53,7 @@ class BackfillRun:
             BackfillBusy: somebody else works on it.
             BackfillEnded: it was cancelled or superseded, or has failed; the message says why.
             DatabaseUnavailable: the session was lost.
+            PytubeError: Postgres refused something; its note says so, too.
         """
         if not await self._session.value(queries.LOCK, self._arguments):
             raise BackfillBusy(
@@ -66,6 +68,14 @@ class BackfillRun:
             return await self._insert()
         except _Left as left:
             return left.progress
+        except (BackfillBusy, BackfillEnded, DatabaseUnavailable):
+            raise
+        except PytubeError as error:
+            # For those who look at it; whoever works on it next takes it away.
+            if not self._session.closed:
+                with suppress(PytubeError):
+                    await self._note(f"can't go on: {error}")
+            raise
         finally:
             self._leaves = False
             if not self._session.closed:

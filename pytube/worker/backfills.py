@@ -17,10 +17,14 @@ _LOOK_INTERVAL = 1.0
 _PAUSE_AFTER_TROUBLE = 5.0
 _TIDY_INTERVAL = 30.0
 """Seconds between attempts to drop what somebody, such as a pg_dump, read when its backfill ended."""
+_LONGEST_PAUSE = 60.0
 
 
 class Backfills:
-    """Takes whatever nobody works on. What it is killed over, another worker goes on with."""
+    """Takes whatever nobody works on. What it is killed over, another worker goes on with.
+
+    One that meets an error is told, in its note too, and tried again later: the others have their turn.
+    """
 
     def __init__(
         self, database: Database, tube: str, limits: BackfillLimits, warn: Callable[[str], None]
@@ -29,8 +33,10 @@ class Backfills:
         self._tube = tube
         self._limits = limits
         self._warn = warn
-        self._told: str | None = None
         self._tidied_at = -_TIDY_INTERVAL
+        self._told: dict[int | None, str] = {}
+        self._troubled: dict[int, tuple[float, float]] = {}
+        """By backfill: how long it is left alone, in seconds, and until when (monotonic)."""
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -38,13 +44,34 @@ class Backfills:
             await asyncio.sleep(_LOOK_INTERVAL)
             try:
                 await self._tidy()
-                for backfill in await self._untaken():
-                    await self._work_on(backfill)
+                untaken = await self._untaken()
             except PytubeError as error:
-                if str(error) != self._told:
-                    self._told = str(error)
-                    self._warn(f"a backfill can't go on: {error}")
+                self._tell(None, error)
                 await asyncio.sleep(_PAUSE_AFTER_TROUBLE)
+                continue
+            for backfill in untaken:
+                if time.monotonic() >= self._troubled.get(backfill, (0.0, 0.0))[1]:
+                    await self._try(backfill)
+
+    async def _try(self, backfill: int) -> None:
+        """Work on one; an error of it is told, and keeps it from being tried again at once."""
+        try:
+            await self._work_on(backfill)
+        except PytubeError as error:
+            self._tell(backfill, error)
+            pause = min(
+                self._troubled.get(backfill, (0.0, 0.0))[0] * 2 or _PAUSE_AFTER_TROUBLE, _LONGEST_PAUSE
+            )
+            self._troubled[backfill] = (pause, time.monotonic() + pause)
+        else:
+            self._told.pop(backfill, None)
+            self._troubled.pop(backfill, None)
+
+    def _tell(self, backfill: int | None, error: PytubeError) -> None:
+        """Once, until it is another error."""
+        if self._told.get(backfill) != str(error):
+            self._told[backfill] = str(error)
+            self._warn(f"a backfill can't go on: {error}")
 
     async def _tidy(self) -> None:
         now = time.monotonic()
@@ -61,7 +88,6 @@ class Backfills:
         session = await self._database.open_patient_session("filling")
         try:
             await BackfillRun(session, backfill, self._limits, _untold).run(leaves_when_paused=True)
-            self._told = None
         except BackfillBusy:
             pass  # another worker was faster
         finally:

@@ -17,7 +17,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     backfill tube_backfill := tube_private_backfill_held(tube_backfill_chunk.backfill_id);
-    att tube_attachment;
+    changed text;
     queue text := format('%I.%I', tube_private_schema(), backfill.tube);
     touched integer[];
     inserted bigint;
@@ -30,8 +30,9 @@ BEGIN
             MESSAGE = format('backfill %s of %s is done in ranges, not in chunks', backfill.backfill_id, backfill.table_name),
             HINT = 'Go on with `pytube spark backfill`, or cancel it.';
     END IF;
-    att := tube_private_backfill_attachment(backfill);
-    IF att IS NULL THEN
+    changed := tube_private_backfill_changed(backfill);
+    IF changed IS NOT NULL THEN
+        PERFORM tube_private_backfill_end(backfill, 'failed', changed);
         RETURN tube_private_backfill(backfill.backfill_id);
     END IF;
     IF backfill.pods_done = 0 THEN

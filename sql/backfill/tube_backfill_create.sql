@@ -9,8 +9,8 @@
 --   supersede: what is under way for the table is ended, and its pods that wait are taken back.
 --   by_worker: a worker of the tube is to do the rest.
 -- Result: the number of the backfill. A WARNING where there are replicas that our owner may not look at.
--- Errors: TU102 unknown tube; TU108 the table is not attached, or has no such column; TU121 another
---   backfill of the table is under way.
+-- Errors: TU102 unknown tube; TU108 the table is not attached, or has no such column, or one whose values
+--   have no order; TU121 another backfill of the table is under way.
 -- Locks: the registry row FOR KEY SHARE; as tube_backfill_tidy; with supersede, as tube_private_backfill_end.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_create(
     tube text, tbl regclass, order_col text = NULL, supersede boolean = false, by_worker boolean = false
@@ -23,7 +23,7 @@ AS $$
 DECLARE
     att tube_attachment;
     old tube_backfill;
-    col name;
+    col record;
     foreign_end boolean;
     result bigint;
 BEGIN
@@ -37,7 +37,7 @@ BEGIN
             MESSAGE = format('%s is not attached to tube %L', tube_backfill_create.tbl, tube_backfill_create.tube),
             HINT = 'Attach it first: tube_table_ensure_attached.';
     END IF;
-    SELECT c.attname INTO col FROM pg_attribute AS c
+    SELECT c.attname AS name, format_type(c.atttypid, c.atttypmod) AS type INTO col FROM pg_attribute AS c
     WHERE c.attrelid = att.tbl AND c.attnum > 0 AND NOT c.attisdropped
         AND c.attname = coalesce(tube_backfill_create.order_col, att.id_col);
     IF NOT FOUND THEN
@@ -45,6 +45,13 @@ BEGIN
             MESSAGE = format('%s has no column %L', att.tbl, coalesce(tube_backfill_create.order_col, att.id_col)),
             HINT = 'Give a column of the table to order by, or none.';
     END IF;
+    BEGIN
+        EXECUTE format('SELECT FROM unnest(NULL::%s[]) AS u (v) ORDER BY u.v', col.type);
+    EXCEPTION WHEN undefined_function THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('the column %I of %s has the type %s, whose values have no order', col.name, att.tbl, col.type),
+            HINT = 'Give another column of the table to order by, or none.';
+    END;
     -- What tube_backfill_step3 holds while it runs.
     IF NOT pg_try_advisory_xact_lock(
         hashtextextended(format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
@@ -67,8 +74,8 @@ BEGIN
     IF foreign_end AND NOT coalesce(supersede, false) THEN
         PERFORM tube_private_backfill_refuse(att.tube, att.tbl, 'one whose backfill_end waits in the tube');
     END IF;
-    INSERT INTO tube_backfill (tube, tbl, table_name, order_col, shard, shards, root, by_worker, start_seq)
-    VALUES (att.tube, att.tbl, att.tbl::text, col, att.shard, att.shards, tube_private_is_root(att),
+    INSERT INTO tube_backfill (tube, tbl, table_name, order_col, shard, shards, root, position, by_worker, start_seq)
+    VALUES (att.tube, att.tbl, att.tbl::text, col.name, att.shard, att.shards, tube_private_is_root(att), att.position,
         coalesce(tube_backfill_create.by_worker, false), nextval('tube_seq'))
     RETURNING backfill_id INTO result;
     IF EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.state IS NULL) THEN

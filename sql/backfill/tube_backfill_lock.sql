@@ -43,6 +43,26 @@ END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_worker(bigint) FROM PUBLIC;
 
+-- tube_private_backfill_taken: refuses a session that has not the right to work on a backfill.
+--
+-- Arguments: backfill_id.
+-- Result: nothing.
+-- Errors: TU123.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_taken(backfill_id bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    IF tube_private_backfill_worker(backfill_id) <> pg_backend_pid() THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU123',
+            MESSAGE = format('this session does not work on backfill %s', backfill_id),
+            HINT = 'Take it first: tube_backfill_lock.';
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_taken(bigint) FROM PUBLIC;
+
 -- tube_private_backfill_held: a backfill that this session has the right to work on, locked.
 --
 -- Arguments: backfill_id.
@@ -57,11 +77,7 @@ AS $$
 DECLARE
     result tube_backfill := tube_private_backfill(backfill_id);
 BEGIN
-    IF tube_private_backfill_worker(backfill_id) <> pg_backend_pid() THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU123',
-            MESSAGE = format('this session does not work on backfill %s', backfill_id),
-            HINT = 'Take it first: tube_backfill_lock.';
-    END IF;
+    PERFORM tube_private_backfill_taken(backfill_id);
     RETURN result;
 END
 $$;

@@ -136,6 +136,9 @@ CREATE TABLE :"schema".tube_backfill (
     root         boolean     NOT NULL,
     by_worker    boolean     NOT NULL,  -- a worker inserts the pods, not the one who began it
     start_seq    bigint      NOT NULL,
+    position     bigint      NOT NULL,  -- of the attachment
+    key_attnum   smallint,              -- the column of the ids, and the predicate, that they were collected by
+    row_filter   text,
     state        text        NOT NULL DEFAULT 'waiting' CHECK (state IN (
         'waiting', 'inserting', 'delivering', 'finished', 'cancelled', 'superseded', 'failed')),
     paused       boolean     NOT NULL DEFAULT false,

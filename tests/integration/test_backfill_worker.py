@@ -155,6 +155,36 @@ async def test_control_pods_that_nobody_can_act_upon_are_parked(items: Connectio
     assert items.execute("SELECT count(payload) FROM tube_parked").fetchall() == [(len(STRANGE),)]
 
 
+async def test_a_broken_one_is_told_and_holds_no_other_up(items: Connection, folder: Path) -> None:
+    items.execute("CREATE TABLE public.others (id bigint PRIMARY KEY)")
+    items.execute("INSERT INTO public.others SELECT g FROM generate_series(1, 300) g")
+    items.execute("SELECT tube_table_ensure_attached('items', 'public.others', shard => 9)")
+    items.execute("DELETE FROM tube.items")
+    items.execute("SELECT tube_backfill_create('items', 'public.items', by_worker => true)")
+    items.execute("SELECT tube_backfill_lock(1), tube_backfill_collect(1)")
+    items.execute("SELECT tube_backfill_create('items', 'public.others', by_worker => true)")
+    items.execute("ALTER TABLE tube.tube_backfill_ids_1 RENAME TO gone")
+    items.execute("SELECT tube_backfill_unlock(1)")
+    state = "SELECT state, note FROM tube_backfill ORDER BY backfill_id"
+
+    def both() -> list[tuple[str, str | None]]:
+        return items.execute(state).fetchall()
+
+    async with working(folder):
+        await wait_until_async(
+            lambda: both()[1] == ("finished", None) and both()[0][1],
+            40,
+            lambda: f"the second is done: {both()}",
+        )
+        (broken, note), _ = both()
+        assert broken == "inserting"
+        assert note is not None
+        assert note.startswith("can't go on: ")
+        assert "tube_backfill_ids_1" in note
+        items.execute("ALTER TABLE tube.gone RENAME TO tube_backfill_ids_1")
+        await finished(items, backfills=2)
+
+
 async def test_left_to_a_worker(items: Connection, folder: Path) -> None:
     items.execute("DELETE FROM tube.items")
     command = ("backfill", "start", "--tube", "items", "--in-worker")
