@@ -226,8 +226,8 @@ def test_a_tube_that_is_dropped_takes_the_ids_along(items: Connection) -> None:
 def test_to_look_at_many_costs_no_call_for_each(items: Connection) -> None:
     items.execute(
         "INSERT INTO tube_backfill "
-        "(tube, tbl, table_name, order_col, shard, shards, root, by_worker, start_seq) "
-        "SELECT 't', g::oid, 'gone', 'id', 1, 1, true, true, 1 FROM generate_series(1, 500) AS g"
+        "(tube, tbl, table_name, order_col, shard, shards, root, by_worker, start_seq, position) "
+        "SELECT 't', g::oid, 'gone', 'id', 1, 1, true, true, 1, 1 FROM generate_series(1, 500) AS g"
     )
     items.execute("SET track_functions = 'all'")
     with items.transaction():
