@@ -2330,6 +2330,7 @@ DECLARE
             FROM unnest(vals) WITH ORDINALITY AS v (value, place)),
         'rows', CASE WHEN att.replica THEN tube_private_row_body(att, root) ELSE '' END,
         'truncated', tube_private_truncated_call(att, root),
+        'many', tube_private_many(att),
         'changed', changed,
         'id_literal', quote_literal(att.id_col),
         'filter', coalesce(att.row_filter, 'true'),
@@ -2354,6 +2355,7 @@ DECLARE
     cap_backfill CONSTANT boolean := strpos(current_setting('application_name'), 'backfill') > 0;
     cap_shard integer;
     cap_shards integer[];
+    cap_many boolean := false;
 BEGIN<rows>
     IF pg_current_xact_id_if_assigned() IS NULL AND TG_OP <> 'TRUNCATE' THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
@@ -2388,11 +2390,18 @@ BEGIN<rows>
         RETURN NULL;
     END IF;
 
+    <many>
     IF TG_OP = 'UPDATE' THEN
+        IF NOT cap_many THEN
 <put_same>
+        END IF;
         IF cap_shards IS NULL THEN
 <put_update>
         END IF;
+    ELSIF cap_many AND TG_OP = 'INSERT' THEN
+<put_many_inserted>
+    ELSIF cap_many THEN
+<put_many_deleted>
     ELSIF TG_OP = 'INSERT' THEN
 <put_insert>
     ELSE
@@ -2467,6 +2476,8 @@ BEGIN
         '<op>', 'CASE bit_or(side) WHEN 1 THEN ''<d>'' WHEN 2 THEN ''<i>'' ELSE ''U'' END'));
     body := replace(body, '<put_same>', CASE WHEN vals IS NOT NULL THEN '' ELSE replace(replace(replace(slices, '<same>', format(same, old_ids, new_ids)),
         '<sides>', new_ids), '<op>', '''U''') END);
+    body := replace(body, '<put_many_inserted>', replace(replace(put, '<sides>', new_ids), '<op>', '''<i>'''));
+    body := replace(body, '<put_many_deleted>', replace(replace(put, '<sides>', old_ids), '<op>', '''<d>'''));
     body := replace(body, '<put_insert>', replace(replace(replace(slices, '<same>', ''),
         '<sides>', new_ids), '<op>', '''<i>'''));
     body := replace(body, '<put_delete>', replace(replace(replace(slices, '<same>', ''),
@@ -3543,6 +3554,26 @@ BEGIN
         concat_ws(' UNION ALL ',
             CASE WHEN op <> 'INSERT' THEN side || CASE level WHEN 'ROW' THEN '(SELECT ($1).*) AS o' ELSE 'old_table' END END,
             CASE WHEN op <> 'DELETE' THEN side || CASE level WHEN 'ROW' THEN '(SELECT ($2).*) AS n' ELSE 'new_table' END END));
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_many(att tube.tube_attachment) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    -- 16 MB of uuids; of texts, which may be long, fewer.
+    few CONSTANT integer := CASE tube_private_key_type(att.tube) WHEN 'text'::regtype THEN 100000 ELSE 1000000 END;
+BEGIN
+    RETURN format($many$IF %2$s THEN
+        IF TG_OP = 'DELETE' THEN
+            cap_many := EXISTS (SELECT FROM old_table OFFSET %1$s);
+        ELSE
+            cap_many := EXISTS (SELECT FROM new_table OFFSET %1$s);
+        END IF;
+    END IF;$many$, few, CASE WHEN (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl) THEN 'true'
+        ELSE format('pg_stat_get_xact_tuples_inserted(TG_RELID) + pg_stat_get_xact_tuples_updated(TG_RELID)'
+            ' + pg_stat_get_xact_tuples_deleted(TG_RELID) > %s OR current_setting(''track_counts'') = ''off''', few) END);
 END
 $_$;
 
@@ -5975,6 +6006,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_leave_to_owner(statements text[], neede
 REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_makeshift(trigger_function text, op text, rel regclass, level text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_many(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer, class integer) FROM PUBLIC;
 

@@ -12,7 +12,9 @@
 --
 -- Where all rows of a statement have the same op, the ids are gathered into one sorted array per shard,
 -- and cut into slices: numbering rows by a window and grouping them by chunk costs a bulk write three
--- times as much. An update has one op when the same ids pass the filter before and after.
+-- times as much. An update has one op when the same ids pass the filter before and after. But an array can't
+-- hold more than a gigabyte, and is in memory as a whole: from a number of rows on (see tube_private_many) they are
+-- numbered after all, which takes to the disk what does not fit into work_mem.
 --
 -- The sleeper is looked for after the INSERT, in a statement of its own, whose snapshot is newer than
 -- the seq: whoever falls asleep after that snapshot reads a seq that is at least as high.
@@ -48,6 +50,7 @@ DECLARE
             FROM unnest(vals) WITH ORDINALITY AS v (value, place)),
         'rows', CASE WHEN att.replica THEN tube_private_row_body(att, root) ELSE '' END,
         'truncated', tube_private_truncated_call(att, root),
+        'many', tube_private_many(att),
         'changed', changed,
         'id_literal', quote_literal(att.id_col),
         'filter', coalesce(att.row_filter, 'true'),
@@ -73,6 +76,7 @@ DECLARE
     cap_backfill CONSTANT boolean := strpos(current_setting('application_name'), 'backfill') > 0;
     cap_shard integer;
     cap_shards integer[];
+    cap_many boolean := false;
 BEGIN<rows>
     IF pg_current_xact_id_if_assigned() IS NULL AND TG_OP <> 'TRUNCATE' THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
@@ -107,11 +111,18 @@ BEGIN<rows>
         RETURN NULL;
     END IF;
 
+    <many>
     IF TG_OP = 'UPDATE' THEN
+        IF NOT cap_many THEN
 <put_same>
+        END IF;
         IF cap_shards IS NULL THEN
 <put_update>
         END IF;
+    ELSIF cap_many AND TG_OP = 'INSERT' THEN
+<put_many_inserted>
+    ELSIF cap_many THEN
+<put_many_deleted>
     ELSIF TG_OP = 'INSERT' THEN
 <put_insert>
     ELSE
@@ -186,6 +197,8 @@ BEGIN
         '<op>', 'CASE bit_or(side) WHEN 1 THEN ''<d>'' WHEN 2 THEN ''<i>'' ELSE ''U'' END'));
     body := replace(body, '<put_same>', CASE WHEN vals IS NOT NULL THEN '' ELSE replace(replace(replace(slices, '<same>', format(same, old_ids, new_ids)),
         '<sides>', new_ids), '<op>', '''U''') END);
+    body := replace(body, '<put_many_inserted>', replace(replace(put, '<sides>', new_ids), '<op>', '''<i>'''));
+    body := replace(body, '<put_many_deleted>', replace(replace(put, '<sides>', old_ids), '<op>', '''<d>'''));
     body := replace(body, '<put_insert>', replace(replace(replace(slices, '<same>', ''),
         '<sides>', new_ids), '<op>', '''<i>'''));
     body := replace(body, '<put_delete>', replace(replace(replace(slices, '<same>', ''),
@@ -207,6 +220,36 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_capture_body(:"schema".tube_attachment, boolean) FROM PUBLIC;
+
+-- tube_private_many: lines of a trigger function that look whether a statement wrote so many rows that their ids are
+-- not to be held in one array.
+--
+-- Counting them costs a few percent of a statement of a thousand rows. So it is done only where the table's own count
+-- of rows that the transaction has written is high enough; the root of a partitioned table has none.
+--
+-- Arguments: att.
+-- Result: the lines.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_many(att :"schema".tube_attachment) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    -- 16 MB of uuids; of texts, which may be long, fewer.
+    few CONSTANT integer := CASE tube_private_key_type(att.tube) WHEN 'text'::regtype THEN 100000 ELSE 1000000 END;
+BEGIN
+    RETURN format($many$IF %2$s THEN
+        IF TG_OP = 'DELETE' THEN
+            cap_many := EXISTS (SELECT FROM old_table OFFSET %1$s);
+        ELSE
+            cap_many := EXISTS (SELECT FROM new_table OFFSET %1$s);
+        END IF;
+    END IF;$many$, few, CASE WHEN (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl) THEN 'true'
+        ELSE format('pg_stat_get_xact_tuples_inserted(TG_RELID) + pg_stat_get_xact_tuples_updated(TG_RELID)'
+            ' + pg_stat_get_xact_tuples_deleted(TG_RELID) > %s OR current_setting(''track_counts'') = ''off''', few) END);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_many(:"schema".tube_attachment) FROM PUBLIC;
 
 -- tube_private_fill: a template with its <names> replaced, each once, whatever the values hold.
 --

@@ -1,0 +1,70 @@
+"""Statements of very many rows: their ids are not gathered into one array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.helpers.capture import TUBE, Conn, attach, make_tube, open_session, scalar
+
+LARGE = 100_000
+"""Rows from which on the ids of a tube of texts are numbered."""
+
+
+def lower_the_limit(conn: Conn, rows: int) -> None:
+    """As though `rows` were very many: the generated function of the one attachment, with another number."""
+    text: str = scalar(
+        conn,
+        "SELECT pg_get_functiondef(trigger_function::regproc) FROM (SELECT format('tube.%I',"
+        " trigger_function) AS trigger_function FROM tube_attachment) AS a",
+    )
+    limit = "1000000" if "1000000" in text else "100000"
+    assert text.count(limit) >= 2
+    conn.execute(text.replace(limit, str(rows)).encode())
+
+
+def touched(conn: Conn) -> list[tuple[str, int, int, int]]:
+    """By op: how many ids, how many different ones, and in how many pods; the tube is empty afterwards."""
+    rows: Any = conn.execute(
+        f'SELECT op, count(id), count(DISTINCT id), count(DISTINCT seq) FROM tube."{TUBE}", unnest(ids) AS id'
+        " GROUP BY op ORDER BY op".encode()
+    ).fetchall()
+    conn.execute(f'TRUNCATE tube."{TUBE}"'.encode())
+    return [tuple(row) for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["plain", "partitioned"])
+@pytest.mark.parametrize("limit", [400, 1_000_000])
+def test_every_id_once_whatever_the_number_of_rows(any_dsn: str, kind: str, limit: int) -> None:
+    with open_session(any_dsn) as conn:
+        make_tube(conn)
+        rest = {"plain": "", "partitioned": "PARTITION BY RANGE (id)"}[kind]
+        conn.execute(f"CREATE TABLE public.item (id bigint PRIMARY KEY, n int) {rest}".encode())
+        if kind == "partitioned":
+            conn.execute("CREATE TABLE public.item_0 PARTITION OF public.item FOR VALUES FROM (0) TO (10000)")
+        attach(conn, shards=2)
+        lower_the_limit(conn, limit)
+        conn.execute("INSERT INTO public.item SELECT g, 0 FROM generate_series(1, 1000) AS g")
+        assert touched(conn) == [("I", 1000, 1000, 4)]
+        conn.execute("UPDATE public.item SET n = 1")
+        assert touched(conn) == [("U", 1000, 1000, 4)]
+        conn.execute("UPDATE public.item SET id = id + 500 WHERE id > 500")
+        assert touched(conn) == [("D", 500, 500, 2), ("I", 500, 500, 2)]
+        conn.execute("DELETE FROM public.item")
+        assert touched(conn) == [("D", 1000, 1000, 4)]
+        conn.execute("SET application_name = 'backfill'")
+        conn.execute("INSERT INTO public.item SELECT g, 0 FROM generate_series(1, 1000) AS g")
+        assert touched(conn) == [("B", 1000, 1000, 4)]
+
+
+@pytest.mark.soak
+def test_more_than_a_gigabyte_of_ids(conn: Conn) -> None:
+    """One array holds no more than that; a statement that was refused for it was the application's."""
+    make_text = "repeat(md5(g::text), 320)"
+    conn.execute("SELECT tube_ensure_exists(%s, 4, key_type => 'text')", (TUBE,))
+    conn.execute("CREATE TABLE public.item (id text)")
+    attach(conn)
+    conn.execute(f"INSERT INTO public.item SELECT {make_text} FROM generate_series(1, 110000) AS g".encode())
+    pods = scalar(conn, f'SELECT count(*) FROM tube."{TUBE}"')
+    assert pods == LARGE * 11 // 10 // 250
