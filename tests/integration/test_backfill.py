@@ -124,10 +124,13 @@ def test_an_interrupted_client_says_how_to_go_on(items: Connection, clients: Any
 
 
 def test_two_clients_on_one_backfill(items: Connection, clients: Any) -> None:
-    first = clients(*START, "--rate", "1500", "--chunk", "4")
+    first = clients(*START, "--rate", "2000", "--chunk", "4")
     until(items, "it inserts", state="inserting")
+    # Not to be done before the others have had their say; `resume` ends the pause.
+    items.execute("UPDATE tube_backfill SET paused = true")
     (told,) = clients("backfill", "resume", "--tube", "items", "--json").end()
     assert "somebody else works on backfill" in told["message"]
+    items.execute("UPDATE tube_backfill SET paused = true")
     _, err = clients(*START).process.communicate(timeout=30)
     assert "is being backfilled for tube 'items' already" in err
     assert first.process.poll() is None

@@ -79,7 +79,7 @@ def test_a_driver_that_is_killed(
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=log,
             stderr=log,
-            timeout=120,
+            timeout=200,
         )
     assert done.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()
     # Its tasks may live on for a moment; what they write counts like all else.
