@@ -419,6 +419,7 @@ BEGIN
         RETURN 0;
     END IF;
     att := tube_private_backfill_still(backfill);
+    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
     EXECUTE tube_private_fill($range$
         WITH put AS (
             INSERT INTO <queue> (op, shard, ids, payload)
@@ -515,24 +516,29 @@ CREATE FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer DEFA
 #variable_conflict use_column
 DECLARE
     backfill tube_backfill := tube_private_backfill_held(tube_backfill_split.backfill_id);
-    att tube_attachment := tube_private_backfill_attachment(backfill);
+    changed CONSTANT text := tube_private_backfill_changed(backfill);
+    att tube_attachment;
     job CONSTANT text := 'backfill ' || backfill.backfill_id;
     total bigint;
     bounds text[];
 BEGIN
     IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
         RETURN job;
-    ELSIF backfill.state <> 'waiting' OR att IS NULL THEN
+    ELSIF backfill.state <> 'waiting' OR changed IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU124',
-            MESSAGE = format('backfill %s of %s can''t be split any more', backfill.backfill_id, backfill.table_name),
+            MESSAGE = format('backfill %s of %s can''t be split any more: %s',
+                backfill.backfill_id, backfill.table_name, coalesce(changed, 'it is ' || backfill.state)),
             HINT = 'tube_backfill_list() shows what became of it.';
-    ELSIF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
+    END IF;
+    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
+    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = format('%s is attached with columns, and %L, which may change without a touch, is none of them',
                 att.tbl, backfill.order_col),
             HINT = 'Order by the column of the ids.';
     END IF;
     PERFORM tube_private_job_tubes(ARRAY[backfill.tube]);
+    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
     total := (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
         WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(att.tbl) AS t WHERE t.isleaf UNION SELECT att.tbl::oid)
             AND c.relkind <> 'p');
@@ -542,6 +548,7 @@ BEGIN
     PERFORM tube_private_backfill_control(backfill, 'backfill_start', 'T');
     UPDATE tube_backfill AS b
     SET state = 'inserting', rows_total = nullif(total, 0), pods_total = cardinality(bounds) + 1, note = 'in ranges',
+        key_attnum = tube_private_backfill_key_of(att), row_filter = att.row_filter,
         collected_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE b.backfill_id = backfill.backfill_id;
     RETURN job;
@@ -2079,20 +2086,20 @@ CREATE FUNCTION tube.tube_private_backfill_still(backfill tube.tube_backfill) RE
     AS $$
 DECLARE
     att tube_attachment;
+    changed text;
 BEGIN
     IF backfill.state <> 'inserting' THEN
         RAISE EXCEPTION USING ERRCODE = 'TU124',
             MESSAGE = format('backfill %s of %s is %s', backfill.backfill_id, backfill.table_name, backfill.state),
             HINT = 'Begin a new one.';
     END IF;
-    SELECT a.* INTO att FROM tube_attachment AS a
-    JOIN pg_class AS c ON c.oid = a.tbl
-    WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl AND a.shard = backfill.shard AND a.shards = backfill.shards;
-    IF NOT FOUND THEN
+    changed := tube_private_backfill_changed(backfill);
+    IF changed IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
-            MESSAGE = format('%s was detached, dropped or given other shards meanwhile', backfill.table_name),
+            MESSAGE = format('backfill %s of %s can''t go on: %s', backfill.backfill_id, backfill.table_name, changed),
             HINT = 'Cancel the backfill, and begin a new one.';
     END IF;
+    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
     RETURN att;
 END
 $$;

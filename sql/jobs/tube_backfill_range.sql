@@ -4,7 +4,7 @@
 -- Result: the number of rows; 0 when the range was in already; NULL, and nothing was done, when the
 --   backfill is paused.
 -- Errors: TU131 there is no such backfill, or it was not split; TU124 it was cancelled, superseded or has failed,
---   or is past that; TU108 the table was detached; 22023 there is no such range; 23505 another session has done
+--   or is past that; TU108 the table is attached otherwise, or not any more; TU104, TU107 as tube_backfill_step3; 22023 there is no such range; 23505 another session has done
 --   it meanwhile; 42501 our owner may not read the table, or a policy would hide rows.
 -- Locks: of the table ACCESS SHARE; the backfill's row, at the end.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_range(backfill_id bigint, unit integer, rate float8 = NULL)
@@ -34,6 +34,7 @@ BEGIN
         RETURN 0;
     END IF;
     att := tube_private_backfill_still(backfill);
+    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
     EXECUTE tube_private_fill($range$
         WITH put AS (
             INSERT INTO <queue> (op, shard, ids, payload)
@@ -86,7 +87,7 @@ REVOKE ALL ON FUNCTION :"schema".tube_backfill_range(bigint, integer, float8) FR
 --
 -- Arguments: backfill: its row.
 -- Result: the attachment.
--- Errors: TU124 the backfill is not inserting any more; TU108 the table was detached, or has other shards.
+-- Errors: TU124 the backfill is not inserting any more; TU108 the table is attached otherwise, or not any more.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_still(backfill :"schema".tube_backfill)
 RETURNS :"schema".tube_attachment
@@ -95,20 +96,20 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
     att tube_attachment;
+    changed text;
 BEGIN
     IF backfill.state <> 'inserting' THEN
         RAISE EXCEPTION USING ERRCODE = 'TU124',
             MESSAGE = format('backfill %s of %s is %s', backfill.backfill_id, backfill.table_name, backfill.state),
             HINT = 'Begin a new one.';
     END IF;
-    SELECT a.* INTO att FROM tube_attachment AS a
-    JOIN pg_class AS c ON c.oid = a.tbl
-    WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl AND a.shard = backfill.shard AND a.shards = backfill.shards;
-    IF NOT FOUND THEN
+    changed := tube_private_backfill_changed(backfill);
+    IF changed IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
-            MESSAGE = format('%s was detached, dropped or given other shards meanwhile', backfill.table_name),
+            MESSAGE = format('backfill %s of %s can''t go on: %s', backfill.backfill_id, backfill.table_name, changed),
             HINT = 'Cancel the backfill, and begin a new one.';
     END IF;
+    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
     RETURN att;
 END
 $$;

@@ -240,6 +240,31 @@ def test_chunks_keep_away_from_ranges(conn: Conn, backfill: int) -> None:
     assert raised.value.sqlstate == "TU123"
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("SELECT tube_ensure_exists('t', 2, 'id > 7')", "another predicate"),
+        ("SELECT tube_table_ensure_attached('t', 'public.x', 3, 5)", "other shards"),
+    ],
+)
+def test_ranges_of_a_table_that_is_attached_otherwise(
+    conn: Conn, backfill: int, change: str, why: str
+) -> None:
+    split(conn, backfill)
+    one_range(conn, backfill, 0)
+    conn.execute(change)
+    with pytest.raises(psycopg.Error, match=why) as raised:
+        one_range(conn, backfill, 1)
+    assert raised.value.sqlstate == "TU108"
+
+
+def test_a_split_of_a_table_that_is_attached_otherwise(conn: Conn, backfill: int) -> None:
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.x', 3, 5)")
+    with pytest.raises(psycopg.Error, match="can't be split any more: .*other shards") as raised:
+        split(conn, backfill)
+    assert raised.value.sqlstate == "TU124"
+
+
 def test_a_range_that_is_under_way_is_taken_back_by_a_cancel(
     conn: Conn, connect: Connect, backfill: int
 ) -> None:
