@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -28,9 +29,26 @@ SCENARIOS = (
 SPARK = ("spark_touch", "spark_read", "spark_reconcile", "spark_growth", "spark_fifty")
 """`python -m bench spark` runs these, and writes a page of their own."""
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "performance.md"
-SPARK_PAGE = ROOT / "docs" / "performance-spark.md"
-NOTES = Path(__file__).resolve().parent / "notes.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is written after a full run."""
+
+    title: str
+    command: str
+    file: Path
+    notes: Path
+    """What was tried; goes to the end of the page."""
+
+
+PAGE = Page("Performance", "make bench", ROOT / "docs" / "performance.md", ROOT / "bench" / "notes.md")
+SPARK_PAGE = Page(
+    "Performance of Spark's side",
+    "make bench ARGS=spark",
+    ROOT / "docs" / "performance-spark.md",
+    ROOT / "bench" / "notes_spark.md",
+)
 
 
 def main(names: list[str]) -> None:
@@ -54,21 +72,19 @@ def main(names: list[str]) -> None:
             sections.append(section)
             print(section.markdown(), f"\n\n({time.monotonic() - began:.0f} s)\n", flush=True)
     if whole is not None:
-        notes = NOTES if whole == PAGE else None
         head = f"{about}\n\n{pace.markdown()}"
-        whole.write_text(page(head, sections, time.monotonic() - began, notes))
-        print(f"written: {whole.relative_to(ROOT)}")
+        whole.file.write_text(written(whole, head, sections, time.monotonic() - began))
+        print(f"written: {whole.file.relative_to(ROOT)}")
 
 
-def page(about: str, sections: list[Section], seconds: float, notes: Path | None) -> str:
-    """The whole page."""
+def written(page: Page, about: str, sections: list[Section], seconds: float) -> str:
+    """The text of the page."""
     targets = [target for section in sections for target in section.targets]
     missed = [target for target in targets if not target.met]
     pieces = [
-        "# Performance" if notes else "# Performance of Spark's side",
+        f"# {page.title}",
         (
-            f"Written by `make bench{'' if notes else ' ARGS=spark'}`, which measured all of this in one run "
-            f"of {seconds / 60:.0f} "
+            f"Written by `{page.command}`, which measured all of this in one run of {seconds / 60:.0f} "
             "minutes. Cases that are compared ran in turn, A B C, C B A, and so on; figures are medians, "
             "with the least and the greatest in brackets. CPU is that of all processes of the server. "
             "Another machine has other figures; the ratios carry over."
@@ -77,7 +93,7 @@ def page(about: str, sections: list[Section], seconds: float, notes: Path | None
         f"## Targets: {len(targets) - len(missed)} met, {len(missed)} missed",
         targets_table(targets),
         *(section.markdown() for section in sections),
-        *([notes.read_text().strip()] if notes else []),
+        page.notes.read_text().strip(),
     ]
     return "\n\n".join(pieces) + "\n"
 
