@@ -12,14 +12,10 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from pytube.db.patience import NoAnswer, answered_within, shut
+from pytube.db.patience import STATE_OF_SESSION, NoAnswer, answered_within, is_answer_lost, shut
 from pytube.errors import PytubeError
 
 _Answer = TypeVar("_Answer")
-
-_STATE = """
-    SELECT state, state_change::text FROM pg_catalog.pg_stat_activity WHERE pid = %s
-"""
 
 
 class Lookout:
@@ -80,8 +76,7 @@ class Lookout:
             return "the server does not answer" if error.sqlstate is None else None
         if now is None:
             return "its session is gone"
-        # Idle, and without a change since the last look: it has answered, and the answer is lost.
-        if now == self._before and str(now[0]).startswith("idle"):
+        if is_answer_lost(self._before, now):
             return "its answer is lost"
         self._before = now
         return None
@@ -96,5 +91,5 @@ class Lookout:
             await connection.close()
 
     async def _ask(self, connection: psycopg.AsyncConnection) -> tuple[Any, ...] | None:
-        cursor = await connection.execute(_STATE, [self._pid])
+        cursor = await connection.execute(STATE_OF_SESSION, [self._pid])
         return await cursor.fetchone()

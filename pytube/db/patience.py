@@ -20,12 +20,29 @@ from pytube.errors import PytubeError
 
 _Answer = TypeVar("_Answer")
 
+STATE_OF_SESSION = """
+    SELECT state, state_change::text FROM pg_catalog.pg_stat_activity WHERE pid = %s
+"""
+"""What another session asks about one that is silent; `is_answer_lost` judges it."""
+
 _LAST_MOMENT = 1.0
 """Seconds that a statement may go on when nobody waits for it any more."""
 
 
 class NoAnswer(psycopg.OperationalError):
     """The server did not answer in time, and the session was cut off."""
+
+
+def is_answer_lost(before: tuple[Any, ...] | None, now: tuple[Any, ...] | None) -> bool:
+    """Whether the server has answered a session that heard nothing.
+
+    It is idle, and has not changed since the look before.
+
+    Args:
+        before: the row of `STATE_OF_SESSION` at the look before; None when there was none.
+        now: that of this look; None when the server does not know the session.
+    """
+    return now is not None and now == before and str(now[0]).startswith("idle")
 
 
 async def answered_within(

@@ -12,11 +12,7 @@ from typing import Any
 
 import psycopg
 
-from pytube.db.patience import NoAnswer
-
-_STATE = """
-    SELECT state, state_change::text FROM pg_catalog.pg_stat_activity WHERE pid = %s
-"""
+from pytube.db.patience import STATE_OF_SESSION, NoAnswer, is_answer_lost
 
 
 class PatientConnection(psycopg.Connection[Any]):
@@ -61,8 +57,7 @@ class PatientConnection(psycopg.Connection[Any]):
             if error.sqlstate is not None:
                 return None  # it refuses us, but it is there
             raise self._given_up(limit, "the server does not answer") from error
-        # Idle, and without a change since the last look: it has answered, and the answer is lost.
-        if now is not None and now == before and str(now[0]).startswith("idle"):
+        if is_answer_lost(before, now):
             raise self._given_up(limit, "its answer is lost")
         return now
 
@@ -79,7 +74,7 @@ def _ask(conninfo: str, pid: int, limit: float) -> tuple[Any, ...] | None:
     """
     with _Brief.connect(conninfo, autocommit=True, connect_timeout=max(2, round(limit))) as connection:
         connection.limit = limit
-        return connection.execute(_STATE, [pid]).fetchone()
+        return connection.execute(STATE_OF_SESSION, [pid]).fetchone()
 
 
 class _Brief(psycopg.Connection[Any]):
