@@ -30,9 +30,23 @@ class BackfillRun:
     """One backfill, over a session of its own."""
 
     def __init__(
-        self, session: Session, backfill: int, limits: BackfillLimits, told: Callable[[Progress], None]
+        self,
+        session: Session,
+        backfill: int,
+        limits: BackfillLimits,
+        told: Callable[[Progress], None],
+        *,
+        leaves_when_paused: bool = False,
     ) -> None:
-        """`told` is called with the progress now and then, and at the end."""
+        """Nothing is asked yet.
+
+        Args:
+            session: of its own; the right to work on the backfill is this session's.
+            backfill: its number.
+            limits: what slows it.
+            told: is called with the progress now and then, and at the end.
+            leaves_when_paused: a run ends when the backfill is paused; else it waits.
+        """
         self._session = session
         self._arguments = {"backfill": backfill}
         self._backfill = backfill
@@ -44,9 +58,9 @@ class BackfillRun:
         self._pressed_at = 0.0
         self._unwatched = 0
         """Pods inserted since the pressure was looked at."""
-        self._leaves = False
+        self._leaves = leaves_when_paused
 
-    async def run(self, *, leaves_when_paused: bool = False) -> Progress:
+    async def run(self) -> Progress:
         """Go on until all pods are inserted; while it is paused, wait, or leave it.
 
         Raises:
@@ -59,7 +73,6 @@ class BackfillRun:
             raise BackfillBusy(
                 f"somebody else works on backfill {self._backfill}; `pytube backfill status` says who"
             )
-        self._leaves = leaves_when_paused
         try:
             now = self._check(await self._note(None))
             if now.state == "waiting":
@@ -77,7 +90,6 @@ class BackfillRun:
                     await self._note(f"can't go on: {error}")
             raise
         finally:
-            self._leaves = False
             if not self._session.closed:
                 await self._session.value(queries.UNLOCK, self._arguments)
 

@@ -85,9 +85,9 @@ class Backfills:
         return [int(row[0]) for row in await control.rows(queries.UNTAKEN, {"tube": self._tube})]
 
     async def _work_on(self, backfill: int) -> None:
-        session = await self._database.open_patient_session("filling")
+        session = await self._database.open_session("filling", durable=True)
         try:
-            await BackfillRun(session, backfill, self._limits, _untold).run(leaves_when_paused=True)
+            await BackfillRun(session, backfill, self._limits, _untold, leaves_when_paused=True).run()
         except BackfillBusy:
             pass  # another worker was faster
         finally:

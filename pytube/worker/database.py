@@ -113,10 +113,6 @@ class Database:
             await self._up.wait()
         return self._control
 
-    async def open_patient_session(self, purpose: str) -> Session:
-        """A session of the caller's own, whose `patient_value` may take long; errors as `open_session`."""
-        return await self.open_session(purpose, durable=True)
-
     async def open_session(self, purpose: str, *, durable: bool) -> Session:
         """A session of the caller's own. `DatabaseUnavailable` when it can't be had."""
         return await Session.open(

@@ -183,7 +183,7 @@ async def test_the_session_of_a_worker_has_a_limit(proxy: Proxy, through: str) -
         awake=lambda: False,
         emit=lambda _: None,
     )
-    session = await database.open_patient_session("filling")
+    session = await database.open_session("filling", durable=True)
     proxy.switch(Mode.ANSWERS_LOST)
     assert "no answer" in await given_up(asyncio.create_task(session.value("SELECT 1")))
     await session.close()
