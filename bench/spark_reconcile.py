@@ -18,7 +18,7 @@ from pytube.spark import reconcile, snapshot
 ROWS = 2_000_000
 DIFFERENT = 100
 PARTITIONS = 4
-ROUNDS = 2
+ROUNDS = 6
 KINDS = ("json", "parquet")
 
 
