@@ -25,6 +25,8 @@ _SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
+    # Over TCP each task waits 40 ms for an acknowledgement that is delayed: Nagle's algorithm.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 
 
