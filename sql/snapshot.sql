@@ -2424,7 +2424,8 @@ $template$;
     one text := $template$        INSERT INTO <queue> (op, shard, ids)
         SELECT CASE WHEN cap_backfill THEN 'B' <op> END, <shard_of_one>, ARRAY[r.id]
         FROM <rows>
-        WHERE NOT EXISTS (SELECT FROM <table> OFFSET 1) AND r.id IS NOT NULL AND <passes><into_shard>;$template$;
+        WHERE <alone> AND r.id IS NOT NULL AND <passes><into_shard>;$template$;
+    alone CONSTANT text := 'NOT EXISTS (SELECT FROM %s OFFSET 1)';
     put text := $template$        WITH put AS (
             INSERT INTO <queue> (op, shard, ids)
             SELECT p.op, p.shard, array_agg(p.id)
@@ -2457,6 +2458,7 @@ $template$;
     same text := 'WHERE (SELECT array_agg(DISTINCT id) FROM (%s) AS o)
                     = (SELECT array_agg(DISTINCT id) FROM (%s) AS n)';
     one_side CONSTANT text := '(SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s)';
+    first_row CONSTANT text := '(SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s LIMIT 1)';
     doubtful CONSTANT text := CASE
         WHEN att.row_filter IS NOT NULL AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl)
         THEN 'EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)' END;
@@ -2491,15 +2493,15 @@ BEGIN
         '<sides>', old_ids), '<op>', '''<d>'''));
     body := replace(body, '<one_update>', replace(replace(replace(replace(one,
         '<op>', 'WHEN NOT r.passes THEN ''<i>'' WHEN NOT n.passes THEN ''<d>'' ELSE ''U'''),
-        '<rows>', format(one_side, 'old_table') || E' AS r,\n            '
-            || format(one_side, 'new_table') || ' AS n'),
-        '<table>', 'new_table'),
+        '<rows>', format(first_row, 'old_table') || E' AS r,\n            '
+            || format(first_row, 'new_table') || ' AS n'),
+        '<alone>', format(alone || ' AND ' || alone, 'old_table', 'new_table')),
         '<passes>', '(r.passes OR n.passes) AND r.id IS NOT DISTINCT FROM n.id' || CASE WHEN vals IS NULL THEN ''
             ELSE ' AND (r.passes IS DISTINCT FROM n.passes<changed>)' END));
     body := replace(body, '<one_insert>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<i>'''),
-        '<rows>', format(one_side, 'new_table') || ' AS r'), '<table>', 'new_table'), '<passes>', 'r.passes'));
+        '<rows>', format(first_row, 'new_table') || ' AS r'), '<alone>', format(alone, 'new_table')), '<passes>', 'r.passes'));
     body := replace(body, '<one_delete>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<d>'''),
-        '<rows>', format(one_side, 'old_table') || ' AS r'), '<table>', 'old_table'), '<passes>', 'r.passes'));
+        '<rows>', format(first_row, 'old_table') || ' AS r'), '<alone>', format(alone, 'old_table')), '<passes>', 'r.passes'));
     body := replace(body, '<null_many>', fragments ->> 'null_many');
     body := replace(body, '<some_id>', fragments ->> 'some_id');
     RETURN tube_private_fill(body, fragments);
@@ -3525,7 +3527,7 @@ CREATE FUNCTION tube.tube_private_makeshift(trigger_function text, op text, rel 
     AS $_$
 DECLARE
     att tube_attachment;
-    side text;
+    sides text[];
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a
     WHERE a.trigger_function = tube_private_makeshift.trigger_function;
@@ -3544,10 +3546,11 @@ BEGIN
         RETURN format('SELECT tube_private_truncated(%L, %L, %L, NULL, %s, %s, ''U'', %L)', rel::oid, att.tube,
             tube_private_key_expression(att), att.shard, att.shards, format('ARRAY[pg_typeof(%I)::oid]', att.id_col));
     END IF;
-    -- As a gate of types: a cast that nobody knows is not called.
-    side := format('SELECT CASE WHEN tube_private_built_in(pg_typeof(%I)) THEN %s END AS id FROM ',
-        att.id_col, tube_private_key_expression(att));
+    sides := ARRAY[CASE WHEN op <> 'INSERT' THEN CASE level WHEN 'ROW' THEN '(SELECT ($1).*) AS o' ELSE 'old_table' END END,
+        CASE WHEN op <> 'DELETE' THEN CASE level WHEN 'ROW' THEN '(SELECT ($2).*) AS n' ELSE 'new_table' END END];
+    -- The first one is a gate, as tube_private_type_gate: the second is planned after it was run.
     RETURN format($sql$
+        SELECT tube_private_built_in(pg_typeof(%I)) FROM (SELECT) AS one LEFT JOIN %s ON true LIMIT 1;
         INSERT INTO %I.%I (op, shard, ids)
         SELECT CASE WHEN strpos(current_setting('application_name'), 'backfill') > 0 THEN 'B' ELSE 'U' END,
             g.shard, g.ids[c.first : c.first + 249]
@@ -3556,11 +3559,11 @@ BEGIN
             FROM (SELECT id, %s AS shard FROM (%s) AS x WHERE id IS NOT NULL) AS k
             GROUP BY k.shard
         ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)$sql$,
+        att.id_col, coalesce(sides[1], sides[2]),
         tube_private_schema(), att.tube,
         tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
-        concat_ws(' UNION ALL ',
-            CASE WHEN op <> 'INSERT' THEN side || CASE level WHEN 'ROW' THEN '(SELECT ($1).*) AS o' ELSE 'old_table' END END,
-            CASE WHEN op <> 'DELETE' THEN side || CASE level WHEN 'ROW' THEN '(SELECT ($2).*) AS n' ELSE 'new_table' END END));
+        (SELECT string_agg(format('SELECT %s AS id FROM %s', tube_private_key_expression(att), u.side), ' UNION ALL ')
+            FROM unnest(sides) AS u (side) WHERE u.side IS NOT NULL));
 END
 $_$;
 
@@ -5096,16 +5099,16 @@ CREATE FUNCTION tube.tube_private_type_gate(att tube.tube_attachment, old_rows t
 BEGIN
     RETURN format($gate$
     IF TG_OP = 'DELETE' THEN
-        IF (SELECT %1$s FROM %3$s LIMIT 1) <> %2$L::oid[] THEN
-            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM %3$s LIMIT 1));
+        IF (SELECT %2$s FROM %3$s LIMIT 1) IS NOT FALSE THEN
+            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM (SELECT) AS one LEFT JOIN %3$s ON true LIMIT 1));
         END IF;
     ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
-        IF (SELECT %1$s FROM %4$s LIMIT 1) <> %2$L::oid[] THEN
-            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM %4$s LIMIT 1));
+        IF (SELECT %2$s FROM %4$s LIMIT 1) IS NOT FALSE THEN
+            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM (SELECT) AS one LEFT JOIN %4$s ON true LIMIT 1));
         END IF;
     END IF;$gate$, tube_private_types(att), (
-            SELECT array_agg(CASE WHEN tube_private_trusted_type(a.atttypid) THEN a.atttypid ELSE 0 END
-                ORDER BY a.attnum)
+            SELECT string_agg(format('pg_typeof(%I)::oid <> %s', a.attname,
+                CASE WHEN tube_private_trusted_type(a.atttypid) THEN a.atttypid ELSE 0 END), ' OR ' ORDER BY a.attnum)
             FROM tube_private_typed_columns(att) AS a),
         old_rows, new_rows);
 END

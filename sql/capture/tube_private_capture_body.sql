@@ -7,8 +7,10 @@
 -- A statement of one row is the common one, and is worth a path of its own: one statement that looks
 -- at the transition tables and makes the pod, and one look for a sleeper. It makes none where there
 -- are more rows, the key has changed, or the id is NULL; then, unless no row was inside before or is
--- now, all goes by sets: distinct ids, by shard and op, in pods of 250. (The ids are compared by IS
--- NOT DISTINCT FROM so that no plan made for many rows, with a hash table, is kept for one.)
+-- now, all goes by sets: distinct ids, by shard and op, in pods of 250. (The LIMIT tells the planner how few rows
+-- there are. Its plan is kept, and may have been made while a statement of many was at work; it would cost so much
+-- then that each statement of one row was planned anew, which takes longer than all the rest. A row that its new
+-- partition's trigger drops stands among the old rows only, so both tables are looked at.)
 --
 -- Where all rows of a statement have the same op, the ids are gathered into one sorted array per shard,
 -- and cut into slices: numbering rows by a window and grouping them by chunk costs a bulk write three
@@ -138,7 +140,8 @@ $template$;
     one text := $template$        INSERT INTO <queue> (op, shard, ids)
         SELECT CASE WHEN cap_backfill THEN 'B' <op> END, <shard_of_one>, ARRAY[r.id]
         FROM <rows>
-        WHERE NOT EXISTS (SELECT FROM <table> OFFSET 1) AND r.id IS NOT NULL AND <passes><into_shard>;$template$;
+        WHERE <alone> AND r.id IS NOT NULL AND <passes><into_shard>;$template$;
+    alone CONSTANT text := 'NOT EXISTS (SELECT FROM %s OFFSET 1)';
     put text := $template$        WITH put AS (
             INSERT INTO <queue> (op, shard, ids)
             SELECT p.op, p.shard, array_agg(p.id)
@@ -171,6 +174,7 @@ $template$;
     same text := 'WHERE (SELECT array_agg(DISTINCT id) FROM (%s) AS o)
                     = (SELECT array_agg(DISTINCT id) FROM (%s) AS n)';
     one_side CONSTANT text := '(SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s)';
+    first_row CONSTANT text := '(SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s LIMIT 1)';
     doubtful CONSTANT text := CASE
         WHEN att.row_filter IS NOT NULL AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl)
         THEN 'EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)' END;
@@ -205,15 +209,15 @@ BEGIN
         '<sides>', old_ids), '<op>', '''<d>'''));
     body := replace(body, '<one_update>', replace(replace(replace(replace(one,
         '<op>', 'WHEN NOT r.passes THEN ''<i>'' WHEN NOT n.passes THEN ''<d>'' ELSE ''U'''),
-        '<rows>', format(one_side, 'old_table') || E' AS r,\n            '
-            || format(one_side, 'new_table') || ' AS n'),
-        '<table>', 'new_table'),
+        '<rows>', format(first_row, 'old_table') || E' AS r,\n            '
+            || format(first_row, 'new_table') || ' AS n'),
+        '<alone>', format(alone || ' AND ' || alone, 'old_table', 'new_table')),
         '<passes>', '(r.passes OR n.passes) AND r.id IS NOT DISTINCT FROM n.id' || CASE WHEN vals IS NULL THEN ''
             ELSE ' AND (r.passes IS DISTINCT FROM n.passes<changed>)' END));
     body := replace(body, '<one_insert>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<i>'''),
-        '<rows>', format(one_side, 'new_table') || ' AS r'), '<table>', 'new_table'), '<passes>', 'r.passes'));
+        '<rows>', format(first_row, 'new_table') || ' AS r'), '<alone>', format(alone, 'new_table')), '<passes>', 'r.passes'));
     body := replace(body, '<one_delete>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<d>'''),
-        '<rows>', format(one_side, 'old_table') || ' AS r'), '<table>', 'old_table'), '<passes>', 'r.passes'));
+        '<rows>', format(first_row, 'old_table') || ' AS r'), '<alone>', format(alone, 'old_table')), '<passes>', 'r.passes'));
     body := replace(body, '<null_many>', fragments ->> 'null_many');
     body := replace(body, '<some_id>', fragments ->> 'some_id');
     RETURN tube_private_fill(body, fragments);

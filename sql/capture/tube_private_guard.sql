@@ -77,7 +77,7 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_column_now(oid, integer) FROM PUBL
 --
 -- Arguments: trigger_function: of the attachment; op: INSERT, UPDATE, DELETE or TRUNCATE; rel: the
 --   table that the trigger is on; level: STATEMENT, or ROW, where $1 is the old row and $2 the new one.
--- Result: SQL text, to be run by the trigger function. Where the key is gone: one that does nothing,
+-- Result: SQL text, one or two statements, to be run by the trigger function. Where the key is gone: one that does nothing,
 --   and a WARNING.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_makeshift(trigger_function text, op text, rel regclass, level text)
@@ -87,7 +87,7 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
     att tube_attachment;
-    side text;
+    sides text[];
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a
     WHERE a.trigger_function = tube_private_makeshift.trigger_function;
@@ -106,10 +106,11 @@ BEGIN
         RETURN format('SELECT tube_private_truncated(%L, %L, %L, NULL, %s, %s, ''U'', %L)', rel::oid, att.tube,
             tube_private_key_expression(att), att.shard, att.shards, format('ARRAY[pg_typeof(%I)::oid]', att.id_col));
     END IF;
-    -- As a gate of types: a cast that nobody knows is not called.
-    side := format('SELECT CASE WHEN tube_private_built_in(pg_typeof(%I)) THEN %s END AS id FROM ',
-        att.id_col, tube_private_key_expression(att));
+    sides := ARRAY[CASE WHEN op <> 'INSERT' THEN CASE level WHEN 'ROW' THEN '(SELECT ($1).*) AS o' ELSE 'old_table' END END,
+        CASE WHEN op <> 'DELETE' THEN CASE level WHEN 'ROW' THEN '(SELECT ($2).*) AS n' ELSE 'new_table' END END];
+    -- The first one is a gate, as tube_private_type_gate: the second is planned after it was run.
     RETURN format($sql$
+        SELECT tube_private_built_in(pg_typeof(%I)) FROM (SELECT) AS one LEFT JOIN %s ON true LIMIT 1;
         INSERT INTO %I.%I (op, shard, ids)
         SELECT CASE WHEN strpos(current_setting('application_name'), 'backfill') > 0 THEN 'B' ELSE 'U' END,
             g.shard, g.ids[c.first : c.first + 249]
@@ -118,11 +119,11 @@ BEGIN
             FROM (SELECT id, %s AS shard FROM (%s) AS x WHERE id IS NOT NULL) AS k
             GROUP BY k.shard
         ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)$sql$,
+        att.id_col, coalesce(sides[1], sides[2]),
         tube_private_schema(), att.tube,
         tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
-        concat_ws(' UNION ALL ',
-            CASE WHEN op <> 'INSERT' THEN side || CASE level WHEN 'ROW' THEN '(SELECT ($1).*) AS o' ELSE 'old_table' END END,
-            CASE WHEN op <> 'DELETE' THEN side || CASE level WHEN 'ROW' THEN '(SELECT ($2).*) AS n' ELSE 'new_table' END END));
+        (SELECT string_agg(format('SELECT %s AS id FROM %s', tube_private_key_expression(att), u.side), ' UNION ALL ')
+            FROM unnest(sides) AS u (side) WHERE u.side IS NOT NULL));
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_makeshift(text, text, regclass, text) FROM PUBLIC;

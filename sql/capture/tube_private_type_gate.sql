@@ -45,7 +45,9 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_typed_columns(:"schema".tube_attac
 -- Casts belong to no schema, so no search path keeps them out. The owner of a table may give a column a
 -- type of their own, with a cast to bigint or text that calls a function of theirs; it would run with the
 -- rights of our owner as soon as the trigger function is planned anew. So nothing is planned before the
--- types were looked at. (Not in the catalogue, of which an old snapshot may show an old state.)
+-- types were looked at: what is constant within a function that is written in SQL is computed by the planner.
+-- (Not in the catalogue, of which an old snapshot may show an old state.) A statement that wrote no row is
+-- planned as well, so then a row of NULLs is looked at, which has types, too.
 --
 -- They come after the lines of tube_private_guard, since a column may have another name by now.
 --
@@ -61,16 +63,16 @@ AS $$
 BEGIN
     RETURN format($gate$
     IF TG_OP = 'DELETE' THEN
-        IF (SELECT %1$s FROM %3$s LIMIT 1) <> %2$L::oid[] THEN
-            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM %3$s LIMIT 1));
+        IF (SELECT %2$s FROM %3$s LIMIT 1) IS NOT FALSE THEN
+            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM (SELECT) AS one LEFT JOIN %3$s ON true LIMIT 1));
         END IF;
     ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
-        IF (SELECT %1$s FROM %4$s LIMIT 1) <> %2$L::oid[] THEN
-            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM %4$s LIMIT 1));
+        IF (SELECT %2$s FROM %4$s LIMIT 1) IS NOT FALSE THEN
+            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM (SELECT) AS one LEFT JOIN %4$s ON true LIMIT 1));
         END IF;
     END IF;$gate$, tube_private_types(att), (
-            SELECT array_agg(CASE WHEN tube_private_trusted_type(a.atttypid) THEN a.atttypid ELSE 0 END
-                ORDER BY a.attnum)
+            SELECT string_agg(format('pg_typeof(%I)::oid <> %s', a.attname,
+                CASE WHEN tube_private_trusted_type(a.atttypid) THEN a.atttypid ELSE 0 END), ' OR ' ORDER BY a.attnum)
             FROM tube_private_typed_columns(att) AS a),
         old_rows, new_rows);
 END

@@ -293,3 +293,36 @@ def test_a_table_and_schema_with_strange_names(db: Conn) -> None:
     assert take(db) == [Touch("D", 42, 1), Touch("I", 42, 1), Touch("I", 42, 3)]
     db.execute(f"SELECT {table[:-1]}_touch\"('{{8}}')")
     assert take(db) == [Touch("T", 42, 8)]
+
+
+ONE_ROW = {
+    "INSERT": "INSERT INTO public.item (id) VALUES ({})",
+    "UPDATE": "UPDATE public.item SET value = 'y' WHERE id = {}",
+    "DELETE": "DELETE FROM public.item WHERE id = {}",
+}
+
+
+@pytest.mark.parametrize("op", ONE_ROW)
+def test_the_plan_for_one_row_is_kept_whatever_came_before(any_dsn: str, op: str) -> None:
+    """Planned anew for each statement, the trigger takes three times as long."""
+    with open_session(any_dsn) as conn:
+        set_up(conn)
+        plans: list[str] = []
+        conn.add_notice_handler(lambda notice: plans.append(str(notice.message_primary)))
+        conn.execute("INSERT INTO public.item SELECT g, 'x' FROM generate_series(1, 2000) AS g")
+        many = {
+            "INSERT": "INSERT INTO public.item SELECT g, 'x' FROM generate_series(3001, 4000) AS g",
+            "UPDATE": "UPDATE public.item SET value = 'x' WHERE id <= 1000",
+            "DELETE": "DELETE FROM public.item WHERE id > 1000",
+        }
+        for key in range(5001, 5011):
+            conn.execute("INSERT INTO public.item VALUES (%s, 'x')", (key,))
+            conn.execute(ONE_ROW[op].format(key if op != "INSERT" else key + 1000))
+        conn.execute(f'TRUNCATE tube."{TUBE}"'.encode())  # no plan that names it is good any more
+        conn.execute(many[op])
+        for key in range(1, 11):
+            conn.execute(ONE_ROW[op].format(key if op != "INSERT" else key + 7000))
+        conn.execute("SET debug_print_plan = on; SET client_min_messages = log")
+        conn.execute(ONE_ROW[op].format(11 if op != "INSERT" else 7011))
+        conn.execute("RESET client_min_messages; RESET debug_print_plan")
+        assert [text for text in plans if "plan" in text] == ["plan:"], "its own, and none of the trigger"

@@ -84,6 +84,21 @@ def test_a_row_that_moves_to_another_partition(db: Conn) -> None:
     assert ops(db) == [("D", 2), ("I", 11)]
 
 
+@pytest.mark.parametrize("stays", [1, 2])
+def test_a_row_that_its_new_partition_does_not_take(db: Conn, stays: int) -> None:
+    """It stands among the old rows, and not among the new ones; the one row there must not hide it."""
+    db.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        "CREATE TRIGGER refuse BEFORE INSERT ON log_3_3 FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    goes = 3 - stays
+    db.execute("UPDATE log SET day = CASE WHEN id = %s THEN 3 ELSE day END, n = 1 WHERE id < 3", (goes,))
+    assert [row[0] for row in db.execute("SELECT id FROM log WHERE id < 3").fetchall()] == [stays]
+    assert ops(db) == sorted([("U", stays), ("D", goes)])
+    db.execute("UPDATE log SET day = 3 WHERE id = %s", (stays,))
+    assert ops(db) == [("D", stays)]
+
+
 @pytest.mark.parametrize(
     ("table", "gone"), [("log", [1, 2, 3]), ("log_1", [1]), ("log_3", [3]), ("log_3_3", [3])]
 )
