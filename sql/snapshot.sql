@@ -2267,17 +2267,12 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_built_in(type regtype) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_built_in(type oid) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    IF type::oid >= 16384 THEN -- what initdb made has lower numbers
-        RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('the key of an attached table has the type %s now', type),
-            HINT = 'Give it a built-in type, or detach the table. A type of somebody''s own may call their functions.';
-    END IF;
-    RETURN true;
+    RETURN tube_private_core_type(type) < 16384; -- what initdb made has lower numbers
 END
 $$;
 
@@ -2756,7 +2751,7 @@ CREATE FUNCTION tube.tube_private_check_types(tbl regclass, types oid[]) RETURNS
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    wrong oid := (SELECT t.type FROM unnest(types) AS t (type) WHERE tube_private_trusted_type(t.type) IS NOT TRUE LIMIT 1);
+    wrong oid := (SELECT t.type FROM unnest(types) AS t (type) WHERE NOT tube_private_built_in(t.type) LIMIT 1);
 BEGIN
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
@@ -2866,6 +2861,22 @@ BEGIN
     RETURN waits;
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_core_type(type oid) RETURNS oid
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    within oid := type;
+BEGIN
+    WHILE within >= 16384 LOOP
+        type := within;
+        SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype WHEN t.typcategory = 'A' THEN nullif(t.typelem, 0) END INTO within
+        FROM pg_type AS t WHERE t.oid = type;
+    END LOOP;
+    RETURN coalesce(within, type);
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_cursor_error(statement text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3550,7 +3561,7 @@ BEGIN
         CASE WHEN op <> 'DELETE' THEN CASE level WHEN 'ROW' THEN '(SELECT ($2).*) AS n' ELSE 'new_table' END END];
     -- The first one is a gate, as tube_private_type_gate: the second is planned after it was run.
     RETURN format($sql$
-        SELECT tube_private_built_in(pg_typeof(%I)) FROM (SELECT) AS one LEFT JOIN %s ON true LIMIT 1;
+        SELECT tube_private_check_types(%s, ARRAY[pg_typeof(%I)::oid]) FROM (SELECT) AS one LEFT JOIN %s ON true LIMIT 1;
         INSERT INTO %I.%I (op, shard, ids)
         SELECT CASE WHEN strpos(current_setting('application_name'), 'backfill') > 0 THEN 'B' ELSE 'U' END,
             g.shard, g.ids[c.first : c.first + 249]
@@ -3559,7 +3570,7 @@ BEGIN
             FROM (SELECT id, %s AS shard FROM (%s) AS x WHERE id IS NOT NULL) AS k
             GROUP BY k.shard
         ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)$sql$,
-        att.id_col, coalesce(sides[1], sides[2]),
+        rel::oid, att.id_col, coalesce(sides[1], sides[2]),
         tube_private_schema(), att.tube,
         tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
         (SELECT string_agg(format('SELECT %s AS id FROM %s', tube_private_key_expression(att), u.side), ' UNION ALL ')
@@ -5004,20 +5015,9 @@ CREATE FUNCTION tube.tube_private_trusted_type(type oid) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-DECLARE
-    first_of_users CONSTANT oid := 16384; -- what initdb made has lower numbers
-    found_type pg_type;
 BEGIN
-    IF type < first_of_users THEN
-        RETURN true;
-    END IF;
-    SELECT t.* INTO found_type FROM pg_type AS t WHERE t.oid = type;
-    RETURN CASE
-        WHEN found_type.typtype = 'e' THEN true
-        WHEN found_type.typtype = 'd' THEN tube_private_trusted_type(found_type.typbasetype)
-        WHEN found_type.typcategory = 'A' THEN tube_private_trusted_type(found_type.typelem)
-        ELSE false
-    END;
+    RETURN tube_private_core_type(type) < 16384 OR EXISTS (
+        SELECT FROM pg_type AS t WHERE t.oid = tube_private_core_type(type) AND t.typtype = 'e');
 END
 $$;
 
@@ -5107,21 +5107,25 @@ BEGIN
             PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM (SELECT) AS one LEFT JOIN %4$s ON true LIMIT 1));
         END IF;
     END IF;$gate$, tube_private_types(att), (
-            SELECT string_agg(format('pg_typeof(%I)::oid <> %s', a.attname,
-                CASE WHEN tube_private_trusted_type(a.atttypid) THEN a.atttypid ELSE 0 END), ' OR ' ORDER BY a.attnum)
+            SELECT string_agg(format('pg_typeof(%I)::oid <> %s', a.attname, a.expected), ' OR ' ORDER BY a.attnum)
             FROM tube_private_typed_columns(att) AS a),
         old_rows, new_rows);
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_typed_columns(att tube.tube_attachment) RETURNS TABLE(attnum smallint, attname name, atttypid oid)
+CREATE FUNCTION tube.tube_private_typed_columns(att tube.tube_attachment) RETURNS TABLE(attnum smallint, attname name, expected oid)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
     RETURN QUERY
-    SELECT a.attnum, a.attname, a.atttypid
+    SELECT a.attnum, a.attname, CASE
+        WHEN tube_private_built_in(t.type) OR a.attname <> att.id_col AND tube_private_trusted_type(t.type) THEN t.type
+        ELSE 0 END
     FROM pg_attribute AS a
+    CROSS JOIN LATERAL (SELECT coalesce((
+        SELECT s.type FROM unnest(att.seen_attnums, att.seen_types) AS s (attnum, type)
+        WHERE s.attnum = a.attnum AND att.seen_oid = a.attrelid LIMIT 1), a.atttypid)) AS t (type)
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped
         AND (a.attname = att.id_col OR strpos(att.row_filter, quote_ident(a.attname)) > 0
             -- What is compared by its output function calls no cast.
@@ -5135,7 +5139,8 @@ CREATE FUNCTION tube.tube_private_types(att tube.tube_attachment) RETURNS text
     AS $$
 BEGIN
     RETURN (
-        SELECT format('ARRAY[%s]', string_agg(format('pg_typeof(%I)::oid', a.attname), ', ' ORDER BY a.attnum))
+        SELECT format('ARRAY[%s]', string_agg(format('nullif(pg_typeof(%I)::oid, %s)', a.attname, a.expected), ', '
+            ORDER BY a.attnum))
         FROM tube_private_typed_columns(att) AS a);
 END
 $$;
@@ -5907,7 +5912,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfills_at_end(tube text, seqs bigint
 
 REVOKE ALL ON FUNCTION tube.tube_private_briefly(statements text[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_built_in(type regtype) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_built_in(type oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_came_now(rel regclass) FROM PUBLIC;
 
@@ -5946,6 +5951,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) F
 REVOKE ALL ON FUNCTION tube.tube_private_concerned(rels oid[], schemas oid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_core_type(type oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
 

@@ -110,7 +110,7 @@ BEGIN
         CASE WHEN op <> 'DELETE' THEN CASE level WHEN 'ROW' THEN '(SELECT ($2).*) AS n' ELSE 'new_table' END END];
     -- The first one is a gate, as tube_private_type_gate: the second is planned after it was run.
     RETURN format($sql$
-        SELECT tube_private_built_in(pg_typeof(%I)) FROM (SELECT) AS one LEFT JOIN %s ON true LIMIT 1;
+        SELECT tube_private_check_types(%s, ARRAY[pg_typeof(%I)::oid]) FROM (SELECT) AS one LEFT JOIN %s ON true LIMIT 1;
         INSERT INTO %I.%I (op, shard, ids)
         SELECT CASE WHEN strpos(current_setting('application_name'), 'backfill') > 0 THEN 'B' ELSE 'U' END,
             g.shard, g.ids[c.first : c.first + 249]
@@ -119,7 +119,7 @@ BEGIN
             FROM (SELECT id, %s AS shard FROM (%s) AS x WHERE id IS NOT NULL) AS k
             GROUP BY k.shard
         ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)$sql$,
-        att.id_col, coalesce(sides[1], sides[2]),
+        rel::oid, att.id_col, coalesce(sides[1], sides[2]),
         tube_private_schema(), att.tube,
         tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
         (SELECT string_agg(format('SELECT %s AS id FROM %s', tube_private_key_expression(att), u.side), ' UNION ALL ')
@@ -127,24 +127,3 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_makeshift(text, text, regclass, text) FROM PUBLIC;
-
--- tube_private_built_in: raises an error unless a type came with Postgres.
---
--- Arguments: type.
--- Result: true.
--- Errors: TU104.
--- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_built_in(type regtype) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
-BEGIN
-    IF type::oid >= 16384 THEN -- what initdb made has lower numbers
-        RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('the key of an attached table has the type %s now', type),
-            HINT = 'Give it a built-in type, or detach the table. A type of somebody''s own may call their functions.';
-    END IF;
-    RETURN true;
-END
-$$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_built_in(regtype) FROM PUBLIC;

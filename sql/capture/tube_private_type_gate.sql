@@ -1,10 +1,11 @@
--- tube_private_types: the types of the columns that are computed with for an attachment, as SQL text.
+-- tube_private_types: what types the columns that are computed with have, unless they are those expected, as SQL text.
 --
 -- Those by which casts could be called: of the key, of the columns that the row filter may name, and of
 -- those in `columns` that are compared by their values. (A name that only occurs within a literal does no harm here.)
 --
 -- Arguments: att.
--- Result: the text of an array of their oids, to stand behind SELECT with the table in FROM.
+-- Result: the text of an array of their oids, NULL for a type that is as expected, to stand behind SELECT with the
+--   table in FROM.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_types(att :"schema".tube_attachment) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -12,7 +13,8 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 BEGIN
     RETURN (
-        SELECT format('ARRAY[%s]', string_agg(format('pg_typeof(%I)::oid', a.attname), ', ' ORDER BY a.attnum))
+        SELECT format('ARRAY[%s]', string_agg(format('nullif(pg_typeof(%I)::oid, %s)', a.attname, a.expected), ', '
+            ORDER BY a.attnum))
         FROM tube_private_typed_columns(att) AS a);
 END
 $$;
@@ -21,17 +23,23 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_types(:"schema".tube_attachment) F
 -- tube_private_typed_columns: the columns that tube_private_types speaks of.
 --
 -- Arguments: att.
--- Result: attnum; attname; atttypid: its type now.
+-- Result: attnum; attname; expected: its type when it was looked at last, 0 for one that can't be trusted. An enum
+--   can't where it is the key: its owner may make a cast to text or to a number at any time.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_typed_columns(att :"schema".tube_attachment)
-RETURNS TABLE (attnum smallint, attname name, atttypid oid)
+RETURNS TABLE (attnum smallint, attname name, expected oid)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 BEGIN
     RETURN QUERY
-    SELECT a.attnum, a.attname, a.atttypid
+    SELECT a.attnum, a.attname, CASE
+        WHEN tube_private_built_in(t.type) OR a.attname <> att.id_col AND tube_private_trusted_type(t.type) THEN t.type
+        ELSE 0 END
     FROM pg_attribute AS a
+    CROSS JOIN LATERAL (SELECT coalesce((
+        SELECT s.type FROM unnest(att.seen_attnums, att.seen_types) AS s (attnum, type)
+        WHERE s.attnum = a.attnum AND att.seen_oid = a.attrelid LIMIT 1), a.atttypid)) AS t (type)
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped
         AND (a.attname = att.id_col OR strpos(att.row_filter, quote_ident(a.attname)) > 0
             -- What is compared by its output function calls no cast.
@@ -71,15 +79,14 @@ BEGIN
             PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM (SELECT) AS one LEFT JOIN %4$s ON true LIMIT 1));
         END IF;
     END IF;$gate$, tube_private_types(att), (
-            SELECT string_agg(format('pg_typeof(%I)::oid <> %s', a.attname,
-                CASE WHEN tube_private_trusted_type(a.atttypid) THEN a.atttypid ELSE 0 END), ' OR ' ORDER BY a.attnum)
+            SELECT string_agg(format('pg_typeof(%I)::oid <> %s', a.attname, a.expected), ' OR ' ORDER BY a.attnum)
             FROM tube_private_typed_columns(att) AS a),
         old_rows, new_rows);
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_type_gate(:"schema".tube_attachment, text, text) FROM PUBLIC;
 
--- tube_private_trusted_type: whether only built-in code computes with the values of a type.
+-- tube_private_trusted_type: whether the values of a type can be compared with others of it by built-in code alone.
 --
 -- Arguments: type.
 -- Result: true for what came with Postgres, for enums, and for domains and arrays of those.
@@ -88,27 +95,53 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_trusted_type(type oid) RETURNS
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
-DECLARE
-    first_of_users CONSTANT oid := 16384; -- what initdb made has lower numbers
-    found_type pg_type;
 BEGIN
-    IF type < first_of_users THEN
-        RETURN true;
-    END IF;
-    SELECT t.* INTO found_type FROM pg_type AS t WHERE t.oid = type;
-    RETURN CASE
-        WHEN found_type.typtype = 'e' THEN true
-        WHEN found_type.typtype = 'd' THEN tube_private_trusted_type(found_type.typbasetype)
-        WHEN found_type.typcategory = 'A' THEN tube_private_trusted_type(found_type.typelem)
-        ELSE false
-    END;
+    RETURN tube_private_core_type(type) < 16384 OR EXISTS (
+        SELECT FROM pg_type AS t WHERE t.oid = tube_private_core_type(type) AND t.typtype = 'e');
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_trusted_type(oid) FROM PUBLIC;
 
+-- tube_private_built_in: whether only built-in code computes with the values of a type, and casts them.
+--
+-- Arguments: type.
+-- Result: true for what came with Postgres, and for domains and arrays of it.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_built_in(type oid) RETURNS boolean
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN tube_private_core_type(type) < 16384; -- what initdb made has lower numbers
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_built_in(oid) FROM PUBLIC;
+
+-- tube_private_core_type: what a type is a domain or an array of, through all levels; else itself.
+--
+-- Arguments: type.
+-- Result: its oid.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_core_type(type oid) RETURNS oid
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    within oid := type;
+BEGIN
+    WHILE within >= 16384 LOOP
+        type := within;
+        SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype WHEN t.typcategory = 'A' THEN nullif(t.typelem, 0) END INTO within
+        FROM pg_type AS t WHERE t.oid = type;
+    END LOOP;
+    RETURN coalesce(within, type);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_core_type(oid) FROM PUBLIC;
+
 -- tube_private_check_types: raises the error of columns whose types can't be trusted.
 --
--- Arguments: tbl; types: of the columns that are computed with.
+-- Arguments: tbl; types: of the columns that are computed with; NULL for one that is as expected.
 -- Result: nothing.
 -- Errors: TU104.
 -- Locks: none.
@@ -117,7 +150,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
-    wrong oid := (SELECT t.type FROM unnest(types) AS t (type) WHERE tube_private_trusted_type(t.type) IS NOT TRUE LIMIT 1);
+    wrong oid := (SELECT t.type FROM unnest(types) AS t (type) WHERE NOT tube_private_built_in(t.type) LIMIT 1);
 BEGIN
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',

@@ -11,22 +11,31 @@ import pytest
 from tests.helpers.capture import TABLE, TUBE, Conn, make_tube, open_session, triggers, unfollow
 from tests.helpers.roles import as_role, roles
 
+KINDS = {
+    "composite": "CREATE TYPE public.mine AS (a int, b int)",
+    "enum": "CREATE TYPE public.mine AS ENUM ('x')",
+}
 CASTS = """
-    CREATE TYPE public.pair AS (a int, b int);
     CREATE FUNCTION public.strike(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
         'BEGIN RAISE EXCEPTION ''was run as %'', current_user; END';
-    CREATE FUNCTION public.to_number(public.pair) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+    CREATE FUNCTION public.to_number(public.mine) RETURNS bigint LANGUAGE sql IMMUTABLE AS
         'SELECT public.strike(1)::bigint';
-    CREATE CAST (public.pair AS bigint) WITH FUNCTION public.to_number(public.pair) AS IMPLICIT;
-    CREATE FUNCTION public.to_words(public.pair) RETURNS text LANGUAGE sql IMMUTABLE AS
+    CREATE CAST (public.mine AS bigint) WITH FUNCTION public.to_number(public.mine) AS IMPLICIT;
+    CREATE FUNCTION public.to_words(public.mine) RETURNS text LANGUAGE sql IMMUTABLE AS
         'SELECT public.strike(1)::text';
-    CREATE CAST (public.pair AS text) WITH FUNCTION public.to_words(public.pair) AS IMPLICIT;
+    CREATE CAST (public.mine AS text) WITH FUNCTION public.to_words(public.mine) AS IMPLICIT;
 """
 """A function that is written in SQL becomes part of the plan, for which its constant parts are computed."""
 
 
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """How the type is made."""
+    return KINDS[request.param]
+
+
 @pytest.fixture(params=[False, True], ids=["statements", "rows"])
-def app(request: pytest.FixtureRequest, any_dsn: str) -> Iterator[Conn]:
+def app(request: pytest.FixtureRequest, any_dsn: str, kind: str) -> Iterator[Conn]:
     """The owner of the attached table, with casts that strike; `rows`: triggers for replication fire, too."""
     with open_session(any_dsn) as db:
         db.execute(f"CREATE TABLE {TABLE} (id bigint, value text)".encode())
@@ -35,6 +44,7 @@ def app(request: pytest.FixtureRequest, any_dsn: str) -> Iterator[Conn]:
         db.execute(
             "SELECT tube_table_ensure_attached(%s, %s, 0, 1, replica => %s)", (TUBE, TABLE, request.param)
         )
+        db.execute(kind)
         db.execute(CASTS)
         with roles(any_dsn, "app") as admin:
             for table in (TABLE, "public.other"):
@@ -50,7 +60,7 @@ def retype(app: Conn, column: str, renamed: bool = False) -> None:
     if renamed:
         app.execute(f"ALTER TABLE {TABLE} RENAME COLUMN {column} TO renamed".encode())
         column = "renamed"
-    app.execute(f"ALTER TABLE {TABLE} ALTER COLUMN {column} TYPE public.pair USING NULL".encode())
+    app.execute(f"ALTER TABLE {TABLE} ALTER COLUMN {column} TYPE public.mine USING NULL".encode())
 
 
 def without_following(any_dsn: str) -> None:
