@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import psycopg
 import pytest
 
@@ -26,9 +27,13 @@ VERSIONS: list[Version] = [18, 16, "system"]
 
 
 def pytest_configure() -> None:
-    """A shell that runs us in the background has SIGINT ignored; programs that we start would inherit it."""
+    """Set what all tests need."""
+    # A shell that runs us in the background has SIGINT ignored; programs that we start would inherit it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # An example that takes long is no fault, where other tests have the machine.
+    hypothesis.settings.register_profile("pytube", deadline=None)
+    hypothesis.settings.load_profile("pytube")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
