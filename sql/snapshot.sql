@@ -430,7 +430,7 @@ BEGIN
                     SELECT r.id, r.shard, row_number() OVER (PARTITION BY r.shard ORDER BY r.by) AS n
                     FROM (
                         SELECT <distinct>id, <shard_of> AS shard, by
-                        FROM (SELECT <id>::bigint AS id, <by> AS by FROM <table> WHERE (<filter>) AND (<within>)) AS t
+                        FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE (<filter>) AND (<within>)) AS t
                         WHERE id IS NOT NULL<first>
                     ) AS r
                 ) AS o
@@ -442,12 +442,12 @@ BEGIN
         SELECT count(*), coalesce(sum(p.ids), 0), coalesce(array_agg(DISTINCT p.shard), '{}') FROM put AS p$range$,
         jsonb_build_object(
             'queue', format('%I.%I', tube_private_schema(), backfill.tube),
-            'id', quote_ident(att.id_col),
+            'id', tube_private_key_expression(att),
             'by', quote_ident(backfill.order_col),
             'table', att.tbl::regclass::text,
             'filter', coalesce(att.row_filter, 'true'),
             'within', tube_private_backfill_within(att.tbl, backfill.order_col, job.bounds, unit),
-            'shard_of', tube_private_shard_expression('id', att.shard, att.shards),
+            'shard_of', tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(backfill.tube)),
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
     INTO pods, rows_read, touched USING jsonb_build_object('backfill', backfill.backfill_id);
@@ -537,7 +537,6 @@ BEGIN
                 att.tbl, backfill.order_col),
             HINT = 'Order by the column of the ids.';
     END IF;
-    PERFORM tube_private_job_tubes(ARRAY[backfill.tube]);
     PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
     total := (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
         WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(att.tbl) AS t WHERE t.isleaf UNION SELECT att.tbl::oid)
@@ -820,6 +819,7 @@ CREATE FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, finger
 DECLARE
     job tube_job;
     added boolean;
+    key_type regtype;
 BEGIN
     IF tube_job_begin.job_id IS NULL OR coalesce(tube_job_begin.tubes, '{}') = '{}' THEN
         RAISE EXCEPTION 'a job needs a name, and a tube' USING ERRCODE = 'null_value_not_allowed',
@@ -831,7 +831,7 @@ BEGIN
             MESSAGE = format('the name %L is kept for a backfill', tube_job_begin.job_id),
             HINT = 'Give the job another name.';
     END IF;
-    PERFORM tube_private_job_tubes(tube_job_begin.tubes);
+    key_type := tube_private_job_key_type(tube_job_begin.tubes);
     INSERT INTO tube_job AS j (job_id, tubes, kind, fingerprint, units, bounds)
     VALUES (tube_job_begin.job_id, tube_job_begin.tubes, tube_job_begin.kind, tube_job_begin.fingerprint,
         tube_job_begin.units, tube_job_begin.bounds)
@@ -848,8 +848,8 @@ BEGIN
     END IF;
     IF added AND job.kind IN ('staged', 'attempts') THEN
         stage := tube_private_job_stage(job.number);
-        EXECUTE format('CREATE TABLE %s (op char NOT NULL, shard %I.tube_shard NOT NULL, ids bigint[] NOT NULL, payload jsonb,'
-            ' attempt uuid)', stage, tube_private_schema());
+        EXECUTE format('CREATE TABLE %s (op char NOT NULL, shard %I.tube_shard NOT NULL, ids %s[] NOT NULL, payload jsonb,'
+            ' attempt uuid)', stage, tube_private_schema(), key_type);
         EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', stage);
         EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', stage);
         EXECUTE format('GRANT INSERT ON %s TO %I', stage, job.begun_by);
@@ -3305,6 +3305,27 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_job_key_type(tubes text[]) RETURNS regtype
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    one text;
+    key_type regtype;
+BEGIN
+    FOREACH one IN ARRAY tubes LOOP
+        PERFORM tube_private_require(one);
+        key_type := coalesce(key_type, tube_private_key_type(one));
+        IF tube_private_key_type(one) <> key_type THEN
+            RAISE EXCEPTION 'the keys of tube % are of type %, and those of % of type %',
+                    quote_literal(tubes[1]), key_type, quote_literal(one), tube_private_key_type(one)
+                USING ERRCODE = 'datatype_mismatch', HINT = 'A job writes keys of one type: give each type a job.';
+        END IF;
+    END LOOP;
+    RETURN key_type;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_job_member(VARIADIC kinds text[]) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -3351,23 +3372,6 @@ CREATE FUNCTION tube.tube_private_job_stage(number bigint) RETURNS text
     AS $$
 BEGIN
     RETURN format('%I.%I', tube_private_schema(), 'tube_job_pods_' || number);
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_job_tubes(tubes text[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    one text;
-BEGIN
-    FOREACH one IN ARRAY tubes LOOP
-        PERFORM tube_private_require(one);
-        IF tube_private_key_type(one) <> 'bigint'::regtype THEN
-            RAISE EXCEPTION 'the keys of tube % are of type %', quote_literal(one), tube_private_key_type(one)
-                USING ERRCODE = 'feature_not_supported', HINT = 'Jobs write ids that are bigint.';
-        END IF;
-    END LOOP;
 END
 $$;
 
@@ -5996,6 +6000,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_job_done(job tube.tube_job, unit intege
 
 REVOKE ALL ON FUNCTION tube.tube_private_job_gone() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_job_key_type(tubes text[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_job_member(VARIADIC kinds text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_job_mine(job_id text, alone boolean) FROM PUBLIC;
@@ -6003,8 +6009,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_job_mine(job_id text, alone boolean) FR
 REVOKE ALL ON FUNCTION tube.tube_private_job_owned(job tube.tube_job) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_job_stage(number bigint) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_job_tubes(tubes text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_job_wake(tubes text[], shards integer[]) FROM PUBLIC;
 

@@ -45,7 +45,7 @@ BEGIN
                     SELECT r.id, r.shard, row_number() OVER (PARTITION BY r.shard ORDER BY r.by) AS n
                     FROM (
                         SELECT <distinct>id, <shard_of> AS shard, by
-                        FROM (SELECT <id>::bigint AS id, <by> AS by FROM <table> WHERE (<filter>) AND (<within>)) AS t
+                        FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE (<filter>) AND (<within>)) AS t
                         WHERE id IS NOT NULL<first>
                     ) AS r
                 ) AS o
@@ -57,12 +57,12 @@ BEGIN
         SELECT count(*), coalesce(sum(p.ids), 0), coalesce(array_agg(DISTINCT p.shard), '{}') FROM put AS p$range$,
         jsonb_build_object(
             'queue', format('%I.%I', tube_private_schema(), backfill.tube),
-            'id', quote_ident(att.id_col),
+            'id', tube_private_key_expression(att),
             'by', quote_ident(backfill.order_col),
             'table', att.tbl::regclass::text,
             'filter', coalesce(att.row_filter, 'true'),
             'within', tube_private_backfill_within(att.tbl, backfill.order_col, job.bounds, unit),
-            'shard_of', tube_private_shard_expression('id', att.shard, att.shards),
+            'shard_of', tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(backfill.tube)),
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
     INTO pods, rows_read, touched USING jsonb_build_object('backfill', backfill.backfill_id);

@@ -11,8 +11,8 @@
 --   so that they have about as many rows each.
 -- Result: the name of its job. Called again, it does nothing.
 -- Errors: TU122, TU123 as tube_private_backfill_held; TU124 it is not waiting any more, or its table
---   is attached otherwise; 22023 the column may change without a touch; 0A000 keys that are no numbers; 42501 our
---   owner may not read the table, or a policy would hide rows; TU104, TU107 as tube_backfill_step3.
+--   is attached otherwise; 22023 the column may change without a touch; 42501 our owner may not read the table, or
+--   a policy would hide rows; TU104, TU107 as tube_backfill_step3.
 -- Locks: the backfill's row, and the table ACCESS SHARE.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_split(backfill_id bigint, ranges integer = 16) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -43,7 +43,6 @@ BEGIN
                 att.tbl, backfill.order_col),
             HINT = 'Order by the column of the ids.';
     END IF;
-    PERFORM tube_private_job_tubes(ARRAY[backfill.tube]);
     PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
     total := (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
         WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(att.tbl) AS t WHERE t.isleaf UNION SELECT att.tbl::oid)

@@ -8,7 +8,7 @@
 --
 -- Arguments:
 --   job_id: its name; the same name is the same job for ever.
---   tubes: that it writes to; of bigint keys.
+--   tubes: that it writes to; their keys have one type.
 --   kind: direct: units go into the tubes; staged: into a table, and tube_job_finish moves them; ranges: as
 --     direct, and bounds says where the units begin; attempts: into a table, with the number of the
 --     attempt, and tube_job_finish moves the attempts that count.
@@ -17,7 +17,7 @@
 -- Result: the state (running, done), how many units and which bounds it has had since it began; stage: the table to
 --   write to, NULL for the tubes themselves; known: whether it was there before.
 -- Errors: TU102 unknown tube; TU130 another query, or other tubes or kind, has that name, or it is kept for a
---   backfill; 42501 it is somebody else's; 0A000 keys that are no numbers; 22004, 23514 no name, or too long a
+--   backfill; 42501 it is somebody else's; 42804 keys of different types; 22004, 23514 no name, or too long a
 --   one.
 -- Locks: the job's row, and those of CREATE TABLE.
 -- A lost answer: call again.
@@ -31,6 +31,7 @@ AS $$
 DECLARE
     job tube_job;
     added boolean;
+    key_type regtype;
 BEGIN
     IF tube_job_begin.job_id IS NULL OR coalesce(tube_job_begin.tubes, '{}') = '{}' THEN
         RAISE EXCEPTION 'a job needs a name, and a tube' USING ERRCODE = 'null_value_not_allowed',
@@ -42,7 +43,7 @@ BEGIN
             MESSAGE = format('the name %L is kept for a backfill', tube_job_begin.job_id),
             HINT = 'Give the job another name.';
     END IF;
-    PERFORM tube_private_job_tubes(tube_job_begin.tubes);
+    key_type := tube_private_job_key_type(tube_job_begin.tubes);
     INSERT INTO tube_job AS j (job_id, tubes, kind, fingerprint, units, bounds)
     VALUES (tube_job_begin.job_id, tube_job_begin.tubes, tube_job_begin.kind, tube_job_begin.fingerprint,
         tube_job_begin.units, tube_job_begin.bounds)
@@ -59,8 +60,8 @@ BEGIN
     END IF;
     IF added AND job.kind IN ('staged', 'attempts') THEN
         stage := tube_private_job_stage(job.number);
-        EXECUTE format('CREATE TABLE %s (op char NOT NULL, shard %I.tube_shard NOT NULL, ids bigint[] NOT NULL, payload jsonb,'
-            ' attempt uuid)', stage, tube_private_schema());
+        EXECUTE format('CREATE TABLE %s (op char NOT NULL, shard %I.tube_shard NOT NULL, ids %s[] NOT NULL, payload jsonb,'
+            ' attempt uuid)', stage, tube_private_schema(), key_type);
         EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', stage);
         EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', stage);
         EXECUTE format('GRANT INSERT ON %s TO %I', stage, job.begun_by);

@@ -90,29 +90,33 @@ END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_job_member(text[]) FROM PUBLIC;
 
--- tube_private_job_tubes: refuses what a job can't write to.
+-- tube_private_job_key_type: the type of the keys of a job's tubes; refuses what a job can't write to.
 --
--- Arguments: tubes.
--- Result: nothing.
--- Errors: TU102 unknown tube; 0A000 keys that are no numbers.
+-- Arguments: tubes: at least one.
+-- Result: bigint, uuid or text.
+-- Errors: TU102 unknown tube; 42804 they have keys of different types.
 -- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_job_tubes(tubes text[]) RETURNS void
+CREATE OR REPLACE FUNCTION :"schema".tube_private_job_key_type(tubes text[]) RETURNS regtype
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
     one text;
+    key_type regtype;
 BEGIN
     FOREACH one IN ARRAY tubes LOOP
         PERFORM tube_private_require(one);
-        IF tube_private_key_type(one) <> 'bigint'::regtype THEN
-            RAISE EXCEPTION 'the keys of tube % are of type %', quote_literal(one), tube_private_key_type(one)
-                USING ERRCODE = 'feature_not_supported', HINT = 'Jobs write ids that are bigint.';
+        key_type := coalesce(key_type, tube_private_key_type(one));
+        IF tube_private_key_type(one) <> key_type THEN
+            RAISE EXCEPTION 'the keys of tube % are of type %, and those of % of type %',
+                    quote_literal(tubes[1]), key_type, quote_literal(one), tube_private_key_type(one)
+                USING ERRCODE = 'datatype_mismatch', HINT = 'A job writes keys of one type: give each type a job.';
         END IF;
     END LOOP;
+    RETURN key_type;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_job_tubes(text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_job_key_type(text[]) FROM PUBLIC;
 
 -- tube_private_job_stage: the name of the table that holds the staged pods of a job.
 --

@@ -91,7 +91,7 @@ def test_a_name_is_one_job(conn: Conn, other: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("tube")
 def test_what_is_refused(conn: Conn) -> None:
     conn.execute("SELECT tube_ensure_exists('words', 1, NULL, 'text')")
-    for tubes, state in ((["none"], "TU102"), (["words"], "0A000"), ([], "22004")):
+    for tubes, state in ((["none"], "TU102"), (["t", "words"], "42804"), ([], "22004")):
         with pytest.raises(psycopg.Error) as raised:
             begin(conn, tubes=tubes)
         assert raised.value.sqlstate == state
@@ -114,6 +114,16 @@ def test_what_is_staged_comes_at_once_into_all_tubes(conn: Conn, connect: Connec
         assert pods(conn) == []
     assert pods(conn) == pods(conn, "other") == [[1], [2]]
     assert conn.execute("SELECT to_regclass(%s)", [stage]).fetchone() == (None,)
+
+
+@pytest.mark.parametrize("key_type", ["uuid", "text"])
+def test_what_is_staged_has_the_keys_of_its_tubes(conn: Conn, key_type: str) -> None:
+    conn.execute("SELECT tube_ensure_exists('t', 1, NULL, %s::regtype)", [key_type])
+    stage = begin(conn, "staged")[2]
+    key = "6ecd8c99-4036-403d-bf84-cf8400f67836"
+    conn.execute(f"INSERT INTO {stage} (op, shard, ids) VALUES ('T', 0, ARRAY['{key}']::{key_type}[])")
+    conn.execute("SELECT tube_job_finish('j')")
+    assert conn.execute("SELECT shard, ids::text[] FROM t").fetchall() == [(0, [key])]
 
 
 @pytest.mark.usefixtures("tube")

@@ -132,6 +132,35 @@ def test_in_chunks(db: Conn) -> None:
     assert sorted(keys(db)) == sorted(ids(db)[::2])
 
 
+@pytest.mark.parametrize("by", ["n", "id"])
+def test_in_ranges(db: Conn, by: str) -> None:
+    db.execute("UPDATE public.doc SET off = true WHERE n % 2 = 0")
+    db.execute("DELETE FROM docs")
+    number = scalar(db, "SELECT tube_backfill_create('docs', 'public.doc', %s)", (by,))
+    assert scalar(db, "SELECT tube_backfill_lock(%s)", (number,))
+    job = scalar(db, "SELECT tube_backfill_split(%s, 4)", (number,))
+    assert scalar(db, "SELECT units FROM tube_job_list(%s)", (job,)) == 4
+    rows = [scalar(db, "SELECT tube_backfill_range(%s, %s)", (number, unit)) for unit in (2, 0, 3, 1, 0)]
+    assert sum(rows) == ROWS // 2
+    assert scalar(db, "SELECT tube_backfill_join(%s)", (number,))
+    assert sorted(keys(db)) == sorted(ids(db)[::2])
+
+
+def test_a_related_table_in_ranges_names_each_document_once(db: Conn, key_type: str) -> None:
+    db.execute(f"CREATE TABLE public.notes (doc {key_type}, n int, off boolean)")
+    db.execute("SELECT tube_table_ensure_attached('docs', 'public.notes', 10, 8, 'doc')")
+    db.execute("INSERT INTO notes SELECT id, n FROM public.doc, generate_series(1, 3) WHERE n <= 400")
+    db.execute("INSERT INTO notes VALUES (NULL, 1)")
+    db.execute("DELETE FROM docs")
+    number = scalar(db, "SELECT tube_backfill_create('docs', 'public.notes', 'doc')")
+    assert scalar(db, "SELECT tube_backfill_lock(%s)", (number,))
+    db.execute("SELECT tube_backfill_split(%s, 3)", (number,))
+    for unit in range(scalar(db, "SELECT units FROM tube_job_list()")):
+        db.execute("SELECT tube_backfill_range(%s, %s)", (number, unit))
+    assert scalar(db, "SELECT tube_backfill_join(%s)", (number,))
+    assert sorted(keys(db)) == sorted(ids(db)[:400])
+
+
 def test_a_related_table_names_each_document_once(db: Conn, key_type: str) -> None:
     db.execute(f"CREATE TABLE public.notes (doc {key_type}, n int, off boolean)")
     db.execute("SELECT tube_table_ensure_attached('docs', 'public.notes', 10, 8, 'doc')")
