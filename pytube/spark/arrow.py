@@ -25,13 +25,14 @@ def pieces(column: pa.Array[Any], kind: type[np.integer[Any]]) -> tuple[Ints, np
     """Where the numbers of each row begin, and where those of the last end; and all numbers, not copied.
 
     Args:
-        column: of bytes, none NULL.
+        column: of bytes or texts, none NULL.
         kind: of the numbers that are in the bytes.
     """
     _, places, data = column.buffers()
     if not len(column) or places is None or data is None:
         return np.zeros(len(column) + 1, np.int64), np.empty(0, kind)
-    width = np.dtype(np.int64 if pa.types.is_large_binary(column.type) else np.int32)
+    is_large = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
+    width = np.dtype(np.int64 if is_large else np.int32)
     edges = np.frombuffer(memoryview(places), width, len(column) + 1, column.offset * width.itemsize)
     first, last = int(edges[0]), int(edges[-1])
     size = np.dtype(kind).itemsize

@@ -8,7 +8,9 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
+from pytube.spark.kinds import BIGINT, KeyKind
 from pytube.spark.pods import Pods
 
 HEADER: Final = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
@@ -16,11 +18,14 @@ TRAILER: Final = b"\xff\xff"
 COLUMNS: Final = ("op", "shard", "ids", "payload")
 """What a row has, in order; with an attempt, its uuid follows."""
 
-_INT8: Final = 20
-"""The oid of `bigint`."""
 
-
-def encode(pods: Pods, op: str, payload: Mapping[str, Any] | None = None, attempt: bytes = b"") -> bytes:
+def encode(
+    pods: Pods,
+    op: str,
+    payload: Mapping[str, Any] | None = None,
+    attempt: bytes = b"",
+    kind: KeyKind = BIGINT,
+) -> bytes:
     """Rows of COPY, without header and trailer.
 
     Args:
@@ -28,30 +33,44 @@ def encode(pods: Pods, op: str, payload: Mapping[str, Any] | None = None, attemp
         op: one letter.
         payload: of each pod.
         attempt: the 16 bytes of a uuid, or none: then there is no such column.
+        kind: of the ids.
     """
     if not len(pods):
         return b""
     size = pods.ids.shape[1]
     text = b"" if payload is None else b"\x01" + json.dumps(payload).encode()
-    rows = np.zeros(len(pods), _row(size, len(text), len(attempt)))
+    rows = np.zeros(len(pods), _row(size, pods.ids.dtype.newbyteorder(">"), len(text), len(attempt)))
     rows["columns"] = 5 if attempt else 4
     rows["op_length"], rows["op"] = 1, op.encode()
     rows["shard_length"], rows["shard"] = 4, pods.shards
-    rows["ids_length"] = 20 + 12 * size
-    rows["dimensions"], rows["type"], rows["size"], rows["lower"] = 1, _INT8, size, 1
-    rows["ids"]["length"], rows["ids"]["id"] = 8, pods.ids
+    lengths: Any = kind.lengths(pods.ids) if kind.width is None else kind.width
+    rows["ids_length"] = 20 + 4 * size + (lengths.sum(axis=1) if kind.width is None else size * lengths)
+    rows["dimensions"], rows["type"], rows["size"], rows["lower"] = 1, kind.oid, size, 1
+    rows["ids"]["length"], rows["ids"]["id"] = lengths, pods.ids
     rows["payload_length"] = -1 if payload is None else len(text)
     if text:
         rows["payload"] = np.frombuffer(text, np.uint8)
     if attempt:
         rows["attempt_length"] = len(attempt)
         rows["attempt"] = np.frombuffer(attempt, np.uint8)
-    return rows.tobytes()
+    return rows.tobytes() if kind.width is not None else _squeezed(rows, lengths)
+
+
+def _squeezed(rows: npt.NDArray[np.void], lengths: npt.NDArray[np.int64]) -> bytes:
+    """The bytes of rows without what fills their ids up to one width."""
+    places: Any = rows.dtype.fields
+    (kind, before) = places["ids"][:2]
+    width = kind.subdtype[0]["id"].itemsize
+    of_ids = np.ones((*lengths.shape, 4 + width), np.bool_)
+    of_ids[:, :, 4:] = np.arange(width) < lengths[:, :, None]
+    keep = np.ones((len(rows), rows.dtype.itemsize), np.bool_)
+    keep[:, before : before + kind.itemsize] = of_ids.reshape(len(rows), -1)
+    return rows.view(np.uint8).reshape(keep.shape)[keep].tobytes()
 
 
 @cache
-def _row(size: int, payload: int, attempt: int) -> np.dtype[np.void]:
-    """The layout of a row with `size` ids, and so many bytes of payload and attempt."""
+def _row(size: int, key: np.dtype[Any], payload: int, attempt: int) -> np.dtype[np.void]:
+    """The layout of a row with `size` ids of a type, and so many bytes of payload and attempt."""
     fields: list[Any] = [
         ("columns", ">i2"),
         ("op_length", ">i4"),
@@ -64,7 +83,7 @@ def _row(size: int, payload: int, attempt: int) -> np.dtype[np.void]:
         ("type", ">i4"),
         ("size", ">i4"),
         ("lower", ">i4"),
-        ("ids", [("length", ">i4"), ("id", ">i8")], (size,)),
+        ("ids", [("length", ">i4"), ("id", key)], (size,)),
         ("payload_length", ">i4"),
     ]
     if payload:

@@ -12,12 +12,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pytube.errors import UsageError
-from pytube.spark import arrow
+from pytube.spark import arrow, hashing
 from pytube.spark.garbage import spare_imports
+from pytube.spark.kinds import BIGINT, KeyKind, Keys
 from pytube.spark.pods import Ints, check_keys
 
 if TYPE_CHECKING:
@@ -31,19 +31,9 @@ BLOCK = 1 << 16
 """Keys that are sorted into their units at a time. What is done to them fits the processor's cache."""
 PIECE = 1 << 11
 """Keys of a row at most; rows come to a task by thousands."""
-
-_SEED = 42
-_P1, _P2, _P3, _P4, _P5 = (
-    np.uint64(prime)
-    for prime in (
-        0x9E3779B185EBCA87,
-        0xC2B2AE3D27D4EB4F,
-        0x165667B19E3779F9,
-        0x85EBCA77C2B2AE63,
-        0x27D4EB2F165667C5,
-    )
-)
-_Words = npt.NDArray[np.uint64]
+_BLOCK_BYTES = 1 << 22
+_PIECE_BYTES = 1 << 14
+"""Of keys that are longer than numbers: so many at most, but one key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +51,28 @@ class PackPlan:
     derived: tuple[int, int] | None
     """`(shard, shards)` of the table whose ids they are."""
     spread: tuple[tuple[int, int], ...]
-    """Of all tables of the tubes that are spread."""
+    """Of all tables of the tubes that are spread; none where the shards are derived."""
+    kind: KeyKind = BIGINT
+    """Of the keys."""
 
 
-def bucket_of(shards: Ints, ids: Ints, buckets: int) -> Ints:
-    """The bucket of each key: `pmod(xxhash64(shard, id), buckets)` as Spark has it, of int and bigint."""
+def bucket_of(shards: Ints, ids: Keys, buckets: int, kind: KeyKind = BIGINT) -> Ints:
+    """The bucket of each key: `pmod(xxhash64(shard, id), buckets)` as Spark has it, of int and `kind`."""
     with np.errstate(over="ignore"):
-        hashed = _of_int(shards.astype(np.uint32).astype(np.uint64), np.uint64(_SEED))
-        signed = _of_long(ids.view(np.uint64), hashed).view(np.int64)
+        hashed = hashing.of_int(shards.astype(np.uint32).astype(np.uint64), hashing.SEED)
+        signed = kind.hashed(ids, hashed).view(np.int64)
     if buckets & (buckets - 1) == 0:
         return signed & (buckets - 1)  # the same, and cheaper
     return np.mod(signed, buckets)
 
 
-def units_of(plan: PackPlan, shards: Ints, ids: Ints) -> Ints:
+def units_of(plan: PackPlan, shards: Ints, ids: Keys) -> Ints:
     """The unit of each key.
 
     Raises:
         UsageError: no database has a shard.
     """
-    buckets = bucket_of(shards, ids, plan.buckets)
+    buckets = bucket_of(shards, ids, plan.buckets, plan.kind)
     if len(plan.ranges) == 1 and plan.ranges[0][0] <= 0 and plan.ranges[0][1] >= 2**31 - 1:
         return buckets + plan.ranges[0][2] * plan.buckets
     firsts = np.array([first for first, _, _ in plan.ranges])
@@ -95,20 +87,21 @@ def units_of(plan: PackPlan, shards: Ints, ids: Ints) -> Ints:
 
 
 class Packer:
-    """Gathers keys, and gives them by unit."""
+    """Gathers keys of one width, and gives them by unit."""
 
-    def __init__(self, plan: PackPlan, block: int = BLOCK) -> None:
+    def __init__(self, plan: PackPlan, block: int = BLOCK, piece: int = PIECE) -> None:
         self._plan = plan
         self._block = block
+        self._piece = piece
         self._keep = np.ones(
             (max((place for _, _, place in plan.ranges), default=0) + 1) * plan.buckets, np.bool_
         )
         self._keep[list(plan.skipped)] = False
-        self._ids: list[Ints] = []
+        self._ids: list[Keys] = []
         self._given: list[Ints] = []
         self._waiting = 0
 
-    def add(self, shards: Ints | None, ids: Ints) -> Iterator[tuple[int, bytes, bytes]]:
+    def add(self, shards: Ints | None, ids: Keys) -> Iterator[tuple[int, bytes, bytes]]:
         """Take keys; the unit, shards and ids of some, once there is a block of them.
 
         Raises:
@@ -125,10 +118,11 @@ class Packer:
         """All that is still held back; raises as `add`."""
         if not self._waiting:
             return
-        ids = np.concatenate(self._ids).astype(np.int64, copy=False)
+        kind = self._plan.kind
+        ids = kind.joined(self._ids)
         shards = self._shards(np.concatenate(self._given) if self._given else None, ids)
         self._ids, self._given, self._waiting = [], [], 0
-        check_keys(shards, ids, self._plan.spread)
+        check_keys(shards, ids, self._plan.spread, kind)
         units = units_of(self._plan, shards, ids)
         if self._plan.skipped:
             keep = self._keep[units]
@@ -138,21 +132,21 @@ class Packer:
         narrow = units.astype(np.uint16) if len(self._keep) <= 1 << 16 else units
         order = np.argsort(narrow, kind="stable")  # of 16 bits it is a radix sort
         units, ids = units[order], ids[order]
-        same = bool((shards == shards[0]).all())
+        # Of other keys than numbers their width is known by the number of shards.
+        same = kind.is_number and bool((shards == shards[0]).all())
         places = shards[:1].astype(np.int32) if same else shards.astype(np.int32)[order]
         edges = [0, *(np.flatnonzero(units[1:] != units[:-1]) + 1).tolist(), len(ids)]
         for first, last in pairwise(edges):
-            for start in range(first, last, PIECE):
-                stop = min(start + PIECE, last)
+            for start in range(first, last, self._piece):
+                stop = min(start + self._piece, last)
                 of_unit = places if same else places[start:stop]
                 yield int(units[start]), of_unit.tobytes(), ids[start:stop].tobytes()
 
-    def _shards(self, given: Ints | None, ids: Ints) -> Ints:
+    def _shards(self, given: Ints | None, ids: Keys) -> Ints:
         if given is not None:
             return given.astype(np.int64, copy=False)
         if self._plan.derived is not None:
-            first, count = self._plan.derived
-            return first + np.mod(ids, count)
+            return self._plan.kind.shards(ids, *self._plan.derived)
         assert self._plan.shard is not None
         return np.full(len(ids), self._plan.shard, np.int64)
 
@@ -183,51 +177,56 @@ def unpack(batch: pa.RecordBatch) -> Iterator[tuple[int, Ints, Ints]]:
         yield int(units[first]), places, keys
 
 
+def unpack_wide(batch: pa.RecordBatch) -> Iterator[tuple[int, Ints, Keys]]:
+    """As `unpack`, for keys that are bytes: the rows of a unit come as one for each width."""
+    units = arrow.numbers(batch.column(0))
+    of_shards, shards = arrow.pieces(batch.column(1), np.int32)
+    of_ids, data = arrow.pieces(batch.column(2), np.uint8)
+    widths = np.diff(of_ids) // np.maximum(np.diff(of_shards), 1)
+    edges = [0, *(np.flatnonzero(units[1:] != units[:-1]) + 1).tolist(), len(units)]
+    for first, last in pairwise(edges if len(units) else ()):
+        for width in np.unique(widths[first:last]):
+            rows = first + np.flatnonzero(widths[first:last] == width)
+            places = np.concatenate([shards[of_shards[row] : of_shards[row + 1]] for row in rows])
+            keys = np.concatenate([data[of_ids[row] : of_ids[row + 1]] for row in rows])
+            yield int(units[first]), places.astype(np.int64), keys.view(f"S{width}")
+
+
 def pack_keys(plan: PackPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that a task applies to its rows of id, and perhaps shard; it gives rows of `PACKED`."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         spare_imports()
-        packer = Packer(plan)
+        packers: dict[int, Packer] = {}
         try:
             for batch in batches:
-                ids = _numbers(batch, 0, "an id")
-                shards = _numbers(batch, 1, "a shard") if batch.num_columns > 1 else None
-                if rows := list(packer.add(shards, ids)):
+                shards = _shards(batch)
+                rows: list[tuple[int, bytes, bytes]] = []
+                for which, ids in plan.kind.read(batch.column(0)):
+                    packer = packers.get(ids.itemsize) or packers.setdefault(ids.itemsize, _packer(plan, ids))
+                    rows += packer.add(None if shards is None else shards[which], ids)
+                if rows:
                     yield packed(rows)
-            if rows := list(packer.rest()):
-                yield packed(rows)
+            for packer in packers.values():
+                if rows := list(packer.rest()):
+                    yield packed(rows)
         except UsageError as error:
             raise UsageError(REFUSED + str(error)) from None
 
     return work
 
 
-def _numbers(batch: pa.RecordBatch, place: int, what: str) -> Ints:
-    column = batch.column(place)
+def _packer(plan: PackPlan, ids: Keys) -> Packer:
+    if plan.kind.is_number:
+        return Packer(plan)
+    width = ids.itemsize
+    return Packer(plan, min(BLOCK, _BLOCK_BYTES // width), max(1, _PIECE_BYTES // width))
+
+
+def _shards(batch: pa.RecordBatch) -> Ints | None:
+    if batch.num_columns == 1:
+        return None
+    column = batch.column(1)
     if column.null_count:
-        raise UsageError(f"{what} is NULL")
+        raise UsageError("a shard is NULL")
     return arrow.numbers(column)
-
-
-# --- xxhash64 -------------------------------------------------------------------------------------
-
-
-def _of_int(words: _Words, seed: np.uint64) -> _Words:
-    hashed = (seed + _P5 + np.uint64(4)) ^ (words * _P1)
-    return _mixed(_rotated(hashed, 23) * _P2 + _P3)
-
-
-def _of_long(words: _Words, seeds: _Words) -> _Words:
-    hashed = (seeds + _P5 + np.uint64(8)) ^ (_rotated(words * _P2, 31) * _P1)
-    return _mixed(_rotated(hashed, 27) * _P1 + _P4)
-
-
-def _rotated(words: _Words, bits: int) -> _Words:
-    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
-
-
-def _mixed(words: _Words) -> _Words:
-    words = (words ^ (words >> np.uint64(33))) * _P2
-    words = (words ^ (words >> np.uint64(29))) * _P3
-    return words ^ (words >> np.uint64(32))

@@ -13,11 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from pytube.errors import UsageError
+from pytube.spark.kinds import BIGINT, KeyKind, Keys
+from pytube.spark.order import sorted_bytes
 
 Ints = npt.NDArray[np.int64]
 
 BLOCK = 1 << 20
 """Keys that are cut into pods at a time."""
+BLOCK_BYTES = 1 << 24
+"""That they have at most, if they are long."""
+POD_BYTES = 1 << 16
+"""Of a pod of keys that are long."""
+LONG = 64
+"""Bytes that keys of usual length have at most."""
 MAX_SHARD = 2**31 - 1
 _WIDE = 1 << 16
 
@@ -27,13 +35,13 @@ class Pods:
     """Pods of one size: `shards[i]` is the shard of the ids in row `i` of `ids`."""
 
     shards: Ints
-    ids: Ints
+    ids: Keys
 
     def __len__(self) -> int:
         return len(self.shards)
 
 
-def cut(shards: Ints, ids: Ints, size: int) -> tuple[list[Pods], Ints, Ints]:
+def cut(shards: Ints, ids: Keys, size: int) -> tuple[list[Pods], Ints, Keys]:
     """Cut distinct keys into pods of `size` ids of one shard each.
 
     Args:
@@ -45,32 +53,32 @@ def cut(shards: Ints, ids: Ints, size: int) -> tuple[list[Pods], Ints, Ints]:
         Full pods, in order of shard and id, and the shards and ids of the keys that are left over: for each
         shard fewer than `size`.
     """
-    full: list[tuple[int, Ints]] = []
-    left: list[tuple[int, Ints]] = []
+    full: list[tuple[int, Keys]] = []
+    left: list[tuple[int, Keys]] = []
     for shard, keys in _by_shard(shards, ids):
         whole = len(keys) - len(keys) % size
         if whole:
             full.append((shard, keys[:whole].reshape(-1, size)))
         if whole < len(keys):
             left.append((shard, keys[whole:]))
-    return [_joined(full)] if full else [], *_columns(left)
+    return [_joined(full)] if full else [], *_columns(left, ids[:0])
 
 
-def remainders(shards: Ints, ids: Ints, size: int) -> list[Pods]:
+def remainders(shards: Ints, ids: Keys, size: int) -> list[Pods]:
     """Pods of all that `cut` left over: those of the same number of ids together."""
     pods, shards, ids = cut(shards, ids, size)
-    by_length: dict[int, list[tuple[int, Ints]]] = {}
+    by_length: dict[int, list[tuple[int, Keys]]] = {}
     for shard, keys in _by_shard(shards, ids):
         by_length.setdefault(len(keys), []).append((shard, keys.reshape(1, -1)))
     return pods + [_joined(rows) for _, rows in sorted(by_length.items())]
 
 
-def _by_shard(shards: Ints, ids: Ints) -> Iterator[tuple[int, Ints]]:
+def _by_shard(shards: Ints, ids: Keys) -> Iterator[tuple[int, Keys]]:
     """Each shard, and its ids in order, each once."""
     if not len(ids):
         return
     if (shards == shards[0]).all():
-        yield int(shards[0]), _distinct(np.sort(ids))
+        yield int(shards[0]), _distinct(np.sort(ids) if ids.dtype.kind != "S" else sorted_bytes(ids))
         return
     narrow = shards.astype(np.uint16) if shards.max() < _WIDE else shards
     order = np.argsort(narrow, kind="stable")  # of 16 bits it is a radix sort
@@ -78,37 +86,43 @@ def _by_shard(shards: Ints, ids: Ints) -> Iterator[tuple[int, Ints]]:
     edges = [0, *(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(ids)]
     for start, stop in pairwise(edges):
         keys = ids[start:stop]
-        keys.sort()
+        if keys.dtype.kind == "S":
+            keys = sorted_bytes(keys)
+        else:
+            keys.sort()
         yield int(shards[start]), _distinct(keys)
 
 
-def _distinct(keys: Ints) -> Ints:
+def _distinct(keys: Keys) -> Keys:
     """Sorted keys, each once."""
     repeated = keys[1:] == keys[:-1]
     return keys[np.concatenate(([True], ~repeated))] if repeated.any() else keys
 
 
-def _joined(rows: Sequence[tuple[int, Ints]]) -> Pods:
+def _joined(rows: Sequence[tuple[int, Keys]]) -> Pods:
     """Pods of the same size, from those of each shard."""
     shards = np.repeat([shard for shard, _ in rows], [len(keys) for _, keys in rows])
     return Pods(shards, np.concatenate([keys for _, keys in rows]))
 
 
-def _columns(groups: Sequence[tuple[int, Ints]]) -> tuple[Ints, Ints]:
-    """Shards and ids of groups of keys."""
+def _columns(groups: Sequence[tuple[int, Keys]], none: Keys) -> tuple[Ints, Keys]:
+    """Shards and ids of groups of keys; `none` where there is no group."""
     if not groups:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        return np.empty(0, np.int64), none
     shards = np.repeat([shard for shard, _ in groups], [len(keys) for _, keys in groups])
     return shards, np.concatenate([keys for _, keys in groups])
 
 
-def check_keys(shards: Ints, ids: Ints, spread: tuple[tuple[int, int], ...] = ()) -> None:
+def check_keys(
+    shards: Ints, ids: Keys, spread: tuple[tuple[int, int], ...] = (), kind: KeyKind = BIGINT
+) -> None:
     """Refuse keys that can't be.
 
     Args:
         shards: of each key.
         ids: as many.
         spread: `(shard, shards)` of tables that are spread; their ids have a shard of their own.
+        kind: of the ids.
 
     Raises:
         UsageError: a shard is negative or beyond integer, or not the id's.
@@ -118,26 +132,27 @@ def check_keys(shards: Ints, ids: Ints, spread: tuple[tuple[int, int], ...] = ()
         raise UsageError(f"there is no shard {shards[wrong][0]}: shards are 0 to {MAX_SHARD}")
     for first, count in spread:
         here = (shards >= first) & (shards < first + count)
-        right = first + np.mod(ids, count)
+        right = kind.shards(ids, first, count)
         wrong = here & (shards != right)
         if wrong.any():
             key, shard, should = ids[wrong][0], shards[wrong][0], right[wrong][0]
-            raise UsageError(f"the id {key} is not in the shard {shard}, but in {should}")
+            raise UsageError(f"the id {kind.shown(key)} is not in the shard {shard}, but in {should}")
 
 
 class Cutter:
     """Cuts keys that come in pieces; what it holds back is a block, and two pods for each shard at most."""
 
-    def __init__(self, size: int, block: int = BLOCK) -> None:
-        """`size`: ids of a pod; `block`: keys cut at a time."""
+    def __init__(self, size: int, block: int = BLOCK, dtype: npt.DTypeLike = np.int64) -> None:
+        """`size`: ids of a pod; `block`: keys cut at a time; `dtype`: of the arrays of keys."""
         self._size = size
         self._block = block
         self._shards: list[Ints] = []
-        self._ids: list[Ints] = []
+        self._ids: list[Keys] = []
         self._waiting = 0
-        self._left = (np.empty(0, np.int64), np.empty(0, np.int64))
+        self._none = (np.empty(0, np.int64), np.empty(0, dtype))
+        self._left: tuple[Ints, Keys] = self._none
 
-    def add(self, shards: Ints, ids: Ints) -> Iterator[Pods]:
+    def add(self, shards: Ints, ids: Keys) -> Iterator[Pods]:
         """Take keys; pods that are full, once there is a block of keys."""
         self._shards.append(shards)
         self._ids.append(ids)
@@ -151,11 +166,34 @@ class Cutter:
     def rest(self) -> Iterator[Pods]:
         """The pods of all keys that are still held back; after it the cutter is empty."""
         left = self._all()
-        self._left = (np.empty(0, np.int64), np.empty(0, np.int64))
+        self._left = self._none
         yield from remainders(*left, self._size)
 
-    def _all(self) -> tuple[Ints, Ints]:
+    def _all(self) -> tuple[Ints, Keys]:
         shards = np.concatenate([self._left[0], *self._shards])
         ids = np.concatenate([self._left[1], *self._ids])
         self._shards, self._ids, self._waiting = [], [], 0
         return shards, ids
+
+
+class Cutters:
+    """Cuts keys of any widths, those of each width by themselves. Numbers have one, texts several."""
+
+    def __init__(self, size: int) -> None:
+        """`size`: ids of a pod; of long keys a pod has fewer."""
+        self._size = size
+        self._cutters: dict[int, Cutter] = {}
+
+    def add(self, shards: Ints, ids: Keys) -> Iterator[Pods]:
+        """As `Cutter.add`; the keys are of one width."""
+        width = ids.itemsize
+        cutter = self._cutters.get(width)
+        if cutter is None:
+            size = self._size if width <= LONG else max(1, min(self._size, POD_BYTES // width))
+            cutter = self._cutters[width] = Cutter(size, min(BLOCK, BLOCK_BYTES // width), ids.dtype)
+        return cutter.add(shards, ids)
+
+    def rest(self) -> Iterator[Pods]:
+        """As `Cutter.rest`."""
+        for cutter in self._cutters.values():
+            yield from cutter.rest()

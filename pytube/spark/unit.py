@@ -17,9 +17,10 @@ from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
 from pytube.spark import arrow, copy, ledger
 from pytube.spark.garbage import spare_imports
 from pytube.spark.hosts import Host
+from pytube.spark.kinds import BIGINT, KeyKind, Keys
 from pytube.spark.ledger import Counts
-from pytube.spark.pack import unpack
-from pytube.spark.pods import Cutter, Ints, Pods
+from pytube.spark.pack import unpack, unpack_wide
+from pytube.spark.pods import Cutters, Ints, Pods
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,8 @@ class UnitPlan:
     payload: Mapping[str, Any] | None = None
     probe: Callable[[str, int], None] | None = None
     """For tests: is told `copied` and `committed`, and the unit."""
+    kind: KeyKind = BIGINT
+    """Of the keys."""
 
 
 @dataclass(slots=True)
@@ -69,7 +72,7 @@ class UnitWriter:
         self._seen: set[int] = set()
         self._unit: _Unit | None = None
 
-    def take(self, unit: int, shards: Ints, ids: Ints) -> Iterator[Outcome]:
+    def take(self, unit: int, shards: Ints, ids: Keys) -> Iterator[Outcome]:
         """Take keys of a unit; what became of the unit before, if this is another one."""
         if self._unit is None or self._unit.number != unit:
             yield from self.end()
@@ -132,7 +135,7 @@ class _Unit:
         self._host = plan.hosts[place]
         self._stage = plan.stages.get(place)
         self._bucket = bucket
-        self._cutter = Cutter(plan.pod_size)
+        self._cutter = Cutters(plan.pod_size)
         self._counts = Counts()
         self._rows = 0
         self._shards: set[int] = set()
@@ -149,7 +152,7 @@ class _Unit:
             else:
                 connection.execute("BEGIN")
 
-    def add(self, shards: Ints, ids: Ints) -> None:
+    def add(self, shards: Ints, ids: Keys) -> None:
         """Take rows of it."""
         self._rows += len(ids)
         if self._state is None:
@@ -176,7 +179,8 @@ class _Unit:
 
     def _write(self, pods: Iterable[Pods]) -> None:
         blocks = list(pods)
-        data = b"".join(copy.encode(block, self._plan.op, self._plan.payload) for block in blocks)
+        plan = self._plan
+        data = b"".join(copy.encode(block, plan.op, plan.payload, kind=plan.kind) for block in blocks)
         if not data or self._connection is None:
             return
         with self._failing():
@@ -250,9 +254,10 @@ def write_units(plan: UnitPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         spare_imports()
         writer = UnitWriter(plan)
+        unpacked = unpack if plan.kind.is_number else unpack_wide
         try:
             for batch in batches:
-                for unit, shards, ids in unpack(batch):
+                for unit, shards, ids in unpacked(batch):
                     yield from map(result_row, writer.take(unit, shards, ids))
             yield from map(result_row, writer.end())
         finally:

@@ -7,10 +7,16 @@ from typing import Any
 
 import numpy as np
 import psycopg
+import pyarrow as pa
 import pytest
 
 from pytube.spark.copy import HEADER, TRAILER, encode
-from pytube.spark.pods import Pods
+from pytube.spark.kinds import kind_of
+from pytube.spark.pods import Cutters, Pods
+from tests.helpers.capture import open_session
+
+ODD = ["", " ", "NULL", "{a,b}", 'say "x"', "it's", "\\", "\\N", "\\.", "\\x41", "%s", "line\nbreak\r\n\ttab"]
+"""Texts that something would escape, if it wrote text."""
 
 
 @pytest.mark.parametrize("payload", [None, {"backfill": 7, "é": '"'}])
@@ -41,3 +47,35 @@ def test_with_the_number_of_an_attempt(conn: psycopg.Connection[Any]) -> None:
         stream.write(TRAILER)
     conn.execute("SELECT tube_job_finish('j', %s)", [[attempt]])
     assert conn.execute("SELECT op, shard, ids FROM t").fetchall() == [("T", 3, [1, 2])]
+
+
+@pytest.mark.parametrize("key_type", ["uuid", "text"])
+@pytest.mark.parametrize("payload", [None, {"a": 1}])
+def test_keys_that_are_no_numbers(dsn: str, key_type: str, payload: dict[str, Any] | None) -> None:
+    """What Postgres gives is read, and what is written Postgres reads; the shards are those that it finds."""
+    with open_session(dsn, client_encoding="utf8") as conn:
+        conn.execute("SELECT tube_ensure_exists('t', key_type => %s::regtype)", [key_type])
+        conn.execute(f"CREATE TABLE public.x (id {key_type} PRIMARY KEY)")
+        made = "gen_random_uuid()" if key_type == "uuid" else "repeat('ü€😀', g % 90) || g"
+        conn.execute(f"INSERT INTO public.x SELECT {made} FROM generate_series(1, 3000) AS g")
+        if key_type == "text":
+            conn.cursor().executemany(
+                "INSERT INTO public.x VALUES (%s)", [[odd] for odd in [*ODD, "\x01", "🙂" * 900]]
+            )
+        expected = conn.execute("SELECT tube_shard_of(id, 5, 77), id::text FROM public.x").fetchall()
+        kind = kind_of(key_type)
+        cutters = Cutters(100)
+        pods: list[Pods] = []
+        for _, keys in kind.read(pa.array([key for _, key in expected])):
+            pods += cutters.add(kind.shards(keys, 5, 77), keys)
+        pods += cutters.rest()
+        with conn.cursor().copy("COPY t (op, shard, ids, payload) FROM STDIN (FORMAT binary)") as stream:
+            stream.write(HEADER)
+            for block in pods:
+                stream.write(encode(block, "U", payload, kind=kind))
+            stream.write(TRAILER)
+        found = conn.execute("SELECT shard, unnest(ids)::text FROM t").fetchall()
+        assert sorted(found) == sorted(expected)
+        assert conn.execute("SELECT DISTINCT op, payload, leader_id FROM t").fetchall() == [
+            ("U", payload, None)
+        ]

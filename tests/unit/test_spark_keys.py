@@ -1,0 +1,356 @@
+"""Uuids and texts as numpy holds them: read, packed, cut and encoded, each comes out as it was."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytube.errors import UsageError
+from pytube.model import KeyType, shard_of
+from pytube.spark import copy, pack, texts, uuids
+from pytube.spark.kinds import KeyKind, Keys, kind_of
+from pytube.spark.pack import Packer, PackPlan, bucket_of, unpack_wide
+from pytube.spark.pods import Cutters, Pods, check_keys, cut
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "shards_of_keys.json").read_text())
+UUID_KIND, TEXT_KIND = kind_of("uuid"), kind_of("text")
+BOTH = pytest.mark.parametrize("kind", [UUID_KIND, TEXT_KIND], ids=["uuid", "text"])
+
+UNTIMED = settings(deadline=None, max_examples=25)
+"""pyarrow imports much when it makes its first column."""
+
+Pair = tuple[int, str]
+
+
+def forms(value: UUID) -> st.SearchStrategy[str]:
+    """A uuid in any form that Postgres reads."""
+
+    def written(draw: st.DrawFn) -> str:
+        digits = value.hex
+        groups = [digits[place : place + 4] for place in range(0, 32, 4)]
+        text = groups[0] + "".join(draw(st.sampled_from(["", "-"])) + group for group in groups[1:])
+        text = draw(st.sampled_from([text, str(value), digits]))
+        text = draw(st.sampled_from([text, text.upper(), text.title()]))
+        return draw(st.sampled_from([text, f"{{{text}}}"]))
+
+    return st.composite(written)()
+
+
+# Of few texts, so that some repeat; of many lengths, so that widths are mixed.
+LONG = st.builds(lambda text, times: text * times, st.text(min_size=1, max_size=8), st.integers(1, 60))
+TEXTS = st.lists((st.text(max_size=12) | LONG).filter(lambda text: "\0" not in text))
+UUIDS = st.lists(st.uuids() | st.integers(0, 255).map(lambda number: UUID(int=number << 120)))
+
+
+def columns(kind: KeyKind) -> st.SearchStrategy[list[str]]:
+    """Keys as Postgres writes them."""
+    return TEXTS if kind.type is KeyType.TEXT else UUIDS.map(lambda found: [str(value) for value in found])
+
+
+def names(kind: KeyKind, keys: Keys) -> list[str]:
+    """Keys of an array, as Postgres writes them."""
+    plain = keys if kind.type is KeyType.TEXT else uuids.written(keys)
+    return [key.decode() for key in plain.tolist()]
+
+
+def read(kind: KeyKind, column: pa.Array[Any]) -> list[str]:
+    """The keys of a column, in their order."""
+    found: dict[int, str] = {}
+    for rows, keys in kind.read(column):
+        assert keys.flags.c_contiguous
+        found |= dict(zip(np.arange(len(column))[rows].tolist(), names(kind, keys), strict=True))
+    return [found[row] for row in range(len(column))]
+
+
+# --- read -----------------------------------------------------------------------------------------
+
+
+@UNTIMED
+@given(UUIDS, st.data(), st.integers(0, 2))
+def test_all_forms_of_a_uuid_are_one_key(values: list[UUID], data: st.DataObject, skipped: int) -> None:
+    column = [data.draw(forms(value)) for value in values]
+    expected = [str(value) for value in values][skipped:]
+    for kind in (pa.string(), pa.large_string()):
+        assert read(UUID_KIND, pa.array(column, kind).slice(skipped)) == expected
+    assert (
+        read(UUID_KIND, pa.array([value.bytes for value in values], pa.binary()).slice(skipped)) == expected
+    )
+
+
+GOOD = "6ecd8c99-4036-403d-bf84-cf8400f67836"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("", "x", "NULL", GOOD[:-1], GOOD + "0", GOOD + "\n", " " + GOOD, GOOD.replace("6", "g", 1)),
+        *("{" + GOOD, GOOD + "}", "{" + GOOD + ")", GOOD.replace("-", "+"), GOOD.replace("-", "--")),
+        *(GOOD.replace("-", "")[:-1] + "-", "6ecd8c-994036403dbf84cf8400f67836", "6" * 33, "６" * 12),
+    ],
+)
+def test_what_is_no_uuid_is_named(wrong: str) -> None:
+    column = pa.array([GOOD, GOOD.upper(), wrong, "also wrong"])
+    with pytest.raises(UsageError, match="an id is no uuid: ") as raised:
+        read(UUID_KIND, column)
+    assert repr(wrong) in str(raised.value)
+    assert GOOD in str(raised.value)
+
+
+def test_bytes_that_are_no_uuid() -> None:
+    with pytest.raises(UsageError, match="an id has 15 bytes; a uuid has 16"):
+        read(UUID_KIND, pa.array([bytes(16), bytes(15)], pa.binary()))
+
+
+@UNTIMED
+@given(TEXTS, st.integers(0, 2))
+def test_texts_stay_what_they_are(values: list[str], skipped: int) -> None:
+    for kind in (pa.string(), pa.large_string()):
+        assert read(TEXT_KIND, pa.array(values, kind).slice(skipped)) == values[skipped:]
+
+
+@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 64, 65, texts.MOST - 1, texts.MOST])
+def test_widths(length: int) -> None:
+    values = ["x" * length, "short"]
+    assert read(TEXT_KIND, pa.array(values)) == values
+    assert all(keys.itemsize < max(64, 2 * length) for _, keys in TEXT_KIND.read(pa.array(values[:1])))
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([b"good", b"a\0b", b"\0"], r"an id has a NUL character: 'a\\x00b'"),
+        ([b"good", b"\xff"], r"an id is not UTF-8: b'\\xff'"),
+        # Together they are right.
+        (["ü".encode()[:1], "ü".encode()[1:]], r"an id is not UTF-8: b'\\xc3'"),
+        ([b"", "ü".encode()[1:], b""], r"an id is not UTF-8: b'\\xbc'"),
+        # A surrogate, which Java writes so and Postgres refuses.
+        ([b"\xed\xa0\x80"], "an id is not UTF-8: "),
+        ([b"x" * (texts.MOST + 1)], f"an id has {texts.MOST + 1} bytes, and {texts.MOST} is the most"),
+        ([b"\xff" * 1000], r"an id is not UTF-8: b'[x\\f]{56,60}…"),
+    ],
+)
+def test_texts_that_cant_be(values: list[bytes], reason: str) -> None:
+    column: pa.Array[Any] = pa.array(values, pa.binary())
+    column = pa.Array.from_buffers(pa.string(), len(values), column.buffers())
+    with pytest.raises(UsageError, match=reason):
+        read(TEXT_KIND, column)
+
+
+@BOTH
+def test_none_may_be_null(kind: KeyKind) -> None:
+    with pytest.raises(UsageError, match="an id is NULL"):
+        read(kind, pa.array([GOOD, None]))
+
+
+# --- shards and buckets -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_the_shard_of_a_key(vector: dict[str, Any]) -> None:
+    kind = kind_of(vector["type"])
+    for _, keys in kind.read(pa.array([vector["id"]])):
+        assert kind.shards(keys, vector["shard"], vector["shards"]).tolist() == [vector["expected"]]
+
+
+@BOTH
+@UNTIMED
+@given(data=st.data(), shards=st.integers(1, 1000))
+def test_shards_are_those_of_all_others(kind: KeyKind, data: st.DataObject, shards: int) -> None:
+    for _, keys in kind.read(pa.array(data.draw(columns(kind)), pa.string())):
+        expected = [shard_of(name, 7, shards) for name in names(kind, keys)]
+        assert kind.shards(keys, 7, shards).tolist() == expected
+
+
+@BOTH
+def test_a_key_belongs_to_its_shard(kind: KeyKind) -> None:
+    (keys,) = (keys for _, keys in kind.read(pa.array([GOOD])))
+    right = kind.shards(keys, 10, 64)
+    check_keys(right, keys, ((10, 64),), kind)
+    shown = GOOD if kind is UUID_KIND else f"'{GOOD}'"
+    with pytest.raises(UsageError, match=f"the id {shown} is not in the shard 10, but in {right[0]}"):
+        check_keys(np.array([10]), keys, ((10, 64),), kind)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("uuid 6ecd8c99-4036-403d-bf84-cf8400f67836", 780),
+        ("uuid ff000000-0000-0000-0000-000000000000", 56),
+        ("text ", 60),
+        ("text a", 418),
+        ("text übel", 611),
+        ("text " + "long " * 20, 510),
+    ],
+)
+def test_a_bucket_stays_what_it_is(key: str, expected: int) -> None:
+    """A job that was begun by one version goes on with the next."""
+    name, _, value = key.partition(" ")
+    for _, keys in kind_of(name).read(pa.array([value])):
+        assert bucket_of(np.array([3]), keys, 1000, kind_of(name)).tolist() == [expected]
+
+
+# --- packed and unpacked ----------------------------------------------------------------------------
+
+
+def plan_of(kind: KeyKind) -> PackPlan:
+    return PackPlan(4, ((0, 99, 1), (100, 199, 0)), frozenset(), None, None, (), kind)
+
+
+def batch_of(keys: list[str], shards: list[int]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array(keys, pa.string()), pa.array(shards, pa.int32())], names=["id", "shard"]
+    )
+
+
+def unpacked(kind: KeyKind, batches: Iterator[pa.RecordBatch]) -> dict[int, list[Pair]]:
+    """The keys of each unit, sorted."""
+    found: dict[int, list[Pair]] = {}
+    for batch in batches:
+        for unit, places, keys in unpack_wide(batch):
+            assert set(pack.units_of(plan_of(kind), places, keys).tolist()) == {unit}
+            found.setdefault(unit, []).extend(zip(places.tolist(), names(kind, keys), strict=True))
+    return {unit: sorted(pairs) for unit, pairs in found.items()}
+
+
+@BOTH
+@UNTIMED
+@given(data=st.data())
+def test_every_key_is_in_its_unit(kind: KeyKind, data: st.DataObject) -> None:
+    pieces = data.draw(st.lists(columns(kind), max_size=3))
+    shards = [data.draw(st.lists(st.integers(0, 199), min_size=len(p), max_size=len(p))) for p in pieces]
+    batches = [batch_of(keys, numbers) for keys, numbers in zip(pieces, shards, strict=True)]
+    found = unpacked(kind, pack.pack_keys(plan_of(kind))(iter(batches)))
+    expected = [
+        pair for keys, numbers in zip(pieces, shards, strict=True) for pair in zip(numbers, keys, strict=True)
+    ]
+    assert sorted(pair for pairs in found.values() for pair in pairs) == sorted(expected)
+
+
+@BOTH
+def test_shards_that_are_derived(kind: KeyKind) -> None:
+    keys = [str(UUID(int=number * 7**40)) for number in range(300)]
+    plan = PackPlan(4, ((0, 99, 0),), frozenset(), None, (10, 16), (), kind)
+    batch = pa.RecordBatch.from_arrays([pa.array(keys)], names=["id"])
+    found = [
+        pair
+        for packed in pack.pack_keys(plan)(iter([batch]))
+        for _, places, some in unpack_wide(packed)
+        for pair in zip(places.tolist(), names(kind, some), strict=True)
+    ]
+    assert sorted(found) == sorted((shard_of(key, 10, 16), key) for key in keys)
+
+
+def test_a_row_is_bounded() -> None:
+    plan = PackPlan(1, ((0, 2**31 - 1, 0),), frozenset(), 5, None, (), TEXT_KIND)
+    lengths = {10: 5000, 1000: 500, texts.MOST: 3}
+    for length, count in lengths.items():
+        column = pa.array([f"{number:x<{length}}" for number in range(count)])
+        batch = pa.RecordBatch.from_arrays([column], names=["id"])
+        for packed in pack.pack_keys(plan)(iter([batch])):
+            rows: list[Any] = packed.column(2).to_pylist()
+            assert max(map(len, rows)) <= max(1 << 14, texts.MOST)
+            assert sum(len(keys) for _, _, keys in unpack_wide(packed)) == count
+
+
+def test_a_block_is_given_once_it_is_full() -> None:
+    packer = Packer(plan_of(TEXT_KIND), 3)
+    (keys,) = (keys for _, keys in TEXT_KIND.read(pa.array(["a", "b", "c"])))
+    assert list(packer.add(np.zeros(3, np.int64), keys))
+    assert not list(packer.rest())
+
+
+# --- cut ------------------------------------------------------------------------------------------
+
+
+def listed(kind: KeyKind, pods: list[Pods]) -> list[Pair]:
+    return [
+        (int(shard), name)
+        for pod in pods
+        for shard, row in zip(pod.shards, pod.ids, strict=True)
+        for name in names(kind, row)
+    ]
+
+
+@BOTH
+@UNTIMED
+@given(data=st.data(), size=st.integers(1, 7))
+def test_each_key_is_in_one_pod(kind: KeyKind, data: st.DataObject, size: int) -> None:
+    cutters = Cutters(size)
+    pods: list[Pods] = []
+    expected: set[Pair] = set()
+    for keys in data.draw(st.lists(columns(kind), max_size=3)):
+        shards = np.array([len(key) % 3 for key in keys], np.int64)
+        expected |= set(zip(shards.tolist(), keys, strict=True))
+        for rows, some in kind.read(pa.array(keys, pa.string())):
+            pods += cutters.add(shards[rows], some)
+    pods += cutters.rest()
+    assert sorted(listed(kind, pods)) == sorted(expected)
+    assert all(pod.ids.shape[1] <= size for pod in pods)
+    assert list(cutters.rest()) == []
+
+
+@UNTIMED
+@given(
+    st.sampled_from([b"", b"order-", b"x" * 40]),
+    st.lists(st.binary(max_size=12).filter(lambda text: not text.endswith(b"\0"))),
+    st.integers(0, 600),
+)
+def test_keys_are_in_the_order_of_their_bytes(prefix: bytes, some: list[bytes], more: int) -> None:
+    values = [prefix + text for text in [*some, *(b"%d" % (number % 300) for number in range(more))]]
+    width = max([32, *map(len, values)])
+    pods, _, _ = cut(np.zeros(len(values), np.int64), np.array(values, f"S{width}"), max(1, len(set(values))))
+    assert [key for pod in pods for key in pod.ids[0].tolist()] == sorted(set(values))
+
+
+def test_pods_of_long_texts_are_smaller() -> None:
+    sizes = {}
+    for length in (10, 1000, texts.MOST):
+        cutters = Cutters(250)
+        column = pa.array([f"{number:x<{length}}" for number in range(300)])
+        for _, keys in TEXT_KIND.read(column):
+            first = [*cutters.add(np.zeros(300, np.int64), keys), *cutters.rest()][0]
+            sizes[keys.itemsize] = first.ids.shape[1]
+    assert sizes == {32: 250, 1024: 64, texts.MOST: 1}
+
+
+# --- encoded --------------------------------------------------------------------------------------
+
+
+def one_by_one(pods: Pods, values: list[list[bytes]], oid: int, payload: bytes | None) -> bytes:
+    """The rows of COPY as its documentation has them."""
+    rows = []
+    for shard, ids in zip(pods.shards.tolist(), values, strict=True):
+        array = struct.pack(">iiiii", 1, 0, oid, len(ids), 1)
+        array += b"".join(struct.pack(">i", len(key)) + key for key in ids)
+        row = struct.pack(">h", 4) + struct.pack(">i", 1) + b"U" + struct.pack(">ii", 4, shard)
+        row += struct.pack(">i", len(array)) + array
+        row += struct.pack(">i", -1) if payload is None else struct.pack(">i", len(payload)) + payload
+        rows.append(row)
+    return b"".join(rows)
+
+
+@BOTH
+@UNTIMED
+@given(data=st.data(), payload=st.none() | st.just({"a": 1}))
+def test_rows_of_copy(kind: KeyKind, data: st.DataObject, payload: dict[str, int] | None) -> None:
+    cutters = Cutters(3)
+    pods: list[Pods] = []
+    for _, keys in kind.read(pa.array(data.draw(columns(kind)), pa.string())):
+        pods += cutters.add(np.arange(len(keys)) % 2, keys)
+    for block in [*pods, *cutters.rest()]:
+        values = [[key.encode() for key in names(kind, row)] for row in block.ids]
+        if kind is UUID_KIND:
+            values = [[UUID(key.decode()).bytes for key in row] for row in values]
+        text = None if payload is None else b"\x01" + json.dumps(payload).encode()
+        expected = one_by_one(block, values, kind.oid, text)
+        assert copy.encode(block, "U", payload, kind=kind) == expected
