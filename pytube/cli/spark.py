@@ -10,7 +10,8 @@ import click
 
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import print_json, print_rows
-from pytube.cli.spark_work import host_of, package, read, start_session, tell_touched, telling
+from pytube.cli.spark_work import has_numbers, host_of, package, read, start_session, tell_touched, telling
+from pytube.model import KeyType
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +79,7 @@ def touch(
     """Touch the ids that are in files."""
     of_spark = package()
     with telling(database, job, as_json=as_json):
-        df = read(session(), kind, path)
+        df = read(session(), kind, path, () if has_numbers(database, tubes) else (key,))
         done = of_spark.touch(
             df,
             tubes=tubes,
@@ -187,6 +188,12 @@ def backfill(
 @click.option("--columns", metavar="A,B", help="To compare; default: those that both have.")
 @click.option("--shard", default="0", show_default=True, metavar="COLUMN|N")
 @click.option(
+    "--keys",
+    "key_type",
+    type=click.Choice([kind.value for kind in KeyType]),
+    help="What the ids are; default: what those of the tube are, or of the table.",
+)
+@click.option(
     "--tube", "tubes", multiple=True, metavar="NAME", help="Touch what differs; default: only tell."
 )
 @_JOB
@@ -202,6 +209,7 @@ def reconcile(
     key: str,
     columns: str | None,
     shard: str,
+    key_type: str | None,
     tubes: tuple[str, ...],
     job: str | None,
     connections: int,
@@ -214,14 +222,17 @@ def reconcile(
     of_spark = package()
     spark_session = session()
     with of_spark.snapshot(spark_session, host_of(database)) as moment:
+        rows = moment.table(table, partitions=connections)
+        texts = [name for name, of_type in rows.dtypes if name == key and of_type == "string"]
         found = of_spark.reconcile(
-            moment.table(table, partitions=connections),
-            read(spark_session, kind, path),
+            rows,
+            read(spark_session, kind, path, texts),
             key,
             columns.split(",") if columns else None,
             tubes=tubes,
             dsn=host_of(database),
             shard=int(shard) if shard.isdecimal() else shard,
+            key_type=key_type,
             told=None,
             max_connections=connections,
             **({"job_id": job} if job else {}),

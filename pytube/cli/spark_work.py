@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -49,13 +49,25 @@ def host_of(database: Database) -> Any:
     return Host(database.dsn.get_secret_value(), database.schema)
 
 
-def read(session: SparkSession, kind: str, path: str) -> DataFrame:
-    """Files as a DataFrame."""
+def has_numbers(database: Database, tubes: Sequence[str]) -> bool:
+    """Whether the keys of tubes are numbers."""
+    from pytube.spark.tubes import kind_of
+
+    with host_of(database).connect() as connection:
+        return bool(kind_of(connection, tubes).is_number)
+
+
+def read(session: SparkSession, kind: str, path: str, texts: Collection[str] = ()) -> DataFrame:
+    """Files as a DataFrame. Of CSV, which has no types, the columns `texts` are not taken for numbers."""
     if not Path(path).exists() and "://" not in path:
         raise ConfigError(f"there is no file or folder {path}")
     reader = session.read.format(kind)
     if kind == "csv":
         reader = reader.options(header=True, inferSchema=True)
+        found = reader.load(path).schema
+        names = [f"`{field.name.replace('`', '``')}`" for field in found]
+        kinds = ["string" if field.name in texts else field.dataType.simpleString() for field in found]
+        reader = reader.schema(", ".join(map(" ".join, zip(names, kinds, strict=True))))
     return reader.load(path)
 
 

@@ -11,13 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import psycopg
-from psycopg import sql
 from psycopg.errors import Diagnostic
 from pyspark.sql import SparkSession
 
-from pytube.db.errors import describe, translated
+from pytube.db.errors import describe
 from pytube.errors import PytubeError, UsageError
 from pytube.spark import ledger, queries
+from pytube.spark import tubes as of_tubes
+from pytube.spark.bounds import divided, within
 from pytube.spark.calls import Units, run_calls
 from pytube.spark.errors import PartFailed
 from pytube.spark.hosts import Host, Where, shard_map
@@ -109,7 +110,8 @@ def fanout_sql(
         job_id: the name of the job.
         max_connections: to all databases together.
         schema: of our SQL.
-        ranges: how many, between the least id and the greatest; a job that was begun before keeps its own.
+        ranges: how many, between the least id and the greatest; those of texts have about as many rows. A job
+            that was begun before keeps its own.
 
     Raises:
         UsageError, JobConflict, PartFailed: as `touch`; an error of the query, too, is a `PartFailed`.
@@ -142,27 +144,6 @@ def fanout_sql(
     return Touched(spec.job_id, *counts, written, time.monotonic() - began)
 
 
-def within(query: str, bounds: Sequence[str], unit: int) -> str:
-    """The query of one range; the first and the last are open, and the first takes NULLs, to be refused."""
-    parts: list[str] = []
-    if unit > 0:
-        parts.append(f"q.id >= {int(bounds[unit - 1])}")
-    if unit < len(bounds):
-        parts.append(f"q.id < {int(bounds[unit])}")
-    condition = " AND ".join(parts) or "true"
-    if unit == 0:
-        condition += " OR q.id IS NULL"
-    # The caller's own query, which is run with the caller's own rights; the numbers are numbers.
-    return f"SELECT q.id, row_number() OVER () FROM (\n{query}\n) AS q (id) WHERE {condition}"  # noqa: S608
-
-
-def even_bounds(low: int, high: int, ranges: int) -> list[str]:
-    """Where all ranges but the first begin, between the least and the greatest key."""
-    width = high - low + 1
-    edges = [low + width * number // ranges for number in range(1, ranges)]
-    return [str(edge) for edge in sorted(set(edges)) if edge > low]
-
-
 def _begin(
     spec: JobSpec, hosts: Sequence[Host], query: str, ranges: int
 ) -> tuple[dict[int, Job], dict[str, str]]:
@@ -173,29 +154,16 @@ def _begin(
             with host.connect() as connection:
                 bounds: list[str] = []
                 if ledger.known_units(connection, spec.job_id) is None:
-                    bounds = _bounds(connection, query, ranges)
+                    kind = of_tubes.kind_of(connection, spec.tubes)
+                    bounds = divided(connection, query, ranges, kind)
                 jobs[place] = ledger.begin(connection, spec, len(bounds) + 1, bounds)
         except UsageError as error:
             raise type(error)(f"{host.name}: {error}") from error
-        except psycopg.Error as error:  # a right that lacks, keys that are no numbers
+        except psycopg.Error as error:  # a right that lacks
             raise UsageError(f"{host.name}: {describe(error)}") from error
         except PytubeError as error:
             failures[host.name] = str(error)
     return jobs, failures
-
-
-def _bounds(connection: psycopg.Connection, query: str, ranges: int) -> list[str]:
-    statement = sql.SQL("SELECT min(q.id), max(q.id) FROM (\n{}\n) AS q (id)")
-    try:
-        with translated():
-            row = connection.execute(statement.format(sql.SQL(query))).fetchone()
-    except psycopg.Error as error:
-        raise UsageError(f"the query fails: {describe(error)}") from error
-    if row is None or row[0] is None:
-        return []
-    if not isinstance(row[0], int):
-        raise UsageError(f"the first column of the query holds {row[0]!r}, which is no whole number")
-    return even_bounds(row[0], row[1], ranges)
 
 
 def _finish(spec: JobSpec, hosts: Sequence[Host], failures: dict[str, str]) -> Counts:

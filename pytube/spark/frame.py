@@ -10,27 +10,40 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import ByteType, DataType, DecimalType, IntegerType, LongType, ShortType
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+)
 
 from pytube.errors import UsageError
+from pytube.model import KeyType
+from pytube.spark import texts
+from pytube.spark.kinds import KeyKind
 from pytube.spark.pack import REFUSED
 
 _SMALLEST, _GREATEST = -(2**63), 2**63 - 1
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 
 
-def keys(df: DataFrame, key: str, shard: str | int | None) -> DataFrame:
+def keys(df: DataFrame, key: str, shard: str | int | None, kind: KeyKind) -> DataFrame:
     """The column `id` of what is to be touched and, where `shard` names a column, `shard`.
 
     Args:
         df: any.
         key: the column of the ids.
         shard: the column of the shards; a number for all, or None, is not a column.
+        kind: of the ids.
 
     Raises:
-        UsageError: a column is not there, or not of whole numbers.
+        UsageError: a column is not there, or of a type that it can't have.
     """
-    columns = [_whole(df, key, "id").alias("id")]
+    columns = [(_whole(df, key, "id") if kind.is_number else _bytes(df, key, kind)).alias("id")]
     if isinstance(shard, str):
         columns.append(_whole(df, shard, "shard").alias("shard"))
     return df.select(*columns)
@@ -94,6 +107,17 @@ def _plan(df: DataFrame) -> str:
     return normal_plan(java.queryExecution().analyzed().toString())
 
 
+def holds(kind: KeyKind, column: DataType) -> bool:
+    """Whether a column of a type can hold keys as they are."""
+    match kind.type:
+        case KeyType.BIGINT:
+            return isinstance(column, _WHOLE)
+        case KeyType.UUID:
+            return isinstance(column, StringType | BinaryType)
+        case KeyType.TEXT:
+            return isinstance(column, StringType)
+
+
 def _type(df: DataFrame, name: str, what: str) -> DataType:
     for field in df.schema.fields:
         if field.name == name:
@@ -101,9 +125,33 @@ def _type(df: DataFrame, name: str, what: str) -> DataType:
     raise UsageError(f"there is no column {name!r} for the {what}; there are {', '.join(df.columns)}")
 
 
+def _bytes(df: DataFrame, name: str, kind: KeyKind) -> Column:
+    """A column of texts or of bytes."""
+    column = _type(df, name, "id")
+    if not holds(kind, column):
+        raise UsageError(
+            f"the column {name!r} for the id is of type {column.simpleString()}, and the keys of the tube "
+            f"are {kind.type.value}: cast it to string"
+        )
+    if isinstance(column, BinaryType):
+        return _named(name)
+    value = _named(name).cast("string")  # without a collation
+    # Refused here, before thousands of them come to a task.
+    why = sf.concat(
+        sf.lit(f"{REFUSED}an id has "),
+        sf.octet_length(value).cast("string"),
+        sf.lit(f" bytes, and {texts.MOST} is the most; touch it by SQL, which takes longer ones"),
+    )
+    return sf.when(sf.octet_length(value) > texts.MOST, sf.raise_error(why)).otherwise(value)
+
+
+def _named(name: str) -> Column:
+    return sf.col(f"`{name.replace('`', '``')}`")
+
+
 def _whole(df: DataFrame, name: str, what: str) -> Column:
     kind = _type(df, name, what)
-    number = sf.col(f"`{name.replace('`', '``')}`")
+    number = _named(name)
     if isinstance(kind, _WHOLE):
         return number
     if not isinstance(kind, DecimalType) or kind.scale != 0:

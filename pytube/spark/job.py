@@ -12,9 +12,10 @@ from psycopg.rows import dict_row
 
 from pytube.db.errors import describe
 from pytube.errors import DatabaseUnavailable, UsageError
-from pytube.spark import ledger, queries
+from pytube.spark import ledger, queries, tubes
 from pytube.spark.errors import PartFailed
 from pytube.spark.hosts import Host, ShardMap
+from pytube.spark.kinds import KeyKind
 from pytube.spark.ledger import Counts, Job, JobSpec
 
 ROUNDS = 3
@@ -31,7 +32,11 @@ class Part:
     place: int
     host: Host
     job: Job | None = None
-    """None: the database can't be reached."""
+    """None: it was not begun, or the database can't be reached."""
+    kind: KeyKind | None = None
+    """Of the keys; None: the database can't be reached."""
+    units: int | None = None
+    """Of the job, where it had been begun before."""
     done: frozenset[int] = frozenset()
     failure: str | None = None
     spread: tuple[tuple[int, int], ...] = ()
@@ -49,8 +54,10 @@ class Parts:
 
     spec: JobSpec
     hosts: ShardMap
-    units: int
-    """Of each database."""
+    kind: KeyKind
+    """Of the keys of all tubes."""
+    units: int = 0
+    """Of each database, once it is begun."""
     parts: list[Part] = field(default_factory=list)
 
     def failures(self) -> dict[str, str]:
@@ -66,6 +73,26 @@ class Parts:
         place, bucket = divmod(unit, self.units)
         part = self.parts[place]
         return part.is_open and bucket not in part.done
+
+    def begin(self, units: int) -> None:
+        """Begin the job in each database, or go on with it.
+
+        Args:
+            units: of a new job, at least 1; one that was begun before keeps its own.
+
+        Raises:
+            JobConflict: the name is another job's.
+            UsageError: it can't be begun somewhere; the message names the host. Nothing was written then.
+            PartFailed: none of the databases can be reached.
+        """
+        if units < 1:
+            raise UsageError("a job needs at least one unit")
+        self.units = next((part.units for part in self.parts if part.units is not None), units)
+        for part in self.parts:
+            if part.failure is None:
+                _begin(part, self.spec, self.units)
+        if all(part.failure is not None for part in self.parts):
+            raise PartFailed(self.spec.job_id, self.failures())
 
     def refresh(self) -> None:
         """Look again at which units are in; a database that is not back in time keeps its failure."""
@@ -96,35 +123,39 @@ class Parts:
         return counts
 
 
-def begin(spec: JobSpec, hosts: ShardMap, units: int) -> Parts:
-    """Begin a job in each database, or go on with it.
+def look(spec: JobSpec, hosts: ShardMap) -> Parts:
+    """What there is of a job in each database, and what keys its tubes have. Nothing is begun yet.
 
     Args:
         spec: what the job is.
         hosts: the databases.
-        units: of a new job; one that was begun before keeps its own.
 
     Raises:
-        JobConflict: the name is another job's.
-        UsageError: a tube lacks somewhere; the message names the host. Nothing was written then.
+        UsageError: a tube lacks somewhere, or has other keys than the others; the message names the host.
         PartFailed: none of the databases can be reached.
     """
-    if not spec.tubes or units < 1:
-        raise UsageError("a job needs a tube, and at least one unit")
+    if not spec.tubes:
+        raise UsageError("a job needs a tube")
     parts = [Part(place, host) for place, host in enumerate(hosts.hosts)]
-    known = {part.host.name: found for part in parts if (found := _units_of(part, spec.job_id)) is not None}
-    if len(set(known.values())) > 1:
+    for part in parts:
+        _look(part, spec)
+    there = [part for part in parts if part.kind is not None]
+    if len({part.units for part in there} - {None}) > 1:
         raise UsageError(
             f"job {spec.job_id!r} has other numbers of units here and there: "
-            + ", ".join(f"{name} {number}" for name, number in known.items())
+            + ", ".join(f"{part.host.name} {part.units}" for part in there if part.units is not None)
         )
-    units = next(iter(known.values()), units)
-    for part in parts:
-        if part.failure is None:
-            _begin(part, spec, units)
-    if all(part.failure is not None for part in parts):
+    if not there:
         raise PartFailed(spec.job_id, {part.host.name: part.failure or "" for part in parts})
-    return Parts(spec, hosts, units, parts)
+    kinds = {part.kind.type: part for part in there if part.kind is not None}
+    if len(kinds) > 1:
+        raise UsageError(
+            f"the keys of {', '.join(map(repr, spec.tubes))} are of other types here and there: "
+            + ", ".join(f"{part.host.name} {kind.value}" for kind, part in kinds.items())
+        )
+    kind = there[0].kind
+    assert kind is not None
+    return Parts(spec, hosts, kind, parts=parts)
 
 
 def progress(host: Host, job_id: str | None = None) -> list[dict[str, Any]]:
@@ -133,13 +164,15 @@ def progress(host: Host, job_id: str | None = None) -> list[dict[str, Any]]:
         return cursor.execute(queries.JOB_LIST, {"job": job_id}).fetchall()
 
 
-def _units_of(part: Part, job_id: str) -> int | None:
+def _look(part: Part, spec: JobSpec) -> None:
     try:
         with part.host.connect() as connection:
-            return ledger.known_units(connection, job_id)
+            part.units = ledger.known_units(connection, spec.job_id)
+            part.kind = tubes.kind_of(connection, spec.tubes)
     except DatabaseUnavailable as error:
-        part.failure = str(error)
-        return None
+        part.failure, part.kind = str(error), None
+    except UsageError as error:
+        raise type(error)(f"{part.host.name}: {error}") from error
     except psycopg.Error as error:  # a right that lacks
         raise UsageError(f"{part.host.name}: {describe(error)}") from error
 
@@ -155,7 +188,7 @@ def _begin(part: Part, spec: JobSpec, units: int) -> None:
         part.failure = str(error)
     except UsageError as error:
         raise type(error)(f"{part.host.name}: {error}") from error
-    except psycopg.Error as error:  # a right that lacks, keys that are no numbers, too long a name
+    except psycopg.Error as error:  # a right that lacks, too long a name
         raise UsageError(f"{part.host.name}: {describe(error)}") from error
 
 

@@ -32,6 +32,8 @@ ATTACHED: Final = """
 """
 """Of tables that are attached to tubes."""
 
+KEY_TYPES: Final = "SELECT DISTINCT tube, key_type::text FROM tube_list() WHERE tube = ANY(%(tubes)s)"
+
 # --- backfills ----------------------------------------------------------------------------------
 
 BACKFILL_CREATE: Final = """
@@ -62,7 +64,7 @@ SETTLE_XID: Final = "SELECT pg_current_xact_id()::text"
 SETTLE_DONE: Final = "SELECT tube_settle_done(%(xid)s::xid8)"
 SETTLE_HOLDERS: Final = "SELECT tube_settle_holders(%(tube)s)"
 SETTLE_LEFT: Final = "SELECT tube_settle_left(%(tube)s, %(holders)s::text[])"
-PARTITIONS: Final = "SELECT DISTINCT partitions, key_type::text FROM tube_list() WHERE tube = %(tube)s"
+PARTITIONS: Final = "SELECT DISTINCT partitions FROM tube_list() WHERE tube = %(tube)s"
 STREAM_PURGE: Final = "SELECT tube_stream_purge(%(tube)s, %(seq)s)"
 
 # --- tables as sources --------------------------------------------------------------------------

@@ -12,14 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from pyspark.storagelevel import StorageLevel
 
 from pytube.errors import UsageError
-from pytube.spark import frame
-from pytube.spark.hosts import Where
+from pytube.model import Id
+from pytube.spark import frame, identity, job
+from pytube.spark.hosts import Where, shard_map
+from pytube.spark.kinds import BIGINT, KeyKind
+from pytube.spark.ledger import JobSpec
 from pytube.spark.touch import BUCKETS as UNITS
 from pytube.spark.touch import Touched, touch
 
@@ -48,8 +52,8 @@ class Reconciled:
     """Keys of the sink that the source lacks."""
     different: int
     """Keys with other values, or that stand there more often than at the other side."""
-    examples: tuple[tuple[str, int, int], ...]
-    """Some of them: what is wrong, the shard and the id."""
+    examples: tuple[tuple[str, int, Id], ...]
+    """Some of them: what is wrong, the shard and the id; a uuid as Postgres writes it."""
     touched: Touched | None
     """None where nothing was touched."""
     seconds: float
@@ -76,6 +80,7 @@ def reconcile(
     tubes: str | Sequence[str] = (),
     dsn: Where | None = None,
     shard: str | int = 0,
+    key_type: str | None = None,
     buckets: int = BUCKETS,
     examples: int = 20,
     told: Callable[[str], object] | None = print,
@@ -93,13 +98,15 @@ def reconcile(
         tubes: that are touched; with none, it is only compared.
         dsn: as of `touch`.
         shard: the column of the shards at both sides, or the one shard of all.
+        key_type: bigint, uuid or text; by default that of the tubes' keys, and with none text where the
+            source has texts. As uuids, all forms of one are the same key.
         buckets: more of them make the second look smaller where little differs.
         examples: how many keys to name.
         told: is told the result, as a sentence; None: nobody.
         touching: more for `touch`: op, job_id, max_connections, …
 
     Raises:
-        UsageError: a column lacks, or can't be compared.
+        UsageError: a column lacks, or can't be compared; an id is NULL, or of another type than the keys.
         Others: as `touch`.
     """
     began = time.monotonic()
@@ -108,7 +115,9 @@ def reconcile(
     name = key if isinstance(key, str) else str(key["id"])
     compared = list(columns) if columns is not None else _shared(source_df, sink_df, name, shard)
     types = _types(source_df, sink_df, [name, *([shard] if isinstance(shard, str) else []), *compared])
-    sides = [hashed(df, name, shard, compared, types) for df in (source_df, sink_df)]
+    of_tubes = _kind_of(tubes, dsn, str(touching.get("schema", "tube")))
+    kind = identity.chosen(source_df, name, key_type, of_tubes)
+    sides = [hashed(df, name, shard, compared, types, kind) for df in (source_df, sink_df)]
     kept = [df.persist(StorageLevel.MEMORY_AND_DISK) for df in frame.apart(_PLAIN, *sides)]
     try:
         source, sink = (placed(df, shard, buckets) for df in kept)
@@ -124,6 +133,11 @@ def reconcile(
             units = min(UNITS, 1 + sum(counts.values()) // _UNIT)
             touched = touch(wrong.select("shard", "id"), tubes=tubes, dsn=dsn, buckets=units, **touching)
         wrong.unpersist()
+    except PySparkException as error:
+        reason = frame.refusal(error)
+        if reason is None:
+            raise
+        raise UsageError(reason) from None
     finally:
         for df in kept:
             df.unpersist()
@@ -134,7 +148,9 @@ def reconcile(
         missing=counts.get("missing", 0),
         extra=counts.get("extra", 0),
         different=counts.get("different", 0),
-        examples=tuple((str(row["what"]), int(row["shard"]), int(row["id"])) for row in some[:examples]),
+        examples=tuple(
+            (str(row["what"]), int(row["shard"]), identity.shown(row["id"])) for row in some[:examples]
+        ),
         touched=touched,
         seconds=time.monotonic() - began,
     )
@@ -143,18 +159,32 @@ def reconcile(
     return result
 
 
+def _kind_of(tubes: str | Sequence[str], dsn: Where | None, schema: str) -> KeyKind | None:
+    if not tubes or dsn is None:
+        return None
+    names = (tubes,) if isinstance(tubes, str) else tuple(tubes)
+    return job.look(JobSpec("reconcile", names, "direct", ""), shard_map(dsn, schema)).kind
+
+
 # --- one side -------------------------------------------------------------------------------------
 
 
 def hashed(
-    df: DataFrame, key: str, shard: str | int, columns: Sequence[str], types: Mapping[str, DataType]
+    df: DataFrame,
+    key: str,
+    shard: str | int,
+    columns: Sequence[str],
+    types: Mapping[str, DataType],
+    kind: KeyKind = BIGINT,
 ) -> DataFrame:
     """Id, hash and, where a column says it, shard of each row. The hash is of the values in `types`."""
     values = [_comparable(_column(name), types[name]) for name in columns]
     # A hash passes over NULLs, so which values are NULL is hashed too.
     absent = [sf.when(value.isNull(), sf.lit(1)).otherwise(sf.lit(0)) for value in values]
     kept = [
-        frame.required(_column(key), "an id is NULL").cast("bigint").alias("id"),
+        identity.normal(frame.required(_column(key), "an id is NULL"), df.schema[key].dataType, kind).alias(
+            "id"
+        ),
         sf.xxhash64(sf.lit("row"), *values, *absent).alias("hash"),
     ]
     if isinstance(shard, str):

@@ -76,10 +76,11 @@ def touch(
         tubes: one or several, written in one transaction.
         dsn: the database, or several by ranges of shards; see `pytube.spark.hosts.Where`.
         op: I, U, D, T or B.
-        id: the column of the ids: whole numbers, none NULL.
+        id: the column of the ids, none NULL: whole numbers; for a tube of uuids texts in any form that
+            Postgres reads, or 16 bytes; for one of texts texts.
         shard: the column of the shards, or one shard for all; None: that of the only table that is attached
             to the tubes, each id its own where the table is spread.
-        pod_size: ids of a pod.
+        pod_size: ids of a pod; fewer where texts are long.
         job_id: the name of the job; by default a new one.
         publish: `direct`: each unit can be seen when it is written; `staged`: all at once at the end, in
             each database in one transaction.
@@ -103,12 +104,13 @@ def touch(
     hosts = shard_map(dsn, schema)
     if df.isStreaming:
         raise UsageError("a stream can't be touched; call touch within foreachBatch")
-    [keyed] = frame.apart(_ARROW, frame.keys(df, id, shard))
     print_of = fingerprint or frame.fingerprint(df, id, shard, op, payload)
     spec = JobSpec(job_id or f"touch {uuid.uuid4()}", names, publish, print_of)
-    parts = job.begin(spec, hosts, buckets)
+    parts = job.look(spec, hosts)
+    [keyed] = frame.apart(_ARROW, frame.keys(df, id, shard, parts.kind))
+    parts.begin(buckets)
     plan = UnitPlan(
-        hosts.hosts, spec.job_id, names, op, parts.units, pod_size, parts.stages(), payload, probe
+        hosts.hosts, spec.job_id, names, op, parts.units, pod_size, parts.stages(), payload, probe, parts.kind
     )
     written = 0
     if any(part.is_open for part in parts.parts):
@@ -163,7 +165,9 @@ def _packing(parts: Parts, shard: str | int | None) -> PackPlan:
         skipped=frozenset(),
         shard=shard if isinstance(shard, int) else None,
         derived=spread[0] if shard is None else None,
-        spread=tuple(one for one in spread if one[1] > 1),
+        # What is derived needs no look whether it is right.
+        spread=tuple(one for one in spread if one[1] > 1 and shard is not None),
+        kind=parts.kind,
     )
 
 

@@ -78,3 +78,18 @@ def test_a_backfill_and_the_list_of_jobs(dsn: str, conn: Conn) -> None:
 def test_what_it_says_when_it_is_refused(dsn: str) -> None:
     output = cli.run("spark", "fanout", "--tube", "none", "--query", "SELECT 1", dsn=dsn, code=2).output
     assert "there is no tube 'none'" in output
+
+
+def test_a_file_of_texts_that_look_like_numbers(dsn: str, conn: Conn, tmp_path: Path) -> None:
+    conn.execute("SELECT tube_ensure_exists('words', key_type => 'text')")
+    conn.execute("CREATE TABLE public.word (id text PRIMARY KEY, n integer)")
+    conn.execute("INSERT INTO public.word VALUES ('007', 1), ('7', 2), ('1e3', 3)")
+    (tmp_path / "ids.csv").write_text("id,n\n007,1\n7,2\n1000,3\n")
+    arguments = ["--tube", "words", "--shard", "0", "--format", "csv"]
+    assert cli.run_json("spark", "touch", "--input", str(tmp_path), *arguments, dsn=dsn)["ids"] == 3
+    assert touched(conn, "words") == [(0, "007"), (0, "1000"), (0, "7")]  # type: ignore[comparison-overlap]
+    conn.execute("DELETE FROM words")
+    sides = ["--source", "public.word", "--sink", str(tmp_path), "--keys", "text"]
+    found = cli.run_json("spark", "reconcile", *sides, *arguments, dsn=dsn)
+    assert (found["missing"], found["extra"], found["different"]) == (1, 1, 0)
+    assert touched(conn, "words") == [(0, "1000"), (0, "1e3")]  # type: ignore[comparison-overlap]

@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 
 from pytube.errors import JobConflict, UsageError
-from pytube.spark import backfill, fanout_sql, register, touch
+from pytube.spark import touch
 from tests.spark.test_touch import ALL, keys, pods, touched
 
 Conn = psycopg.Connection[Any]
@@ -76,22 +76,3 @@ def test_a_name_belongs_to_one_query(spark: SparkSession, dsn: str, conn: Conn, 
     with pytest.raises(JobConflict, match="another query"):
         touch(keys(spark).where("id > 5"), tubes=tube, dsn=dsn, job_id="mine", buckets=2)
     assert touched(conn) == ALL
-
-
-@pytest.mark.parametrize("kind", ["uuid", "text"])
-def test_keys_that_are_no_numbers(spark: SparkSession, dsn: str, conn: Conn, kind: str) -> None:
-    conn.execute("SELECT tube_ensure_exists('words', 1, NULL, %s::regtype)", [kind])
-    conn.execute(f"CREATE TABLE public.word (id {kind} PRIMARY KEY)")
-    conn.execute("SELECT tube_table_ensure_attached('words', 'public.word', 0)")
-    register(spark, dsn)
-    words = spark.readStream.format("tube").option("tube", "words").load()
-    for way in (
-        lambda: touch(keys(spark), tubes="words", dsn=dsn),
-        lambda: fanout_sql(spark, "SELECT 1", tubes="words", dsn=dsn),
-        lambda: keys(spark).write.format("tube").option("tube", "words").mode("append").save(),
-        lambda: backfill(spark, "words", "public.word", dsn=dsn),
-        lambda: spark.read.format("tube").option("tube", "words").load().collect(),
-        lambda: words.writeStream.format("noop").start().processAllAvailable(),
-    ):
-        with pytest.raises(Exception, match=f"the keys of tube 'words' are of type {kind}"):
-            way()

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from pytube.errors import ConfigError, UsageError
-from pytube.spark.fanout import even_bounds, within
+from pytube.spark.bounds import even_edges, within
 from pytube.spark.frame import normal_plan
 from pytube.spark.hosts import Host, shard_map
 from pytube.spark.sources.options import host_of
@@ -83,8 +83,8 @@ def test_a_map_of_shards() -> None:
 
 
 @pytest.mark.parametrize(("low", "high", "ranges"), [(1, 100, 7), (5, 5, 3), (-10, 2, 40), (0, 2**62, 3)])
-def test_even_bounds(low: int, high: int, ranges: int) -> None:
-    bounds = [int(bound) for bound in even_bounds(low, high, ranges)]
+def test_even_edges(low: int, high: int, ranges: int) -> None:
+    bounds = even_edges(low, high, ranges)
     edges = [low, *bounds, high + 1]
     assert edges == sorted(set(edges))
     assert len(bounds) == min(ranges, high - low + 1) - 1
@@ -94,9 +94,9 @@ def test_even_bounds(low: int, high: int, ranges: int) -> None:
 
 def test_a_range_of_a_query() -> None:
     text = within("SELECT id FROM t", ["10", "20"], 0)
-    assert text.endswith("WHERE q.id < 10 OR q.id IS NULL")
-    assert within("SELECT id FROM t", ["10", "20"], 1).endswith("WHERE q.id >= 10 AND q.id < 20")
-    assert within("SELECT id FROM t", ["10", "20"], 2).endswith("WHERE q.id >= 20")
+    assert text.endswith("WHERE q.id < '10' OR q.id IS NULL")
+    assert within("SELECT id FROM t", ["10", "20"], 1).endswith("WHERE q.id >= '10' AND q.id < '20'")
+    assert within("SELECT id FROM t", ["10", "it's"], 2).endswith("WHERE q.id >= 'it''s'")
     assert within("SELECT id FROM t", [], 0).endswith("WHERE true OR q.id IS NULL")
 
 

@@ -10,11 +10,11 @@ from pyspark.sql.datasource import InputPartition
 
 from pytube.db.errors import translated
 from pytube.errors import UsageError
-from pytube.spark import queries
+from pytube.spark import queries, tubes
 from pytube.spark.hosts import Host
 from pytube.spark.sources.arrow import Reading
 
-SCHEMA = "seq bigint, op string, shard int, ids array<bigint>, payload string, ts timestamp"
+SCHEMA = "seq bigint, op string, shard int, ids array<{}>, payload string, ts timestamp"
 _CLASSES = "(CASE WHEN op = 'B' THEN 1 ELSE 0 END)"
 
 
@@ -28,18 +28,25 @@ class Span(InputPartition):
     upto: int
 
 
+def schema_of(connection: psycopg.Connection, tube: str) -> str:
+    """The columns of a tube's pods. Ids that are no numbers are texts.
+
+    Raises:
+        UsageError: there is no such tube.
+    """
+    return SCHEMA.format("bigint" if tubes.kind_of(connection, [tube]).is_number else "string")
+
+
 def partitions_of(connection: psycopg.Connection, tube: str) -> int:
     """How many partitions a tube has.
 
     Raises:
-        UsageError: there is no such tube, or its keys are no numbers.
+        UsageError: there is no such tube.
     """
     with translated():
         row = connection.execute(queries.PARTITIONS, {"tube": tube}).fetchone()
     if row is None:
         raise UsageError(f"there is no tube {tube!r}")
-    if row[1] != "bigint":
-        raise UsageError(f"the keys of tube {tube!r} are of type {row[1]}; Spark reads tubes of bigint keys")
     return int(row[0])
 
 
@@ -51,11 +58,12 @@ def spans(connection: psycopg.Connection, tube: str, after: int, upto: int) -> l
     return [Span(number, count, after, upto) for number in range(count)]
 
 
-def reading(host: Host, tube: str, span: Span) -> Reading:
-    """The statement that reads a span."""
+def reading(host: Host, tube: str, span: Span, ids: str) -> Reading:
+    """The statement that reads a span; `ids` is the type that they come in."""
     return Reading(
         # It goes by the one index that a tube has, whatever the statistics say.
-        f"SELECT seq, op::text AS op, shard::integer AS shard, ids, payload::text AS payload, ts "  # noqa: S608
+        f"SELECT seq, op::text AS op, shard::integer AS shard, ids::{ids}[] AS ids, "  # noqa: S608
+        f"payload::text AS payload, ts "
         f"FROM {_table(host, tube)} WHERE (shard % {span.partitions}) = {span.partition} "
         f"AND {_CLASSES} = ANY ('{{0,1}}') AND seq > {span.after} AND seq <= {span.upto} ORDER BY seq",
         ("SET LOCAL enable_seqscan = off",),

@@ -59,6 +59,14 @@ def by_key(
     """
     if parts == 1:
         return ["true"]
+    bounds, kind = key_bounds(connection, relation, key, parts, rows)
+    return key_conditions(key, bounds, kind) if bounds else ["true"]
+
+
+def key_bounds(
+    connection: psycopg.Connection, relation: str, key: str, parts: int, rows: int | None = None
+) -> tuple[list[str], str]:
+    """Where all parts but the first begin, as texts, and of which type they are; see `by_key`."""
     column = sql.Identifier(key)
     share = 100.0 if rows is None else min(100.0, 100.0 * _SAMPLE * parts / max(1, rows))
     sample = sql.SQL("") if rows is None else sql.SQL("TABLESAMPLE SYSTEM ({})").format(share)
@@ -71,8 +79,8 @@ def by_key(
         found = connection.execute(statement).fetchall()
     except psycopg.Error as error:
         raise UsageError(f"{relation} can't be divided by {key!r}: {error.diag.message_primary}") from error
-    bounds = [value for value, _ in found if value is not None]
-    return key_conditions(key, bounds, str(found[0][1])) if bounds else ["true"]
+    bounds = [str(value) for value, _ in found if value is not None]
+    return bounds, str(found[0][1]) if found else ""
 
 
 def key_conditions(key: str, bounds: Sequence[str], kind: str) -> list[str]:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StringType, StructType
 
 from pytube.db.errors import translated
 from pytube.errors import UsageError
@@ -48,8 +48,9 @@ class TubeSource(DataSource):
         return "tube"
 
     def schema(self) -> str:
-        """Of what is read."""
-        return pods.SCHEMA
+        """Of what is read; the tube is asked for the type of its keys."""
+        with self._host().connect() as connection:
+            return pods.schema_of(connection, self._tube())
 
     def reader(self, schema: StructType) -> PodReader:
         """Reads what is settled by now."""
@@ -165,4 +166,6 @@ class PodStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _read(host: Host, tube: str, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, pods.Span):  # Spark's own, where there is nothing to read
         return iter(())
-    return read(host, [pods.reading(host, tube, partition)], schema)
+    kind = schema["ids"].dataType
+    is_text = isinstance(kind, ArrayType) and isinstance(kind.elementType, StringType)
+    return read(host, [pods.reading(host, tube, partition, "text" if is_text else "bigint")], schema)

@@ -15,14 +15,15 @@ import numpy as np
 import psycopg
 from psycopg import sql
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StructType
+from pyspark.sql.types import StructType
 
 from pytube.db.errors import describe
 from pytube.errors import UsageError
-from pytube.spark import copy, ledger, queries
+from pytube.spark import arrow, copy, frame, ledger, queries, tubes
 from pytube.spark.hosts import Host
+from pytube.spark.kinds import BIGINT, KeyKind, Keys
 from pytube.spark.ledger import JobSpec
-from pytube.spark.pods import Cutter, Ints, Pods, check_keys
+from pytube.spark.pods import Cutters, Ints, Pods, check_keys
 from pytube.spark.sources import options as given
 
 if TYPE_CHECKING:
@@ -68,19 +69,15 @@ class TubeWriter(DataSourceArrowWriter):
 
     def __init__(self, host: Host, schema: StructType, options: WriteOptions) -> None:
         self._host, self._options = host, options
-        for name in (options.key, *([] if options.shard.isdecimal() else [options.shard])):
-            kind = schema[name].dataType if name in schema.fieldNames() else None
-            if not isinstance(kind, ByteType | ShortType | IntegerType | LongType):
-                raise UsageError(
-                    f"there is no column {name!r} of whole numbers; there are {schema.simpleString()}"
-                )
         print_of = f"{options.op} {options.key} {options.shard} {options.fingerprint}".rstrip()
         spec = JobSpec(options.job_id, options.tubes, "attempts", print_of)
         try:
             with host.connect() as connection:
+                self._kind = tubes.kind_of(connection, options.tubes)
+                _check_columns(schema, options, self._kind)
                 begun = ledger.begin(connection, spec, 0)
                 rows = connection.execute(queries.ATTACHED, {"tubes": list(options.tubes)}).fetchall()
-        except psycopg.Error as error:  # a right that lacks, keys that are no numbers
+        except psycopg.Error as error:  # a right that lacks
             raise UsageError(f"{host.name}: {describe(error)}") from error
         self._spread = tuple(sorted({(int(row[0]), int(row[1])) for row in rows if row[1] > 1}))
         self._stage = None if begun.state == "done" else begun.stage
@@ -92,12 +89,12 @@ class TubeWriter(DataSourceArrowWriter):
                 pass
             return Staged(None)
         attempt = uuid.uuid4()
-        cutter = Cutter(self._options.pod_size)
+        cutter = Cutters(self._options.pod_size)
         with self._host.connect() as connection, connection.transaction():
             for batch in iterator:
-                shards, ids = self._keys(batch)
-                check_keys(shards, ids, self._spread)
-                self._copy(connection, cutter.add(shards, ids), attempt.bytes)
+                for shards, ids in self._keys(batch):
+                    check_keys(shards, ids, self._spread, self._kind)
+                    self._copy(connection, cutter.add(shards, ids), attempt.bytes)
             self._copy(connection, cutter.rest(), attempt.bytes)
         return Staged(str(attempt))
 
@@ -114,14 +111,21 @@ class TubeWriter(DataSourceArrowWriter):
             if row is not None and row[0] != "done":
                 ledger.forget(connection, self._options.job_id)
 
-    def _keys(self, batch: pa.RecordBatch) -> tuple[Ints, Ints]:
-        ids = _numbers(batch, self._options.key, "id")
+    def _keys(self, batch: pa.RecordBatch) -> Iterator[tuple[Ints, Keys]]:
+        shards = self._shards(batch)
+        for which, ids in self._kind.read(_column(batch, self._options.key)):
+            yield shards[which], self._kind.joined([ids])
+
+    def _shards(self, batch: pa.RecordBatch) -> Ints:
         if self._options.shard.isdecimal():
-            return np.full(len(ids), int(self._options.shard), np.int64), ids
-        return _numbers(batch, self._options.shard, "shard"), ids
+            return np.full(len(batch), int(self._options.shard), np.int64)
+        column = _column(batch, self._options.shard)
+        if column.null_count:
+            raise UsageError("a shard is NULL")
+        return arrow.numbers(column).astype(np.int64, copy=False)
 
     def _copy(self, connection: psycopg.Connection, pods: Iterator[Pods], attempt: bytes) -> None:
-        data = b"".join(copy.encode(block, self._options.op, None, attempt) for block in pods)
+        data = b"".join(copy.encode(block, self._options.op, None, attempt, self._kind) for block in pods)
         if not data or self._stage is None:
             return
         statement = sql.SQL("COPY {} (op, shard, ids, payload, attempt) FROM STDIN (FORMAT binary)")
@@ -131,9 +135,13 @@ class TubeWriter(DataSourceArrowWriter):
             stream.write(copy.TRAILER)
 
 
-def _numbers(batch: pa.RecordBatch, name: str, what: str) -> Ints:
-    column = batch.column(batch.schema.get_field_index(name))
-    if column.null_count:
-        raise UsageError(f"{'an' if what == 'id' else 'a'} {what} is NULL")
-    numbers: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return numbers
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:
+    return batch.column(batch.schema.get_field_index(name))
+
+
+def _check_columns(schema: StructType, options: WriteOptions, kind: KeyKind) -> None:
+    wanted = {options.key: kind} | ({} if options.shard.isdecimal() else {options.shard: BIGINT})
+    for name, of_kind in wanted.items():
+        if name not in schema.fieldNames() or not frame.holds(of_kind, schema[name].dataType):
+            what = "whole numbers" if of_kind.is_number else f"{of_kind.type.value} keys (as string)"
+            raise UsageError(f"there is no column {name!r} of {what}; there are {schema.simpleString()}")
