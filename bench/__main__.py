@@ -26,7 +26,7 @@ SCENARIOS = (
     "backfill",
 )
 """Those with absolute targets come first: some machines are slower after minutes of work."""
-SPARK = ("spark_touch", "spark_read", "spark_reconcile", "spark_growth", "spark_fifty")
+SPARK = ("spark_touch", "spark_keys", "spark_read", "spark_reconcile", "spark_growth", "spark_fifty")
 """`python -m bench spark` runs these, and writes a page of their own."""
 ROOT = Path(__file__).resolve().parent.parent
 
