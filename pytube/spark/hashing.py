@@ -41,6 +41,14 @@ def of_long(words: Words, seeds: Words) -> Words:
     return _mixed(_rotated(hashed, 27) * _P1 + _P4)
 
 
+def of_words(words: Words, seeds: Words) -> Words:
+    """Of so many bytes each: rows of whole words, fewer than four."""
+    hashed = seeds + _P5 + np.uint64(8 * words.shape[1])
+    for place in range(words.shape[1]):
+        hashed = _rotated(hashed ^ _lane(words[:, place]), 27) * _P1 + _P4
+    return _mixed(hashed)
+
+
 def of_bytes(values: npt.NDArray[np.bytes_], lengths: npt.NDArray[np.int64], seeds: Words) -> Words:
     """Of bytes.
 

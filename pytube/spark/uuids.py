@@ -20,10 +20,12 @@ WIDTH = 16
 EXAMPLE = "6ecd8c99-4036-403d-bf84-cf8400f67836"
 _ANY = re.compile(rb"(\{)?[0-9a-f]{4}(?:-?[0-9a-f]{4}){7}(?(1)\})", re.IGNORECASE)
 """A hyphen may stand after each four digits, and braces around all."""
-_WRONG = 16
-_VALUES = np.full(256, _WRONG, np.uint8)
+_WRONG = 256
+_VALUES = np.full(256, _WRONG, np.uint16)
 for _digit in b"0123456789abcdefABCDEF":
     _VALUES[_digit] = int(chr(_digit), 16)
+# Of two characters at a time: the first is the lower byte of their number.
+_PAIRS = np.minimum(_VALUES[None, :] * 16 + _VALUES[:, None], _WRONG).reshape(-1)
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
@@ -33,6 +35,7 @@ class _Form:
     def __init__(self, pattern: str) -> None:
         marks = np.frombuffer(pattern.encode(), np.uint8)
         self.digits = np.flatnonzero(marks == ord("x"))
+        self.runs = [slice(*run.span()) for run in re.finditer("x+", pattern)]
         self.others = np.flatnonzero(marks != ord("x"))
         self.marks = marks[self.others]
 
@@ -81,10 +84,10 @@ def written(uuids: Uuids) -> npt.NDArray[np.bytes_]:
 
 def _of_form(rows: Bytes, form: _Form) -> tuple[Bytes, npt.NDArray[np.bool_]]:
     """The bytes of rows of one length, and whether each is of another form after all."""
-    values = _VALUES[np.take(rows, form.digits, axis=1)]
+    digits = np.concatenate([rows[:, run] for run in form.runs], axis=1)
+    values = _PAIRS[digits.view("<u2")]
     wrong = (values == _WRONG).any(axis=1) | (rows[:, form.others] != form.marks).any(axis=1)
-    pairs: Bytes = (values[:, 0::2] << np.uint8(4)) | (values[:, 1::2] & np.uint8(15))
-    return pairs, wrong
+    return values.astype(np.uint8), wrong
 
 
 def _parsed(text: bytes) -> bytes:
