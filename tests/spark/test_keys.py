@@ -16,6 +16,7 @@ from pyspark.sql import functions as sf
 from pytube.errors import UsageError
 from pytube.model import shard_of
 from pytube.spark import PartFailed, backfill, fanout_sql, reconcile, register, snapshot, touch
+from tests.conftest import Servers
 from tests.helpers.capture import Conn, open_session
 from tests.spark.test_touch import die, once
 
@@ -142,6 +143,28 @@ def test_uuids_as_bytes(spark: SparkSession, dsn: str) -> None:
         df = spark.range(N).selectExpr(f"unhex({_HEX}) AS id")
         touch(df, tubes="t", dsn=dsn, shard=0, buckets=2)
         assert touched(conn) == sorted((0, UUID_KIND.key(n)) for n in range(N))
+
+
+def test_texts_of_all_lengths(spark: SparkSession, dsn: str) -> None:
+    with open_session(dsn, client_encoding="utf8") as conn:
+        conn.execute("SELECT tube_ensure_exists('t', key_type => 'text')")
+        text = "concat(id, repeat('é', cast(if(id % 50 = 7, 32700, id) AS int)))"
+        done = touch(
+            spark.range(0, 300, 1, 2).selectExpr(f"{text} AS id"), tubes="t", dsn=dsn, shard=5, buckets=3
+        )
+        assert done.ids == 300
+        assert touched(conn) == sorted((5, f"{n}" + "é" * (32700 if n % 50 == 7 else n)) for n in range(300))
+
+
+def test_hosts_whose_tubes_differ(
+    spark: SparkSession, dsn: str, db: Conn, kind: Kind, servers: Servers
+) -> None:
+    with servers.get(18).database(installed=True) as other:
+        with open_session(other) as there:
+            there.execute("SELECT tube_ensure_exists('t')")
+        with pytest.raises(UsageError, match=f"of other types here and there: .* {kind.name}, .* bigint"):
+            touch(keys(spark, kind), tubes="t", dsn={(0, 1): dsn, (2, 9): other})
+    assert db.execute("SELECT count(*) FROM tube_job_list()").fetchone() == (0,)
 
 
 def test_no_rows(spark: SparkSession, dsn: str, db: Conn, kind: Kind) -> None:
