@@ -538,6 +538,7 @@ BEGIN
             HINT = 'Order by the column of the ids.';
     END IF;
     PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
+    PERFORM tube_private_backfill_literals(att.tbl, backfill.order_col);
     total := (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
         WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(att.tbl) AS t WHERE t.isleaf UNION SELECT att.tbl::oid)
             AND c.relkind <> 'p');
@@ -1863,7 +1864,7 @@ BEGIN
     ELSIF ranges = 1 THEN
         RETURN '{}';
     END IF;
-    EXECUTE format('SELECT array_agg(b.value::text ORDER BY b.value) FROM (SELECT DISTINCT unnest('
+    EXECUTE format('SELECT array_agg(format(''%%s'', b.value) ORDER BY b.value) FROM (SELECT DISTINCT unnest('
         'percentile_disc(ARRAY(SELECT n::float8 / $1 FROM generate_series(1, $1 - 1) AS n)) WITHIN GROUP (ORDER BY %1$I))'
         ' AS value FROM %2$s TABLESAMPLE SYSTEM ($2) WHERE %1$I IS NOT NULL) AS b', col, tbl)
     INTO result USING ranges, least(100, 100 * 1000.0 * ranges / greatest(1, total))::real;
@@ -2060,6 +2061,27 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_backfill_literals(tbl regclass, col name) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    found_type oid;
+    modifier integer;
+    base oid;
+BEGIN
+    SELECT a.atttypid, a.atttypmod INTO found_type, modifier FROM pg_attribute AS a
+    WHERE a.attrelid = tbl AND a.attname = col AND NOT a.attisdropped;
+    base := tube_private_base_type(found_type);
+    IF base >= 16384 AND NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = base AND t.typtype = 'e') THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('%s can''t be divided by %I: its type is %s', tbl, col, found_type::regtype),
+            HINT = 'Divide it by a column of a built-in type.';
+    END IF;
+    RETURN format_type(base, CASE base WHEN found_type THEN modifier END);
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_backfill_refuse(tube text, tbl regclass, other text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2190,8 +2212,7 @@ CREATE FUNCTION tube.tube_private_backfill_within(tbl regclass, col name, bounds
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    type text := (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
-        WHERE a.attrelid = tbl AND a.attname = col AND NOT a.attisdropped);
+    type CONSTANT text := tube_private_backfill_literals(tbl, col);
     low text := format('%I >= %L::%s', col, bounds[unit], type);
     high text := format('%I < %L::%s', col, bounds[unit + 1], type);
 BEGIN
@@ -2246,6 +2267,21 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_base_type(type oid) RETURNS oid
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE level (type, base) AS (
+            SELECT t.oid, t.typbasetype FROM pg_type AS t WHERE t.oid = tube_private_base_type.type
+            UNION ALL
+            SELECT t.oid, t.typbasetype FROM level AS l JOIN pg_type AS t ON t.oid = l.base
+        )
+        SELECT l.type FROM level AS l WHERE l.base = 0);
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_briefly(statements text[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2272,7 +2308,7 @@ CREATE FUNCTION tube.tube_private_built_in(type oid) RETURNS boolean
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    RETURN tube_private_core_type(type) < 16384; -- what initdb made has lower numbers
+    RETURN tube_private_base_type(type) < 16384; -- what initdb made has lower numbers
 END
 $$;
 
@@ -2668,6 +2704,11 @@ DECLARE
     wrong regclass;
 BEGIN
     EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', tbl);
+    -- Who waited for the lock may have locked what has the name by now.
+    IF to_regclass(regexp_replace(tbl, '^ONLY ', '')) IS DISTINCT FROM rel THEN
+        RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
+            MESSAGE = format('%s was renamed while it was waited for', rel), HINT = 'Try again.';
+    END IF;
     -- These functions see the table as it is now; pg_class may show it as an old snapshot has it.
     SELECT m.rel INTO wrong
     FROM (
@@ -2861,22 +2902,6 @@ BEGIN
     RETURN waits;
 END
 $_$;
-
-CREATE FUNCTION tube.tube_private_core_type(type oid) RETURNS oid
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    within oid := type;
-BEGIN
-    WHILE within >= 16384 LOOP
-        type := within;
-        SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype WHEN t.typcategory = 'A' THEN nullif(t.typelem, 0) END INTO within
-        FROM pg_type AS t WHERE t.oid = type;
-    END LOOP;
-    RETURN coalesce(within, type);
-END
-$$;
 
 CREATE FUNCTION tube.tube_private_cursor_error(statement text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3689,6 +3714,18 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_named(filter text, name name) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    -- With quotes or without them, which a setting of the session's decides; other names have them always.
+    RETURN coalesce(CASE WHEN name::text COLLATE "C" ~ '^[a-z_][a-z0-9_]*$'
+        THEN filter COLLATE "C" ~ format('\m%s\M', name)
+        ELSE strpos(filter, quote_ident(name)) > 0 END, false);
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_note_drops() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4401,7 +4438,7 @@ BEGIN
         WHEN 1 THEN a.attname = att.id_col
         WHEN 2 THEN a.attname = ANY (att.columns)
         -- Perhaps some that the filter does not mean; that costs nothing.
-        ELSE strpos(att.row_filter, quote_ident(a.attname)) > 0 END
+        ELSE tube_private_named(att.row_filter, a.attname) END
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped;
     RETURN att;
 END
@@ -5019,9 +5056,12 @@ CREATE FUNCTION tube.tube_private_trusted_type(type oid) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    base CONSTANT oid := tube_private_base_type(type);
 BEGIN
-    RETURN tube_private_core_type(type) < 16384 OR EXISTS (
-        SELECT FROM pg_type AS t WHERE t.oid = tube_private_core_type(type) AND t.typtype = 'e');
+    RETURN base < 16384 OR EXISTS (
+        SELECT FROM pg_type AS t LEFT JOIN pg_type AS e ON t.typcategory = 'A' AND e.oid = t.typelem
+        WHERE t.oid = base AND 'e' IN (t.typtype, e.typtype));
 END
 $$;
 
@@ -5131,7 +5171,7 @@ BEGIN
         SELECT s.type FROM unnest(att.seen_attnums, att.seen_types) AS s (attnum, type)
         WHERE s.attnum = a.attnum AND att.seen_oid = a.attrelid LIMIT 1), a.atttypid)) AS t (type)
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped
-        AND (a.attname = att.id_col OR strpos(att.row_filter, quote_ident(a.attname)) > 0
+        AND (a.attname = att.id_col OR tube_private_named(att.row_filter, a.attname)
             -- What is compared by its output function calls no cast.
             OR a.attname = ANY (att.columns) AND tube_private_trusted_type(a.atttypid));
 END
@@ -5896,6 +5936,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_key(backfill_id bigint) FROM P
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_key_of(att tube.tube_attachment) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_literals(tbl regclass, col name) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_refuse(tube text, tbl regclass, other text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_space() FROM PUBLIC;
@@ -5913,6 +5955,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_within(tbl regclass, col name,
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_worker(backfill_id bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfills_at_end(tube text, seqs bigint[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_base_type(type oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_briefly(statements text[]) FROM PUBLIC;
 
@@ -5955,8 +5999,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) F
 REVOKE ALL ON FUNCTION tube.tube_private_concerned(rels oid[], schemas oid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_core_type(type oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
 
@@ -6039,6 +6081,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_misfit(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_named(filter text, name name) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_note_drops() FROM PUBLIC;
 

@@ -18,7 +18,7 @@ BEGIN
         WHEN 1 THEN a.attname = att.id_col
         WHEN 2 THEN a.attname = ANY (att.columns)
         -- Perhaps some that the filter does not mean; that costs nothing.
-        ELSE strpos(att.row_filter, quote_ident(a.attname)) > 0 END
+        ELSE tube_private_named(att.row_filter, a.attname) END
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped;
     RETURN att;
 END

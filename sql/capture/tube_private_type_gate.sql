@@ -1,7 +1,7 @@
 -- tube_private_types: what types the columns that are computed with have, unless they are those expected, as SQL text.
 --
 -- Those by which casts could be called: of the key, of the columns that the row filter may name, and of
--- those in `columns` that are compared by their values. (A name that only occurs within a literal does no harm here.)
+-- those in `columns` that are compared by their values.
 --
 -- Arguments: att.
 -- Result: the text of an array of their oids, NULL for a type that is as expected, to stand behind SELECT with the
@@ -41,7 +41,7 @@ BEGIN
         SELECT s.type FROM unnest(att.seen_attnums, att.seen_types) AS s (attnum, type)
         WHERE s.attnum = a.attnum AND att.seen_oid = a.attrelid LIMIT 1), a.atttypid)) AS t (type)
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped
-        AND (a.attname = att.id_col OR strpos(att.row_filter, quote_ident(a.attname)) > 0
+        AND (a.attname = att.id_col OR tube_private_named(att.row_filter, a.attname)
             -- What is compared by its output function calls no cast.
             OR a.attname = ANY (att.columns) AND tube_private_trusted_type(a.atttypid));
 END
@@ -86,18 +86,41 @@ END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_type_gate(:"schema".tube_attachment, text, text) FROM PUBLIC;
 
--- tube_private_trusted_type: whether the values of a type can be compared with others of it by built-in code alone.
+-- tube_private_named: whether a row filter names a column, or may do so.
+--
+-- It may find a word within a literal, too; then more is looked at than needs be.
+--
+-- Arguments: filter: as Postgres writes it; may be NULL; name: of the column.
+-- Result: true or false.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_named(filter text, name name) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    -- With quotes or without them, which a setting of the session's decides; other names have them always.
+    RETURN coalesce(CASE WHEN name::text COLLATE "C" ~ '^[a-z_][a-z0-9_]*$'
+        THEN filter COLLATE "C" ~ format('\m%s\M', name)
+        ELSE strpos(filter, quote_ident(name)) > 0 END, false);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_named(text, name) FROM PUBLIC;
+
+-- tube_private_trusted_type: whether values of a type can be compared with others of it without casts of its owner's.
 --
 -- Arguments: type.
--- Result: true for what came with Postgres, for enums, and for domains and arrays of those.
+-- Result: true for what came with Postgres, for domains of it, for enums, their domains and arrays.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_trusted_type(type oid) RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
+DECLARE
+    base CONSTANT oid := tube_private_base_type(type);
 BEGIN
-    RETURN tube_private_core_type(type) < 16384 OR EXISTS (
-        SELECT FROM pg_type AS t WHERE t.oid = tube_private_core_type(type) AND t.typtype = 'e');
+    RETURN base < 16384 OR EXISTS (
+        SELECT FROM pg_type AS t LEFT JOIN pg_type AS e ON t.typcategory = 'A' AND e.oid = t.typelem
+        WHERE t.oid = base AND 'e' IN (t.typtype, e.typtype));
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_trusted_type(oid) FROM PUBLIC;
@@ -105,39 +128,39 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_trusted_type(oid) FROM PUBLIC;
 -- tube_private_built_in: whether only built-in code computes with the values of a type, and casts them.
 --
 -- Arguments: type.
--- Result: true for what came with Postgres, and for domains and arrays of it.
+-- Result: true for what came with Postgres, and for domains of it, whose casts Postgres passes over. Not for arrays
+--   of domains, whose casts it calls.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_built_in(type oid) RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 BEGIN
-    RETURN tube_private_core_type(type) < 16384; -- what initdb made has lower numbers
+    RETURN tube_private_base_type(type) < 16384; -- what initdb made has lower numbers
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_built_in(oid) FROM PUBLIC;
 
--- tube_private_core_type: what a type is a domain or an array of, through all levels; else itself.
+-- tube_private_base_type: what a type is a domain of, through all levels; else itself.
 --
 -- Arguments: type.
 -- Result: its oid.
 -- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_core_type(type oid) RETURNS oid
+CREATE OR REPLACE FUNCTION :"schema".tube_private_base_type(type oid) RETURNS oid
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
-DECLARE
-    within oid := type;
 BEGIN
-    WHILE within >= 16384 LOOP
-        type := within;
-        SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype WHEN t.typcategory = 'A' THEN nullif(t.typelem, 0) END INTO within
-        FROM pg_type AS t WHERE t.oid = type;
-    END LOOP;
-    RETURN coalesce(within, type);
+    RETURN (
+        WITH RECURSIVE level (type, base) AS (
+            SELECT t.oid, t.typbasetype FROM pg_type AS t WHERE t.oid = tube_private_base_type.type
+            UNION ALL
+            SELECT t.oid, t.typbasetype FROM level AS l JOIN pg_type AS t ON t.oid = l.base
+        )
+        SELECT l.type FROM level AS l WHERE l.base = 0);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_core_type(oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :"schema".tube_private_base_type(oid) FROM PUBLIC;
 
 -- tube_private_check_types: raises the error of columns whose types can't be trusted.
 --
@@ -164,13 +187,13 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_check_types(regclass, oid[]) FROM 
 
 -- tube_private_check_table: refuses a table that is about to be read with our rights, and would run code of its owner.
 --
--- That is one of a type that can't be trusted, as in tube_private_check_types, or one that is a view by now:
--- up to Postgres 15 its owner can make one of an empty table, whose functions we would then call.
+-- That is one of a type that can't be trusted, as in tube_private_check_types, or one that is a view by now, which
+-- up to Postgres 15 its owner can make of an empty table: we would call its functions then.
 --
 -- Arguments: tbl: the table, perhaps with ONLY before it, as SQL text; rel: the same, for the error;
 --   types: of tube_private_types.
 -- Result: nothing.
--- Errors: TU104; TU107 it, or one of its partitions, is no table that stores rows.
+-- Errors: TU104; 40001 it has another name by now; TU107 it, or one of its partitions, is no table that stores rows.
 -- Locks: of the table ACCESS SHARE, until the transaction ends, so that its types and its kind stay.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_table(tbl text, rel regclass, types text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -182,6 +205,11 @@ DECLARE
     wrong regclass;
 BEGIN
     EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', tbl);
+    -- Who waited for the lock may have locked what has the name by now.
+    IF to_regclass(regexp_replace(tbl, '^ONLY ', '')) IS DISTINCT FROM rel THEN
+        RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
+            MESSAGE = format('%s was renamed while it was waited for', rel), HINT = 'Try again.';
+    END IF;
     -- These functions see the table as it is now; pg_class may show it as an old snapshot has it.
     SELECT m.rel INTO wrong
     FROM (

@@ -115,6 +115,36 @@ END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_still(:"schema".tube_backfill) FROM PUBLIC;
 
+-- tube_private_backfill_literals: the type of the literals that bound a range of a column.
+--
+-- Of a domain what it is made of, because a literal of its own would call its checks, which are its owner's.
+--
+-- Arguments: tbl, col.
+-- Result: SQL text.
+-- Errors: TU104 only code of its owner may tell what a literal of the type is.
+-- Locks: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_literals(tbl regclass, col name) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    found_type oid;
+    modifier integer;
+    base oid;
+BEGIN
+    SELECT a.atttypid, a.atttypmod INTO found_type, modifier FROM pg_attribute AS a
+    WHERE a.attrelid = tbl AND a.attname = col AND NOT a.attisdropped;
+    base := tube_private_base_type(found_type);
+    IF base >= 16384 AND NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = base AND t.typtype = 'e') THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('%s can''t be divided by %I: its type is %s', tbl, col, found_type::regtype),
+            HINT = 'Divide it by a column of a built-in type.';
+    END IF;
+    RETURN format_type(base, CASE base WHEN found_type THEN modifier END);
+END
+$$;
+REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_literals(regclass, name) FROM PUBLIC;
+
 -- tube_private_backfill_within: the condition of one of the ranges as SQL text.
 --
 -- Arguments: tbl, col: whose values; bounds: where all ranges but the first begin; unit: which.
@@ -127,8 +157,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
-    type text := (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
-        WHERE a.attrelid = tbl AND a.attname = col AND NOT a.attisdropped);
+    type CONSTANT text := tube_private_backfill_literals(tbl, col);
     low text := format('%I >= %L::%s', col, bounds[unit], type);
     high text := format('%I < %L::%s', col, bounds[unit + 1], type);
 BEGIN

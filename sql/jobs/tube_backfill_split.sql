@@ -44,6 +44,7 @@ BEGIN
             HINT = 'Order by the column of the ids.';
     END IF;
     PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
+    PERFORM tube_private_backfill_literals(att.tbl, backfill.order_col);
     total := (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
         WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(att.tbl) AS t WHERE t.isleaf UNION SELECT att.tbl::oid)
             AND c.relkind <> 'p');
@@ -83,7 +84,7 @@ BEGIN
     ELSIF ranges = 1 THEN
         RETURN '{}';
     END IF;
-    EXECUTE format('SELECT array_agg(b.value::text ORDER BY b.value) FROM (SELECT DISTINCT unnest('
+    EXECUTE format('SELECT array_agg(format(''%%s'', b.value) ORDER BY b.value) FROM (SELECT DISTINCT unnest('
         'percentile_disc(ARRAY(SELECT n::float8 / $1 FROM generate_series(1, $1 - 1) AS n)) WITHIN GROUP (ORDER BY %1$I))'
         ' AS value FROM %2$s TABLESAMPLE SYSTEM ($2) WHERE %1$I IS NOT NULL) AS b', col, tbl)
     INTO result USING ranges, least(100, 100 * 1000.0 * ranges / greatest(1, total))::real;
