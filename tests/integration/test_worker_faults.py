@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from pytube.sinks.callable import CallableSink
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers.database import INSTALL_SQL, psql_file
-from tests.helpers.waiting import wait_until_async
+from tests.helpers.waiting import wait_until, wait_until_async
 
 Conn = psycopg.Connection[tuple[object, ...]]
 E = TypeVar("E", bound=Event)
@@ -101,13 +101,25 @@ async def running(
         run.waiting.cancel()
 
 
+def drop_our_sql(conn: Conn) -> None:
+    """It locks our tables in another order than a worker does; when Postgres ends it, try again."""
+
+    def is_dropped() -> bool:
+        with suppress(psycopg.errors.DeadlockDetected):
+            conn.execute("DROP SCHEMA tube CASCADE")
+            return True
+        return False
+
+    wait_until(is_dropped, what="our SQL is gone")
+
+
 async def test_our_sql_may_go_and_come_again(
     dsn: str, conn: Conn, postgres: Postgres, config_file: Path
 ) -> None:
     make_tube(conn, 1)
     async with running(config_file) as run:
         await run.until("the first row is taken", lambda: taken == [1])
-        conn.execute("DROP SCHEMA tube CASCADE")
+        await asyncio.to_thread(drop_our_sql, conn)
         await run.until("the term is given up", lambda: run.told(LeaderRevoked) == 1)
         await asyncio.to_thread(psql_file, postgres, dsn, INSTALL_SQL)
         make_tube(conn, 2)
