@@ -2073,7 +2073,7 @@ BEGIN
     SELECT a.atttypid, a.atttypmod INTO found_type, modifier FROM pg_attribute AS a
     WHERE a.attrelid = tbl AND a.attname = col AND NOT a.attisdropped;
     base := tube_private_base_type(found_type);
-    IF base >= 16384 AND NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = base AND t.typtype = 'e') THEN
+    IF NOT tube_private_built_in(base) AND NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = base AND t.typtype = 'e') THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('%s can''t be divided by %I: its type is %s', tbl, col, found_type::regtype),
             HINT = 'Divide it by a column of a built-in type.';
@@ -2488,8 +2488,9 @@ $template$;
         SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
     same text := 'WHERE (SELECT array_agg(DISTINCT id) FROM (%s) AS o)
                     = (SELECT array_agg(DISTINCT id) FROM (%s) AS n)';
-    one_side CONSTANT text := '(SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s)';
-    first_row CONSTANT text := '(SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s LIMIT 1)';
+    side CONSTANT text := 'SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s';
+    one_side CONSTANT text := '(' || side || ')';
+    first_row CONSTANT text := '(' || side || ' LIMIT 1)';
     doubtful CONSTANT text := CASE
         WHEN att.row_filter IS NOT NULL AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl)
         THEN 'EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)' END;
@@ -3586,8 +3587,9 @@ BEGIN
         RETURN format('SELECT tube_private_truncated(%L, %L, %L, NULL, %s, %s, ''U'', %L)', rel::oid, att.tube,
             tube_private_key_expression(att), att.shard, att.shards, format('ARRAY[pg_typeof(%I)::oid]', att.id_col));
     END IF;
-    sides := ARRAY[CASE WHEN op <> 'INSERT' THEN CASE level WHEN 'ROW' THEN '(SELECT ($1).*) AS o' ELSE 'old_table' END END,
-        CASE WHEN op <> 'DELETE' THEN CASE level WHEN 'ROW' THEN '(SELECT ($2).*) AS n' ELSE 'new_table' END END];
+    sides := CASE level WHEN 'ROW' THEN ARRAY['(SELECT ($1).*) AS o', '(SELECT ($2).*) AS n']
+        ELSE ARRAY['old_table', 'new_table'] END;
+    sides := CASE op WHEN 'INSERT' THEN sides[2 : 2] WHEN 'DELETE' THEN sides[1 : 1] ELSE sides END;
     -- The first one is a gate, as tube_private_type_gate: the second is planned after it was run.
     RETURN format($sql$
         SELECT tube_private_check_types(%s, ARRAY[pg_typeof(%I)::oid]) FROM (SELECT) AS one LEFT JOIN %s ON true LIMIT 1;
@@ -3599,11 +3601,11 @@ BEGIN
             FROM (SELECT id, %s AS shard FROM (%s) AS x WHERE id IS NOT NULL) AS k
             GROUP BY k.shard
         ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)$sql$,
-        rel::oid, att.id_col, coalesce(sides[1], sides[2]),
+        rel::oid, att.id_col, sides[1],
         tube_private_schema(), att.tube,
         tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
         (SELECT string_agg(format('SELECT %s AS id FROM %s', tube_private_key_expression(att), u.side), ' UNION ALL ')
-            FROM unnest(sides) AS u (side) WHERE u.side IS NOT NULL));
+            FROM unnest(sides) AS u (side)));
 END
 $_$;
 
@@ -4437,7 +4439,6 @@ BEGIN
     JOIN (VALUES (1), (2), (3)) AS w (kind) ON CASE w.kind
         WHEN 1 THEN a.attname = att.id_col
         WHEN 2 THEN a.attname = ANY (att.columns)
-        -- Perhaps some that the filter does not mean; that costs nothing.
         ELSE tube_private_named(att.row_filter, a.attname) END
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped;
     RETURN att;
@@ -5059,7 +5060,7 @@ CREATE FUNCTION tube.tube_private_trusted_type(type oid) RETURNS boolean
 DECLARE
     base CONSTANT oid := tube_private_base_type(type);
 BEGIN
-    RETURN base < 16384 OR EXISTS (
+    RETURN tube_private_built_in(base) OR EXISTS (
         SELECT FROM pg_type AS t LEFT JOIN pg_type AS e ON t.typcategory = 'A' AND e.oid = t.typelem
         WHERE t.oid = base AND 'e' IN (t.typtype, e.typtype));
 END

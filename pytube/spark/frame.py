@@ -134,24 +134,25 @@ def _bytes(df: DataFrame, name: str, kind: KeyKind) -> Column:
             f"are {kind.type.value}: cast it to string"
         )
     if isinstance(column, BinaryType):
-        return _named(name)
-    value = _named(name).cast("string")  # without a collation
+        return named(name)
+    value = named(name).cast("string")  # without a collation
     # Refused here, before thousands of them come to a task.
     why = sf.concat(
         sf.lit(f"{REFUSED}an id has "),
         sf.octet_length(value).cast("string"),
-        sf.lit(f" bytes, and {texts.MOST} is the most; touch it by SQL, which takes longer ones"),
+        sf.lit(texts.TOO_LONG),
     )
     return sf.when(sf.octet_length(value) > texts.MOST, sf.raise_error(why)).otherwise(value)
 
 
-def _named(name: str) -> Column:
+def named(name: str) -> Column:
+    """The column of that name, whatever characters are in it."""
     return sf.col(f"`{name.replace('`', '``')}`")
 
 
 def _whole(df: DataFrame, name: str, what: str) -> Column:
     kind = _type(df, name, what)
-    number = _named(name)
+    number = named(name)
     if isinstance(kind, _WHOLE):
         return number
     if not isinstance(kind, DecimalType) or kind.scale != 0:

@@ -78,19 +78,18 @@ def _by_shard(shards: Ints, ids: Keys) -> Iterator[tuple[int, Keys]]:
     if not len(ids):
         return
     if (shards == shards[0]).all():
-        yield int(shards[0]), _distinct(np.sort(ids) if ids.dtype.kind != "S" else sorted_bytes(ids))
+        yield int(shards[0]), _distinct(_sorted(ids))
         return
     narrow = shards.astype(np.uint16) if shards.max() < _WIDE else shards
     order = np.argsort(narrow, kind="stable")  # of 16 bits it is a radix sort
     shards, ids = shards[order], ids[order]
     edges = [0, *(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(ids)]
     for start, stop in pairwise(edges):
-        keys = ids[start:stop]
-        if keys.dtype.kind == "S":
-            keys = sorted_bytes(keys)
-        else:
-            keys.sort()
-        yield int(shards[start]), _distinct(keys)
+        yield int(shards[start]), _distinct(_sorted(ids[start:stop]))
+
+
+def _sorted(keys: Keys) -> Keys:
+    return sorted_bytes(keys) if keys.dtype.kind == "S" else np.sort(keys)
 
 
 def _distinct(keys: Keys) -> Keys:

@@ -178,17 +178,17 @@ def hashed(
     kind: KeyKind = BIGINT,
 ) -> DataFrame:
     """Id, hash and, where a column says it, shard of each row. The hash is of the values in `types`."""
-    values = [_comparable(_column(name), types[name]) for name in columns]
+    values = [_comparable(frame.named(name), types[name]) for name in columns]
     # A hash passes over NULLs, so which values are NULL is hashed too.
     absent = [sf.when(value.isNull(), sf.lit(1)).otherwise(sf.lit(0)) for value in values]
     kept = [
-        identity.normal(frame.required(_column(key), "an id is NULL"), df.schema[key].dataType, kind).alias(
-            "id"
-        ),
+        identity.normal(
+            frame.required(frame.named(key), "an id is NULL"), df.schema[key].dataType, kind
+        ).alias("id"),
         sf.xxhash64(sf.lit("row"), *values, *absent).alias("hash"),
     ]
     if isinstance(shard, str):
-        kept.append(frame.required(_column(shard), "a shard is NULL").cast("int").alias("shard"))
+        kept.append(frame.required(frame.named(shard), "a shard is NULL").cast("int").alias("shard"))
     return df.select(*kept)
 
 
@@ -244,10 +244,6 @@ def summed(by: str, both: DataFrame) -> DataFrame:
 
 
 # --- columns ----------------------------------------------------------------------------------------
-
-
-def _column(name: str) -> Column:
-    return sf.col(f"`{name.replace('`', '``')}`")
 
 
 def _shared(source: DataFrame, sink: DataFrame, key: str, shard: str | int) -> list[str]:

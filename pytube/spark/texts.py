@@ -22,6 +22,8 @@ Texts = npt.NDArray[np.bytes_]
 
 MOST = 1 << 16
 """Bytes of a text. Postgres takes longer ones; a task holds thousands of them at a time."""
+TOO_LONG = f" bytes, and {MOST} is the most; touch it by SQL, which takes longer ones"
+"""How the message of a longer one ends."""
 WIDTHS = tuple(1 << power for power in range(5, 17))
 _SHOWN = 60
 
@@ -76,10 +78,7 @@ def _check(edges: Ints, data: npt.NDArray[np.uint8]) -> None:
     """Refuse what can't be a key; one look at all bytes, and at each text only where something is wrong."""
     lengths = np.diff(edges)
     if (lengths > MOST).any():
-        raise UsageError(
-            f"an id has {lengths[lengths > MOST][0]} bytes, and {MOST} is the most; touch it by SQL, "
-            "which takes longer ones"
-        )
+        raise UsageError(f"an id has {lengths[lengths > MOST][0]}{TOO_LONG}")
     if not data.all():
         place = int(np.flatnonzero(data == 0)[0])
         raise UsageError(

@@ -173,8 +173,9 @@ $template$;
         SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
     same text := 'WHERE (SELECT array_agg(DISTINCT id) FROM (%s) AS o)
                     = (SELECT array_agg(DISTINCT id) FROM (%s) AS n)';
-    one_side CONSTANT text := '(SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s)';
-    first_row CONSTANT text := '(SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s LIMIT 1)';
+    side CONSTANT text := 'SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s';
+    one_side CONSTANT text := '(' || side || ')';
+    first_row CONSTANT text := '(' || side || ' LIMIT 1)';
     doubtful CONSTANT text := CASE
         WHEN att.row_filter IS NOT NULL AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl)
         THEN 'EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)' END;

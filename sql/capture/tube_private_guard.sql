@@ -77,8 +77,8 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_column_now(oid, integer) FROM PUBL
 --
 -- Arguments: trigger_function: of the attachment; op: INSERT, UPDATE, DELETE or TRUNCATE; rel: the
 --   table that the trigger is on; level: STATEMENT, or ROW, where $1 is the old row and $2 the new one.
--- Result: SQL text, one or two statements, to be run by the trigger function. Where the key is gone: one that does nothing,
---   and a WARNING.
+-- Result: SQL text, one or two statements, to be run by the trigger function. Where the key is gone: one that
+--   does nothing, and a WARNING.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_makeshift(trigger_function text, op text, rel regclass, level text)
 RETURNS text
@@ -106,8 +106,9 @@ BEGIN
         RETURN format('SELECT tube_private_truncated(%L, %L, %L, NULL, %s, %s, ''U'', %L)', rel::oid, att.tube,
             tube_private_key_expression(att), att.shard, att.shards, format('ARRAY[pg_typeof(%I)::oid]', att.id_col));
     END IF;
-    sides := ARRAY[CASE WHEN op <> 'INSERT' THEN CASE level WHEN 'ROW' THEN '(SELECT ($1).*) AS o' ELSE 'old_table' END END,
-        CASE WHEN op <> 'DELETE' THEN CASE level WHEN 'ROW' THEN '(SELECT ($2).*) AS n' ELSE 'new_table' END END];
+    sides := CASE level WHEN 'ROW' THEN ARRAY['(SELECT ($1).*) AS o', '(SELECT ($2).*) AS n']
+        ELSE ARRAY['old_table', 'new_table'] END;
+    sides := CASE op WHEN 'INSERT' THEN sides[2 : 2] WHEN 'DELETE' THEN sides[1 : 1] ELSE sides END;
     -- The first one is a gate, as tube_private_type_gate: the second is planned after it was run.
     RETURN format($sql$
         SELECT tube_private_check_types(%s, ARRAY[pg_typeof(%I)::oid]) FROM (SELECT) AS one LEFT JOIN %s ON true LIMIT 1;
@@ -119,11 +120,11 @@ BEGIN
             FROM (SELECT id, %s AS shard FROM (%s) AS x WHERE id IS NOT NULL) AS k
             GROUP BY k.shard
         ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)$sql$,
-        rel::oid, att.id_col, coalesce(sides[1], sides[2]),
+        rel::oid, att.id_col, sides[1],
         tube_private_schema(), att.tube,
         tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
         (SELECT string_agg(format('SELECT %s AS id FROM %s', tube_private_key_expression(att), u.side), ' UNION ALL ')
-            FROM unnest(sides) AS u (side) WHERE u.side IS NOT NULL));
+            FROM unnest(sides) AS u (side)));
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_makeshift(text, text, regclass, text) FROM PUBLIC;

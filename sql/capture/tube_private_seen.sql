@@ -17,7 +17,6 @@ BEGIN
     JOIN (VALUES (1), (2), (3)) AS w (kind) ON CASE w.kind
         WHEN 1 THEN a.attname = att.id_col
         WHEN 2 THEN a.attname = ANY (att.columns)
-        -- Perhaps some that the filter does not mean; that costs nothing.
         ELSE tube_private_named(att.row_filter, a.attname) END
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped;
     RETURN att;

@@ -118,7 +118,7 @@ AS $$
 DECLARE
     base CONSTANT oid := tube_private_base_type(type);
 BEGIN
-    RETURN base < 16384 OR EXISTS (
+    RETURN tube_private_built_in(base) OR EXISTS (
         SELECT FROM pg_type AS t LEFT JOIN pg_type AS e ON t.typcategory = 'A' AND e.oid = t.typelem
         WHERE t.oid = base AND 'e' IN (t.typtype, e.typtype));
 END

@@ -135,7 +135,7 @@ BEGIN
     SELECT a.atttypid, a.atttypmod INTO found_type, modifier FROM pg_attribute AS a
     WHERE a.attrelid = tbl AND a.attname = col AND NOT a.attisdropped;
     base := tube_private_base_type(found_type);
-    IF base >= 16384 AND NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = base AND t.typtype = 'e') THEN
+    IF NOT tube_private_built_in(base) AND NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = base AND t.typtype = 'e') THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('%s can''t be divided by %I: its type is %s', tbl, col, found_type::regtype),
             HINT = 'Divide it by a column of a built-in type.';
