@@ -1,32 +1,28 @@
--- The event triggers that follow DDL at once: made where the installing role may, which is a superuser on
--- most servers. Elsewhere tube_sync does the same a little later. See tube_private_follow_ddl.
+-- The event triggers that wake tube_sync: made where the installing role may, which is a superuser on
+-- most servers. Elsewhere workers look twice a minute. See capture/tube_private_event_triggers.sql.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
-    prefix CONSTANT text := 'pytube_' || left(md5(ours), 8) || '_follow_ddl_';
-    tags CONSTANT text := '''ALTER TABLE'', ''ALTER SCHEMA'', ''CREATE TABLE'', ''CREATE FOREIGN TABLE'', ''CREATE SCHEMA'', '
-        -- Of what a CASCADE from there may drop a column.
-        '''DROP TABLE'', ''DROP SCHEMA'', ''DROP TYPE'', ''DROP DOMAIN'', ''DROP EXTENSION'', ''DROP OWNED'', '
-        '''DROP FUNCTION'', ''DROP ROUTINE'', ''DROP AGGREGATE'', ''DROP OPERATOR'', ''DROP CAST'', ''DROP COLLATION'', '
-        '''DROP LANGUAGE'', ''DROP TEXT SEARCH CONFIGURATION'', ''DROP TEXT SEARCH DICTIONARY'', ''DROP VIEW'', '
-        '''DROP MATERIALIZED VIEW'', ''DROP FOREIGN TABLE''';
+    prefix CONSTANT text := 'pytube_' || left(md5(ours), 8);
     step record;
 BEGIN
+    FOR n IN 0..5 LOOP -- of version 0001
+        EXECUTE format('DROP EVENT TRIGGER IF EXISTS %I', prefix || '_follow_ddl_' || n);
+    END LOOP;
     FOR step IN
-        SELECT s.* FROM (VALUES (0, 'tube_private_note_drops', 'sql_drop'), (1, 'tube_private_plan_ddl', 'ddl_command_end'),
-            (2, 'tube_private_as_owner', 'ddl_command_end'), (3, 'tube_private_follow_ddl', 'ddl_command_end'),
-            (4, 'tube_private_as_owner', 'ddl_command_end'), (5, 'tube_private_warn_rewrite', 'table_rewrite')
-        ) AS s (place, function, event)
-        WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger AS e WHERE e.evtname = prefix || s.place)
-        ORDER BY s.place
+        SELECT s.* FROM (VALUES
+            ('_ddl', 'ddl_command_end WHEN TAG IN (''ALTER TABLE'', ''CREATE TABLE'', ''CREATE FOREIGN TABLE'')', 'tube_private_see_ddl'),
+            ('_drops', 'sql_drop', 'tube_private_see_drops'),
+            ('_rewrites', 'table_rewrite', 'tube_private_see_rewrite')
+        ) AS s (ending, event, function)
+        WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger AS e WHERE e.evtname = prefix || s.ending)
     LOOP
-        EXECUTE format('CREATE EVENT TRIGGER %I ON %s %s EXECUTE FUNCTION %I.%I()', prefix || step.place, step.event,
-            CASE step.event WHEN 'ddl_command_end' THEN format('WHEN TAG IN (%s)', tags) ELSE '' END, ours, step.function);
+        EXECUTE format('CREATE EVENT TRIGGER %I ON %s EXECUTE FUNCTION %I.%I()', prefix || step.ending, step.event, ours, step.function);
     END LOOP;
 EXCEPTION WHEN insufficient_privilege THEN
     RAISE NOTICE USING
         MESSAGE = format('%I may not make event triggers, so changes of attached tables are followed a little later',
             current_user),
-        HINT = format('Workers call tube_sync() every half minute. After a change of yours, call it yourself: SELECT %I.tube_sync();', ours);
+        HINT = format('Workers call tube_sync() twice a minute. After a change of yours, call it yourself: SELECT %I.tube_sync();', ours);
 END
 $$;

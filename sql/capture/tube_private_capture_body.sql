@@ -1,280 +1,345 @@
 -- tube_private_capture_body: the text of the trigger function of an attached table.
 --
--- A row filter works as in logical replication: let O be the ids of old rows that pass it, and N those
--- of new rows. N without O was inserted, O without N deleted, what is in both updated; so a row that
--- enters, leaves or changes its key is never missed. A related table's ids are all updated.
+-- A row filter works as in logical replication: let O be the ids of old rows that pass it, and N those of new rows.
+-- N without O was inserted, O without N deleted, what is in both updated; so a row that enters, leaves or changes its
+-- key is never missed. put makes U of all that for a related table.
 --
--- A statement of one row is the common one, and is worth a path of its own: one statement that looks
--- at the transition tables and makes the pod, and one look for a sleeper. It makes none where there
--- are more rows, the key has changed, or the id is NULL; then, unless no row was inside before or is
--- now, all goes by sets: distinct ids, by shard and op, in pods of 250. (The LIMIT tells the planner how few rows
--- there are. Its plan is kept, and may have been made while a statement of many was at work; it would cost so much
--- then that each statement of one row was planned anew, which takes longer than all the rest. A row that its new
--- partition's trigger drops stands among the old rows only, so both tables are looked at.)
+-- 1. The usual statement, of one row or 100,000, has one op for all its ids: those of the old and the new rows are the
+--    same, or there are none on one side. One query gathers them into arrays, and hands them on.
+-- 2. All else goes by sets: ids by op, in arrays of 100,000, so that memory is bounded whatever the statement writes.
+-- 3. Where the table no longer has the columns that the function was made for (DDL comes without asking us), all
+--    written rows are touched, by the key's name of now: too much, and nothing too few. The usual statement
+--    finds the key missing without looking for it: its name is then found in "missing", where it is NULL.
 --
--- Where all rows of a statement have the same op, the ids are gathered into one sorted array per shard,
--- and cut into slices: numbering rows by a window and grouping them by chunk costs a bulk write three
--- times as much. An update has one op when the same ids pass the filter before and after. But an array can't
--- hold more than a gigabyte, and is in memory as a whole: from a number of rows on (see tube_private_many) they are
--- numbered after all, which takes to the disk what does not fit into work_mem.
+-- It runs as the table's owner, in whoever's statement. Each name and operator stands in full: whatever the writer's
+-- search path, and because a path of its own would cost each statement a microsecond. For the same reason statements
+-- name no variable, which would have them planned again and again.
 --
--- The sleeper is looked for after the INSERT, in a statement of its own, whose snapshot is newer than
--- the seq: whoever falls asleep after that snapshot reads a seq that is at least as high.
---
--- With `columns`, rows are compared by their ids, by whether they pass, and by these columns, as a
--- multiset, because nothing tells which old row became which new one; what is on one side only, changed.
---
--- A MERGE into a partitioned table that inserts a row and updates others later shows the inserted row in
--- place of the new versions of those (a fault of Postgres 15 to 18). So an id that is among the new ones
--- only makes old rows count whether they pass or not.
---
--- Arguments: att: the attachment; root: whether it is the root table of its shards.
--- Result: the body of a plpgsql function.
--- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_body(att :"schema".tube_attachment, root boolean)
-RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
-DECLARE
-    key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    vals CONSTANT text[] := tube_private_column_values(att.tbl, att.columns);
-    changed CONSTANT text := (
-        SELECT coalesce(string_agg(format(' OR r.c%s IS DISTINCT FROM n.c%s', i, i), ''), '')
-        FROM generate_subscripts(vals, 1) AS i);
-    fragments jsonb := jsonb_build_object(
-        'id', tube_private_key_expression(att),
-        'key', key_type,
-        'guard', tube_private_guard(att),
-        'gate', tube_private_type_gate(att),
-        'values', (
-            SELECT coalesce(string_agg(format(', %s AS c%s', v.value, v.place), ''), '')
-            FROM unnest(vals) WITH ORDINALITY AS v (value, place)),
-        'rows', CASE WHEN att.replica THEN tube_private_row_body(att, root) ELSE '' END,
-        'truncated', tube_private_truncated_call(att, root),
-        'many', tube_private_many(att),
-        'changed', changed,
-        'id_literal', quote_literal(att.id_col),
-        'filter', coalesce(att.row_filter, 'true'),
-        'queue', format('%I.%I', tube_private_schema(), att.tube),
-        'tube', quote_literal(att.tube),
-        'channel', quote_literal(tube_channel(att.tube)),
-        'shard_of_one', tube_private_shard_expression('r.id', att.shard, att.shards, key_type),
-        'shard_of_many', tube_private_shard_expression('id', att.shard, att.shards, key_type),
-        'shard_put', CASE att.shards WHEN 1 THEN att.shard::text ELSE 'cap_shard' END,
-        'into_shard', CASE att.shards WHEN 1 THEN '' ELSE E'\n        RETURNING shard INTO cap_shard' END,
-        'i', CASE WHEN root THEN 'I' ELSE 'U' END,
-        'd', CASE WHEN root THEN 'D' ELSE 'U' END,
-        'null_many', CASE WHEN root
-            THEN 'WHEN id IS NULL THEN tube_private_null_id(TG_RELID, <id_literal>)' ELSE '' END,
-        'some_id', CASE WHEN root
-            THEN 'coalesce(<id>, tube_private_null_id(TG_RELID, <id_literal>)::<key>)'
-            ELSE '<id>' END,
-        'skip_null', CASE WHEN root THEN '' ELSE ' WHERE id IS NOT NULL' END);
-    body text := $template$
--- Made by tube_private_capture_body; tube_table_ensure_attached makes it anew.
-#variable_conflict use_column
-DECLARE
-    cap_backfill CONSTANT boolean := strpos(current_setting('application_name'), 'backfill') > 0;
-    cap_shard integer;
-    cap_shards integer[];
-    cap_many boolean := false;
-BEGIN<rows>
-    IF pg_current_xact_id_if_assigned() IS NULL AND TG_OP <> 'TRUNCATE' THEN
-        RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
-    END IF;<guard><gate>
-    IF TG_OP = 'UPDATE' THEN
-<one_update>
-    ELSIF TG_OP = 'INSERT' THEN
-<one_insert>
-    ELSIF TG_OP = 'DELETE' THEN
-<one_delete>
-    ELSE
-        PERFORM <truncated>;
-        RETURN NULL;
-    END IF;
-    IF FOUND THEN
-        PERFORM tube_private_notify(<channel>, s.partition)
-        FROM tube_sleeper AS s
-        WHERE s.tube = <tube> AND <shard_put> % s.partitions = s.partition;
-        RETURN NULL;
-    END IF;
-
-    IF TG_OP = 'UPDATE' THEN
-        PERFORM FROM (
-            <either>
-        ) AS x LIMIT 1;
-    ELSIF TG_OP = 'INSERT' THEN
-        PERFORM FROM new_table WHERE <filter> LIMIT 1;
-    ELSE
-        PERFORM FROM old_table WHERE <filter> LIMIT 1;
-    END IF;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
-
-    <many>
-    IF TG_OP = 'UPDATE' THEN
-        IF NOT cap_many THEN
-<put_same>
-        END IF;
-        IF cap_shards IS NULL THEN
-<put_update>
-        END IF;
-    ELSIF cap_many AND TG_OP = 'INSERT' THEN
-<put_many_inserted>
-    ELSIF cap_many THEN
-<put_many_deleted>
-    ELSIF TG_OP = 'INSERT' THEN
-<put_insert>
-    ELSE
-<put_delete>
-    END IF;
-    PERFORM tube_private_notify(<channel>, s.partition)
-    FROM tube_sleeper AS s
-    WHERE s.tube = <tube>
-        AND EXISTS (SELECT FROM unnest(cap_shards) AS t (shard) WHERE t.shard % s.partitions = s.partition);
-    RETURN NULL;
-END
-$template$;
-    one text := $template$        INSERT INTO <queue> (op, shard, ids)
-        SELECT CASE WHEN cap_backfill THEN 'B' <op> END, <shard_of_one>, ARRAY[r.id]
-        FROM <rows>
-        WHERE <alone> AND r.id IS NOT NULL AND <passes><into_shard>;$template$;
-    alone CONSTANT text := 'NOT EXISTS (SELECT FROM %s OFFSET 1)';
-    put text := $template$        WITH put AS (
-            INSERT INTO <queue> (op, shard, ids)
-            SELECT p.op, p.shard, array_agg(p.id)
-            FROM (
-                SELECT k.op, k.shard, k.id,
-                    (row_number() OVER (PARTITION BY k.op, k.shard ORDER BY k.id) - 1) / 250 AS chunk
-                FROM (
-                    SELECT id, <shard_of_many> AS shard,
-                        CASE <null_many> WHEN cap_backfill THEN 'B' ELSE <op> END AS op
-                    FROM (<sides>) AS x<skip_null>
-                    GROUP BY id
-                ) AS k
-            ) AS p
-            GROUP BY p.op, p.shard, p.chunk
-            RETURNING shard
-        )
-        SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
-    slices text := $template$        WITH put AS (
-            INSERT INTO <queue> (op, shard, ids)
-            SELECT CASE WHEN cap_backfill THEN 'B' ELSE <op> END, g.shard, g.ids[c.first : c.first + 249]
-            FROM (
-                SELECT k.shard, array_agg(DISTINCT k.id) AS ids
-                FROM (SELECT id, <shard_of_many> AS shard FROM (<sides>) AS x<skip_null>) AS k
-                <same>
-                GROUP BY k.shard
-            ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)
-            RETURNING shard
-        )
-        SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
-    same text := 'WHERE (SELECT array_agg(DISTINCT id) FROM (%s) AS o)
-                    = (SELECT array_agg(DISTINCT id) FROM (%s) AS n)';
-    side CONSTANT text := 'SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s';
-    one_side CONSTANT text := '(' || side || ')';
-    first_row CONSTANT text := '(' || side || ' LIMIT 1)';
-    doubtful CONSTANT text := CASE
-        WHEN att.row_filter IS NOT NULL AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl)
-        THEN 'EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)' END;
-    differ CONSTANT text := 'SELECT id, %s AS side FROM (%s EXCEPT ALL %s) AS d WHERE passes';
-    old_side text := 'SELECT <id> AS id, 1 AS side FROM old_table WHERE <filter>';
-    new_side text := 'SELECT <id> AS id, 2 AS side FROM new_table WHERE <filter>';
-    either text := 'SELECT FROM old_table WHERE <filter> UNION ALL SELECT FROM new_table WHERE <filter>';
-    old_ids CONSTANT text := 'SELECT <some_id> AS id FROM old_table WHERE <filter>';
-    new_ids CONSTANT text := 'SELECT <some_id> AS id FROM new_table WHERE <filter>';
-BEGIN
-    IF vals IS NOT NULL THEN
-        old_side := format(differ, 1, format(one_side, 'old_table'), format(one_side, 'new_table'));
-        new_side := format(differ, 2, format(one_side, 'new_table'), format(one_side, 'old_table'));
-        either := format('SELECT FROM (%s) AS o UNION ALL SELECT FROM (%s) AS n', old_side, new_side);
-    END IF;
-    IF doubtful IS NOT NULL THEN
-        old_side := old_side || ' OR ' || doubtful;
-        either := either || format(' UNION ALL SELECT FROM old_table WHERE %s', doubtful);
-        same := same || format(' AND NOT %s', doubtful);
-    END IF;
-    body := replace(body, '<either>', either);
-    body := replace(body, '<put_update>', replace(replace(put, '<sides>',
-        old_side || E'\n                        UNION ALL ' || new_side),
-        '<op>', 'CASE bit_or(side) WHEN 1 THEN ''<d>'' WHEN 2 THEN ''<i>'' ELSE ''U'' END'));
-    body := replace(body, '<put_same>', CASE WHEN vals IS NOT NULL THEN '' ELSE replace(replace(replace(slices, '<same>', format(same, old_ids, new_ids)),
-        '<sides>', new_ids), '<op>', '''U''') END);
-    body := replace(body, '<put_many_inserted>', replace(replace(put, '<sides>', new_ids), '<op>', '''<i>'''));
-    body := replace(body, '<put_many_deleted>', replace(replace(put, '<sides>', old_ids), '<op>', '''<d>'''));
-    body := replace(body, '<put_insert>', replace(replace(replace(slices, '<same>', ''),
-        '<sides>', new_ids), '<op>', '''<i>'''));
-    body := replace(body, '<put_delete>', replace(replace(replace(slices, '<same>', ''),
-        '<sides>', old_ids), '<op>', '''<d>'''));
-    body := replace(body, '<one_update>', replace(replace(replace(replace(one,
-        '<op>', 'WHEN NOT r.passes THEN ''<i>'' WHEN NOT n.passes THEN ''<d>'' ELSE ''U'''),
-        '<rows>', format(first_row, 'old_table') || E' AS r,\n            '
-            || format(first_row, 'new_table') || ' AS n'),
-        '<alone>', format(alone || ' AND ' || alone, 'old_table', 'new_table')),
-        '<passes>', '(r.passes OR n.passes) AND r.id IS NOT DISTINCT FROM n.id' || CASE WHEN vals IS NULL THEN ''
-            ELSE ' AND (r.passes IS DISTINCT FROM n.passes<changed>)' END));
-    body := replace(body, '<one_insert>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<i>'''),
-        '<rows>', format(first_row, 'new_table') || ' AS r'), '<alone>', format(alone, 'new_table')), '<passes>', 'r.passes'));
-    body := replace(body, '<one_delete>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<d>'''),
-        '<rows>', format(first_row, 'old_table') || ' AS r'), '<alone>', format(alone, 'old_table')), '<passes>', 'r.passes'));
-    body := replace(body, '<null_many>', fragments ->> 'null_many');
-    body := replace(body, '<some_id>', fragments ->> 'some_id');
-    RETURN tube_private_fill(body, fragments);
-END
-$$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_capture_body(:"schema".tube_attachment, boolean) FROM PUBLIC;
-
--- tube_private_many: lines of a trigger function that look whether a statement wrote so many rows that their ids are
--- not to be held in one array.
---
--- Counting them costs a few percent of a statement of a thousand rows. So it is done only where the table's own count
--- of rows that the transaction has written is high enough; the root of a partitioned table has none.
+-- Faults of Postgres 15 to 18 that it minds: a row that its new partition's trigger drops is among the old rows only. A
+-- MERGE into a partitioned table that inserts a row and updates others shows the inserted row in place of the new
+-- versions of those, so where an id is among the new ones only, old rows count whether they pass or not.
 --
 -- Arguments: att.
--- Result: the lines.
--- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_many(att :"schema".tube_attachment) RETURNS text
+-- Result: the body of a plpgsql function.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_body(att :"schema".tube_attachment) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
-    -- 16 MB of uuids; of texts, which may be long, fewer.
-    few CONSTANT integer := CASE tube_private_key_type(att.tube) WHEN 'text'::regtype THEN 100000 ELSE 1000000 END;
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    guard CONSTANT text := tube_private_guard(att);
+    names CONSTANT jsonb := jsonb_build_object(
+        'id', tube_private_key_sql(quote_ident(att.id_col), key_type),
+        'put', tube_private_function(att, 'put'),
+        'passes', coalesce(tube_private_passes_call(att, NULL), 'true'),
+        'vals', array_to_string(tube_private_column_values(att.tbl, att.columns), ', '),
+        'named_vals', (SELECT string_agg(format('%s AS c%s', v.value, v.place), ', ')
+            FROM unnest(tube_private_column_values(att.tbl, att.columns)) WITH ORDINALITY AS v (value, place)),
+        -- Where the column is not there any more, this one is found by its name.
+        'missing', format('(SELECT NULL::%s AS %I) AS missing', tube_private_type_sql(key_type), att.id_col));
+    -- With a row filter on a partitioned table; see the faults above.
+    doubtful CONSTANT boolean := att.row_filter IS NOT NULL
+        AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl);
+    now_before CONSTANT text := format('SELECT %s(''U'', coalesce(pg_catalog.array_agg(DISTINCT x.id), ''{}'')) FROM (',
+        tube_private_function(att, 'put'));
 BEGIN
-    RETURN format($many$IF %2$s THEN
-        IF TG_OP = 'DELETE' THEN
-            cap_many := EXISTS (SELECT FROM old_table OFFSET %1$s);
-        ELSE
-            cap_many := EXISTS (SELECT FROM new_table OFFSET %1$s);
+    RETURN tube_private_fill($body$
+-- Made by tube_private_capture_body.
+#variable_conflict use_column
+DECLARE
+    cap_done pg_catalog.bool; -- NULL: not yet; false: there were NULLs among the ids, or no key
+    cap_changed pg_catalog.bool := false;
+    cap_key pg_catalog.text;
+    cap_put record;
+BEGIN<row>
+    IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
+        PERFORM <agent>(TG_RELID, NULL, 'D');
+        RETURN NULL;
+    ELSIF pg_catalog.pg_current_xact_id_if_assigned() IS NULL THEN
+        RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
+    END IF;
+<guard>
+        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN<one_op_update>
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN<one_op_insert>
+        ELSE<one_op_delete>
         END IF;
-    END IF;$many$, few, CASE WHEN (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl) THEN 'true'
-        ELSE format('pg_stat_get_xact_tuples_inserted(TG_RELID) + pg_stat_get_xact_tuples_updated(TG_RELID)'
-            ' + pg_stat_get_xact_tuples_deleted(TG_RELID) > %s OR current_setting(''track_counts'') = ''off''', few) END);
+        IF cap_done THEN
+            RETURN NULL;
+        END IF;
+<end_guard>
+    IF NOT cap_changed AND cap_done IS NULL THEN
+        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN<sets_update>
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN<sets_insert>
+        ELSE<sets_delete>
+        END IF;
+    END IF;
+    IF cap_changed OR NOT cap_done THEN
+        cap_key := <schema>.tube_private_key_now(<name>, TG_RELID);
+        IF cap_key IS NOT NULL AND (cap_changed OR cap_key OPERATOR(pg_catalog.<>) <key_literal>) THEN
+            IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+                EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM old_table UNION ALL SELECT ', <now_id>, ' FROM new_table) AS x');
+            ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+                EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM new_table) AS x');
+            ELSE
+                EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM old_table) AS x');
+            END IF;
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$body$, jsonb_build_object(
+        'row', CASE WHEN att.replica THEN tube_private_row_body(att) ELSE '' END,
+        'guard', CASE WHEN guard IS NULL THEN '    BEGIN' ELSE '    IF NOT (' || guard || E') THEN\n        cap_changed := true;\n    ELSE' END,
+        'end_guard', CASE WHEN guard IS NULL THEN '    END;' ELSE '    END IF;' END,
+        'one_op_update', tube_private_one_op_update(att, names, doubtful),
+        'one_op_insert', tube_private_one_op(att, names, 'I', 'new_table'),
+        'one_op_delete', tube_private_one_op(att, names, 'D', 'old_table'),
+        'sets_update', tube_private_by_sets(names, tube_private_changed_sides(att, names, doubtful)),
+        'sets_insert', tube_private_by_sets(names, tube_private_side(names, 2, 'new_table')),
+        'sets_delete', tube_private_by_sets(names, tube_private_side(names, 1, 'old_table')),
+        'now', quote_literal(now_before || 'SELECT '),
+        'now_id', tube_private_now_id(key_type, ''),
+        'agent', tube_private_function(att, 'agent'),
+        'schema', quote_ident(tube_private_schema()),
+        'name', quote_literal(att.trigger_function),
+        'key_literal', quote_literal(quote_ident(att.id_col))));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_many(:"schema".tube_attachment) FROM PUBLIC;
 
--- tube_private_fill: a template with its <names> replaced, each once, whatever the values hold.
+-- tube_private_now_id: the key by its name of now, as the text of an expression over cap_key that gives SQL text.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_now_id(key_type regtype, row_name text) RETURNS text
+LANGUAGE sql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT format('pg_catalog.concat(%L, cap_key, %L)', format('%I.tube_key_%s(%s', tube_private_schema(), key_type, row_name),
+        CASE key_type WHEN 'text'::regtype THEN ') COLLATE pg_catalog."C" AS id' ELSE ') AS id' END)
+$$;
+
+-- tube_private_rows: the rows of one side of a statement, as arrays: ids of those that pass, and what `columns` look like.
 --
--- Arguments: template; fragments: name to text.
--- Result: the text.
--- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_fill(template text, fragments jsonb) RETURNS text
-LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+-- At most 100,001 ids are gathered: more go by sets. OFFSET 0 keeps the planner from gathering them once for each use.
+--
+-- Arguments: att; names: fragments of tube_private_capture_body; source: old_table or new_table; alias.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_rows(
+    att :"schema".tube_attachment, names jsonb, source text, alias text
+) RETURNS text
+LANGUAGE sql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT tube_private_fill(
+        CASE WHEN att.columns IS NULL
+            THEN 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT 100001) AS ids OFFSET 0) AS <alias>'
+            ELSE 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT 100001) AS ids,'
+                ' ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <vals>) FROM <source> AS "the row" LIMIT 100001) AS image OFFSET 0) AS <alias>'
+        END, names || jsonb_build_object('source', source, 'alias', alias))
+$$;
+
+-- tube_private_one_op: lines that touch the ids of an INSERT or a DELETE, unless they are too many for an array.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_one_op(
+    att :"schema".tube_attachment, names jsonb, op text, source text
+) RETURNS text
+LANGUAGE sql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT tube_private_fill($sql$
+            SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('<op>', n.ids) INTO cap_done
+            FROM <missing>, <rows>
+            WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) 100000;$sql$,
+        names || jsonb_build_object('op', op, 'rows', tube_private_rows(att, names, source, 'n')))
+$$;
+
+-- tube_private_one_op_update: lines that touch the ids of an UPDATE where all of them have one op.
+--
+-- With `columns`: nothing is touched when nothing of them changed, and one row when it did; several rows go by sets.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_one_op_update(
+    att :"schema".tube_attachment, names jsonb, doubtful boolean
+) RETURNS text
+LANGUAGE sql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT tube_private_fill(concat($sql$
+            SELECT CASE$sql$,
+        CASE WHEN att.columns IS NOT NULL THEN $sql$
+                WHEN o.image OPERATOR(pg_catalog.=) n.image THEN true$sql$ END, $sql$
+                WHEN o.ids OPERATOR(pg_catalog.=) n.ids$sql$,
+        CASE WHEN att.columns IS NOT NULL THEN ' AND pg_catalog.cardinality(n.image) OPERATOR(pg_catalog.=) 1' END, $sql$
+                    THEN n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('U', n.ids)$sql$,
+        CASE WHEN att.row_filter IS NOT NULL THEN $sql$
+                WHEN o.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('I', n.ids)
+                WHEN n.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('D', o.ids)$sql$ END, $sql$
+            END INTO cap_done
+            FROM <missing>, <old_rows>, <new_rows>
+            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) 100000
+                AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) 100000$sql$,
+        CASE WHEN doubtful THEN $sql$
+                AND ARRAY(SELECT <id> FROM old_table) OPERATOR(pg_catalog.=) ARRAY(SELECT <id> FROM new_table)$sql$ END, ';'),
+        names || jsonb_build_object('old_rows', tube_private_rows(att, names, 'old_table', 'o'),
+            'new_rows', tube_private_rows(att, names, 'new_table', 'n')))
+$$;
+
+-- tube_private_side: a query for the ids on one side of a statement that pass.
+--
+-- Arguments: names: fragments of tube_private_capture_body; side: 1 old, 2 new; source: the table of that side.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_side(names jsonb, side integer, source text) RETURNS text
+LANGUAGE sql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT tube_private_fill('SELECT <id> AS id, <side> AS side FROM <source> AS "the row" WHERE (<passes>)',
+        names || jsonb_build_object('side', side, 'source', source))
+$$;
+
+-- tube_private_changed_sides: a query for the ids of an UPDATE, and the side of each.
+--
+-- With `columns`, rows are compared by their ids, by whether they pass, and by these columns, as a multiset, because
+-- nothing tells which old row became which new one; what is on one side only, changed.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_changed_sides(
+    att :"schema".tube_attachment, names jsonb, doubtful boolean
+) RETURNS text
+LANGUAGE sql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT concat(
+        CASE WHEN att.columns IS NULL THEN tube_private_side(names, 1, 'old_table') || ' UNION ALL ' || tube_private_side(names, 2, 'new_table')
+            ELSE tube_private_fill($sql$
+                WITH was AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_vals> FROM old_table AS "the row"),
+                    is_now AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_vals> FROM new_table AS "the row")
+                SELECT d.id, 1 AS side FROM (SELECT * FROM was EXCEPT ALL SELECT * FROM is_now) AS d WHERE d.passes
+                UNION ALL SELECT d.id, 2 FROM (SELECT * FROM is_now EXCEPT ALL SELECT * FROM was) AS d WHERE d.passes$sql$, names) END,
+        CASE WHEN doubtful THEN tube_private_fill(' UNION ALL SELECT <id>, 1 FROM old_table AS "the row"'
+            ' WHERE EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)', names) END)
+$$;
+
+-- tube_private_by_sets: lines that touch ids by op, 100,000 at a time.
+--
+-- Arguments: names: fragments of tube_private_capture_body; sides: a query for ids and the side of each.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_by_sets(names jsonb, sides text) RETURNS text
+LANGUAGE sql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT tube_private_fill($sql$
+            FOR cap_put IN
+                SELECT p.op, pg_catalog.array_agg(p.id) AS ids
+                FROM (
+                    SELECT k.id, k.op, (pg_catalog.row_number() OVER (PARTITION BY k.op) OPERATOR(pg_catalog.-) 1)
+                        OPERATOR(pg_catalog./) 100000 AS part
+                    FROM (
+                        SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
+                            WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
+                        FROM <missing>, LATERAL (<sides>) AS x
+                        GROUP BY x.id
+                    ) AS k
+                ) AS p
+                GROUP BY p.op, p.part
+            LOOP
+                cap_done := <put>(cap_put.op, cap_put.ids) AND cap_done IS NOT false;
+            END LOOP;$sql$, names || jsonb_build_object('sides', sides))
+$$;
+
+-- tube_private_passes_call: a call of an attachment's predicate as SQL text.
+--
+-- Domains are cast to what they are made of: so the types are just those of the function, and no other one of the same
+-- name could be taken for it.
+--
+-- Arguments: att; row: a name and a dot before each column, or NULL.
+-- Result: the text; NULL when there is no predicate.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_call(att :"schema".tube_attachment, row_name text) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT tube_private_function(att, 'passes') || '(' || coalesce(string_agg(format(
+        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, c.bound::regtype), ', ' ORDER BY c.attnum), '')
+        || ')'
+    FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
+    WHERE att.row_filter IS NOT NULL
+    HAVING att.row_filter IS NOT NULL
+$$;
+
+-- tube_private_guard: a condition that is true while the table has the columns that a trigger function was made for.
+--
+-- Not needed where there is neither a predicate nor columns. Types of users are compared with those that the predicate is
+-- bound to, whatever they are called now. A transaction at REPEATABLE READ may see old names in the catalogue, while its
+-- statement works by those of now.
+--
+-- Arguments: att.
+-- Result: SQL text; NULL where it is not needed.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_guard(att :"schema".tube_attachment) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) TG_RELID'
+            ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', c.name, c.is_type), E'\n        AND ')
+        || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
+            ' OR %I.tube_private_is_current(%L))', tube_private_schema(), att.trigger_function)
+    FROM (
+        SELECT p.name, CASE WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
+            WHEN p.type = p.bound THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc'
+                ' AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
+                row_number() OVER (ORDER BY p.attnum) - 1, tube_private_function(att, 'passes'))
+            ELSE format(' AND a.atttypid OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)', p.type::regtype) END AS is_type
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS p
+        UNION ALL
+        SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
+        FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
+    ) AS c
+    HAVING count(*) > 0
+$$;
+
+-- tube_private_row_body: what a trigger function does for one row, where logical replication writes it.
+--
+-- Replication's apply fires row triggers only, and those that are enabled for it. A row costs a call of ours to see
+-- whether the columns are still as they were; by the names of now, all are touched.
+--
+-- Arguments: att: one with `replica`.
+-- Result: the first lines of the body, for rows; it leaves statements to what follows.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_row_body(att :"schema".tube_attachment) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
-    pieces text[] := regexp_split_to_array(template, '<(?=[a-z_]+>)');
-    result text := pieces[1];
-    piece text;
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    old_id CONSTANT text := tube_private_key_sql(format('OLD.%I', att.id_col), key_type);
+    new_id CONSTANT text := tube_private_key_sql(format('NEW.%I', att.id_col), key_type);
 BEGIN
-    -- Piece by piece, so that a name within a value is left alone.
-    FOREACH piece IN ARRAY pieces[2:] LOOP
-        result := result || (fragments ->> split_part(piece, '>', 1)) || substr(piece, strpos(piece, '>') + 1);
-    END LOOP;
-    RETURN result;
+    RETURN tube_private_fill($template$
+    IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW' THEN
+        IF <schema>.tube_private_is_current(<name>) THEN
+            PERFORM <put>(k.op, ARRAY[k.id])
+            FROM (
+                SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
+                    WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
+                FROM (
+                    SELECT <old_id> AS id, 1 AS side WHERE TG_OP OPERATOR(pg_catalog.<>) 'INSERT' AND <old_passes>
+                    UNION ALL
+                    SELECT <new_id>, 2 WHERE TG_OP OPERATOR(pg_catalog.<>) 'DELETE' AND <new_passes>
+                ) AS x
+                GROUP BY x.id
+            ) AS k<unchanged>;
+            RETURN NULL;
+        END IF;
+        cap_key := <schema>.tube_private_key_now(<name>, TG_RELID);
+        IF cap_key IS NOT NULL AND TG_OP OPERATOR(pg_catalog.<>) 'INSERT' THEN
+            EXECUTE pg_catalog.concat(<now>, <now_id>, ') AS x') USING OLD;
+        END IF;
+        IF cap_key IS NOT NULL AND TG_OP OPERATOR(pg_catalog.<>) 'DELETE' THEN
+            EXECUTE pg_catalog.concat(<now>, <now_id>, ') AS x') USING NEW;
+        END IF;
+        RETURN NULL;
+    END IF;$template$, jsonb_build_object(
+        'schema', quote_ident(tube_private_schema()),
+        'name', quote_literal(att.trigger_function),
+        'put', tube_private_function(att, 'put'),
+        'old_id', old_id,
+        'new_id', new_id,
+        'old_passes', coalesce(tube_private_passes_call(att, 'OLD.'), 'true'),
+        'new_passes', coalesce(tube_private_passes_call(att, 'NEW.'), 'true'),
+        'now', quote_literal(format('SELECT %s(''U'', ARRAY[x.id]) FROM (SELECT ', tube_private_function(att, 'put'))),
+        'now_id', tube_private_now_id(key_type, '($1).'),
+        -- Of an UPDATE that changed nothing that counts, the key and the filter neither, no touch.
+        'unchanged', coalesce((
+            SELECT format(E'\n            WHERE k.op OPERATOR(pg_catalog.<>) ''U'' OR TG_OP OPERATOR(pg_catalog.<>) ''UPDATE'''
+                ' OR ARRAY[ROW(%s)] OPERATOR(pg_catalog.<>) ARRAY[ROW(%s)]',
+                array_to_string(tube_private_column_values(att.tbl, att.columns, 'OLD.'), ', '),
+                array_to_string(tube_private_column_values(att.tbl, att.columns, 'NEW.'), ', '))
+            WHERE att.columns IS NOT NULL), '')));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_fill(text, jsonb) FROM PUBLIC;

@@ -43,12 +43,14 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_columns(regclass, name[]) FROM PUB
 -- Two values that are equal to Postgres may look different in a document (1.0 and 1.00), and some types
 -- have no equality (json); so only of simple types the values are compared, of others their text. Floats
 -- are compared by their bits, and the function is run with settings under which the other texts are exact (see
--- tube_private_generate): a writer may have others, by which different values look the same.
+-- tube_private_owner_ddl): a writer may have others, by which different values look the same.
 --
--- Arguments: tbl; columns: of tube_private_columns.
+-- Arguments: tbl; columns: of tube_private_columns; row_name: a name and a dot before each, or nothing.
 -- Result: SQL texts in the same order; NULL for NULL.
 -- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_column_values(tbl regclass, columns name[]) RETURNS text[]
+CREATE OR REPLACE FUNCTION :"schema".tube_private_column_values(
+    tbl regclass, columns name[], row_name text = ''
+) RETURNS text[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
@@ -60,12 +62,13 @@ DECLARE
 BEGIN
     RETURN (
         SELECT array_agg(CASE
-            WHEN a.atttypid = ANY (simple) THEN quote_ident(a.attname)
-            WHEN a.atttypid = ANY (texts) THEN format('%I::text COLLATE "C"', a.attname)
-            WHEN a.atttypid = 'float8'::regtype THEN format('float8send(%I)', a.attname)
-            WHEN a.atttypid = 'float4'::regtype THEN format('float4send(%I)', a.attname)
+            WHEN a.atttypid = ANY (simple) THEN format('%s%I', row_name, a.attname)
+            WHEN a.atttypid = ANY (texts) THEN format('(%s%I::pg_catalog.text COLLATE pg_catalog."C")', row_name, a.attname)
+            WHEN a.atttypid = 'float8'::regtype THEN format('pg_catalog.float8send(%s%I)', row_name, a.attname)
+            WHEN a.atttypid = 'float4'::regtype THEN format('pg_catalog.float4send(%s%I)', row_name, a.attname)
             -- By its output function, without a cast that somebody may have made.
-            ELSE format('concat(num_nulls(%1$I), %1$I) COLLATE "C"', a.attname) END ORDER BY a.attnum)
+            ELSE format('(pg_catalog.concat(pg_catalog.num_nulls(%1$s%2$I), %1$s%2$I) COLLATE pg_catalog."C")', row_name, a.attname)
+            END ORDER BY a.attnum)
         FROM pg_attribute AS a
         WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns) AND a.attgenerated <> 'v');
 END

@@ -61,16 +61,13 @@ BEGIN
         GROUP BY k.chunk
         ORDER BY k.chunk;
     END IF;
-    PERFORM tube_private_notify(<channel>, s.partition)
-    FROM tube_sleeper AS s
-    WHERE s.tube = <tube> AND touch_shard % s.partitions = s.partition;
+    PERFORM tube_private_wake_sleepers(<tube>, ARRAY[touch_shard]);
 END
 $template$, jsonb_build_object(
         'key', key_type,
         'binary', CASE key_type WHEN 'text'::regtype THEN ' COLLATE "C"' ELSE '' END,
         'queue', format('%I.%I', tube_private_schema(), tube),
         'tube', quote_literal(tube),
-        'channel', quote_literal(tube_channel(tube)),
         'spread', coalesce(spread, '')));
 END
 $$;
@@ -115,6 +112,87 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_private_table_touch_body(regclass, regtype) FROM PUBLIC;
+
+-- tube_private_touch_name: the name of our function behind a table's {table}_touch, unquoted.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_name(tbl regclass, key_type regtype) RETURNS text
+LANGUAGE sql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$ SELECT format('tube_touch_%s_%s', key_type, tbl::oid) $$;
+
+-- tube_private_provide_touch: makes, mends or drops our function behind a table's {table}_touch.
+--
+-- {table}_touch belongs to the table's owner and only calls ours, on which it depends: so it goes with it. Writers and
+-- the table's owner may call ours. There is one for each type of keys.
+--
+-- Arguments: tbl: may be gone; key_type: of the tubes that it touches.
+-- Locks: an advisory lock per table, until the transaction ends: two tubes may be at it at once.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_touch(tbl regclass, key_type regtype) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET client_min_messages = warning
+AS $$
+DECLARE
+    name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_touch_name(tbl, key_type));
+    arguments CONSTANT text := format('ids %s[], op char, payload jsonb, chunk_size integer', key_type);
+    signature CONSTANT text := format('%s(%s[], character, jsonb, integer)', name, key_type);
+    body CONSTANT text := tube_private_table_touch_body(tbl, key_type);
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint));
+    IF body IS NULL THEN
+        EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', signature);
+    ELSE
+        PERFORM tube_private_make_function(signature, arguments, 'void', body,
+            ARRAY[tube_private_role('writer'), (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = tbl)],
+            format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()));
+    END IF;
+END
+$$;
+
+-- tube_private_touch_ddl: the statements that put {table}_touch beside an attached table.
+--
+-- Arguments: att.
+-- Errors: TU107 the table's schema has another function of that name and arguments.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_ddl(att :"schema".tube_attachment) RETURNS SETOF text
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    inner_name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_touch_name(att.tbl, key_type));
+    inner_oid CONSTANT oid := to_regprocedure(format('%s(%s[], character, jsonb, integer)', inner_name, key_type));
+    rel record;
+    there pg_proc;
+    is_ours boolean;
+BEGIN
+    SELECT c.relname, c.relowner, n.nspname, n.oid AS schema_oid, tube_private_name(c.relname, '_touch') AS touch_name INTO rel
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
+    -- By the catalogue: our owner may not look into the schema.
+    SELECT p.* INTO there FROM pg_proc AS p
+    WHERE p.pronamespace = rel.schema_oid AND p.proname = rel.touch_name
+        AND p.proargtypes::oid[] = ARRAY[to_regtype(key_type || '[]')::oid, 'bpchar'::regtype, 'jsonb'::regtype, 'integer'::regtype];
+    is_ours := there.oid IS NOT NULL AND there.proowner = rel.relowner AND NOT there.prosecdef AND EXISTS (
+        SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = there.oid
+            AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid);
+    -- The table was renamed or moved, or has another owner.
+    RETURN QUERY SELECT format('DROP FUNCTION %s', d.objid::regprocedure) FROM pg_depend AS d
+    WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid
+        AND (d.objid <> there.oid OR there.oid IS NULL OR NOT is_ours);
+    IF is_ours THEN
+        RETURN;
+    ELSIF there.oid IS NOT NULL AND NOT EXISTS (
+        SELECT FROM pg_depend AS d WHERE d.objid = there.oid AND d.refobjid = inner_oid AND d.classid = 'pg_proc'::regclass)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107',
+            MESSAGE = format('%s can''t be attached: there is a function %s already', att.tbl, there.oid::regprocedure),
+            HINT = 'Rename or drop that function; its name is needed for the touches of the table.';
+    END IF;
+    RETURN NEXT format('CREATE FUNCTION %I.%I(ids %s[], op char DEFAULT ''T'', payload jsonb DEFAULT NULL,'
+        ' chunk_size integer DEFAULT 250) RETURNS void LANGUAGE sql VOLATILE BEGIN ATOMIC SELECT %s($1, $2, $3, $4); END',
+        rel.nspname, rel.touch_name, key_type, inner_name);
+    RETURN NEXT format('ALTER FUNCTION %I.%I(%s[], character, jsonb, integer) OWNER TO %I',
+        rel.nspname, rel.touch_name, key_type, pg_get_userbyid(rel.relowner));
+END
+$$;
 
 -- tube_private_check_touch: refuses arguments that no touch function can take.
 --

@@ -1,94 +1,83 @@
 -- tube_sync: follows what DDL has done to attached tables since it was last looked at.
 --
 -- Tables and columns that were renamed, moved or dropped; partitions that came or went; triggers that were
--- dropped; a database that was restored. Where our event triggers follow DDL there is nothing
--- left to do; elsewhere workers call this once a minute, and a migration may do so within its transaction.
+-- dropped; tables with another owner; a database that was restored. Workers call this twice a minute, and at once when
+-- an event trigger of ours has seen DDL; a migration may do so within its transaction.
 --
--- A member of tube_admin changes tables with their own rights, which has to be those of their owners
--- where triggers are to go. Anybody else, such as a worker, is served with the rights of tube_admin: these
--- will do for new partitions on which it was granted SELECT and TRIGGER.
+-- What takes an owner's rights is done with those of the caller, where they are an owner. For others, such as a worker,
+-- the owner's agent puts triggers on new partitions; the rest is told in a WARNING. Until it is done nothing is lost: such a
+-- table is captured by the names that its columns have now.
 --
--- Result: how many tubes were brought in line. A table that could not be, whatever the error, is told in a
---   WARNING, and stays as it was: what is written to a new partition by its own name is touched when it can be.
--- Errors: none of a tube's.
--- Locks: of tubes that need it, as tube_private_sync, and their registry rows; until the transaction ends.
+-- Result: how many attached tables were brought in line. One that could not be is told in a WARNING, and stays as it was.
+-- Locks: of tables that need it, as tube_table_ensure_attached, and the registry rows of their tubes; until the
+--   transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_sync() RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET lock_timeout = '5s'
 AS $$
-BEGIN
-    IF has_function_privilege('tube_private_sync_stale()', 'EXECUTE') THEN
-        RETURN tube_private_sync_stale();
-    END IF;
-    RETURN tube_sync_served();
-END
-$$;
-REVOKE ALL ON FUNCTION :"schema".tube_sync() FROM PUBLIC;
-
--- tube_private_sync_stale: tube_private_sync for each tube that needs it, and its tables that do.
---
--- Result: how many tubes were brought in line; a WARNING for each that was not.
--- Locks: as of tube_sync.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_sync_stale() RETURNS integer
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
 DECLARE
-    stale record;
+    att tube_attachment;
+    done integer := 0;
     hint text;
-    tubes integer := 0;
 BEGIN
-    FOR stale IN
-        SELECT a.tube, array_agg(a.tbl) AS tables FROM tube_attachment AS a
-        WHERE tube_private_stale(a) GROUP BY a.tube ORDER BY a.tube
-    LOOP
+    FOR att IN SELECT s.* FROM tube_private_stale_attachments() AS s LOOP
         BEGIN
-            PERFORM FROM tube_registry AS r WHERE r.tube = stale.tube FOR NO KEY UPDATE;
-            IF FOUND AND tube_private_sync(stale.tube, 'late', stale.tables) THEN
-                tubes := tubes + 1;
+            att := tube_private_begin_sync(att.tube, att.tbl);
+            IF att.tube IS NOT NULL THEN
+                PERFORM tube_private_bring_in_line(att, 'late');
             END IF;
+            done := done + 1;
         EXCEPTION WHEN OTHERS THEN
-            -- One tube's trouble is no other's.
+            -- One table's trouble is no other's.
             GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
-            RAISE WARNING USING MESSAGE = format('tube %L is not followed: %s', stale.tube, SQLERRM), HINT = hint;
+            RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', att.tbl, att.tube, SQLERRM), HINT = hint;
         END;
     END LOOP;
-    RETURN tubes;
+    RETURN done;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_sync_stale() FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_sync() IS
+    'Follow what DDL has done to attached tables; workers call it twice a minute, a migration may call it at its end.';
 
--- tube_private_stale: whether something generated for an attachment is not in line with its table.
+-- tube_private_stale_attachments: the attachments that are not as they are to be.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_stale_attachments() RETURNS SETOF :"schema".tube_attachment
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$ SELECT a.* FROM tube_attachment AS a WHERE tube_private_is_stale(a) ORDER BY a.tube, a.position $$;
+
+-- tube_private_begin_sync: an attachment as it is to be now, locked; forgets one whose table can't stay attached.
 --
--- Arguments: a: the attachment.
--- Result: true or false.
--- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_stale(a :"schema".tube_attachment) RETURNS boolean
-LANGUAGE plpgsql STABLE SECURITY DEFINER
+-- Arguments: tube; tbl.
+-- Result: NULL when there is none any more; a WARNING says why.
+-- Locks: the registry row, and the attachment.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_sync(tube text, tbl regclass) RETURNS :"schema".tube_attachment
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
+#variable_conflict use_column
 DECLARE
-    now_is CONSTANT tube_attachment := tube_private_present(a);
-    rel record;
-    body CONSTANT text := (SELECT p.prosrc FROM pg_proc AS p
-        WHERE p.oid = to_regprocedure(format('%I.%I()', tube_private_schema(), a.trigger_function)));
+    att tube_attachment;
+    wanted tube_attachment;
 BEGIN
-    SELECT c.relname, n.nspname INTO rel
-    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = a.tbl;
-    RETURN NOT FOUND OR body IS NULL
-        OR a.seen_oid IS DISTINCT FROM a.tbl::oid
-        OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
-        OR tube_private_followed() = (strpos(body, 'tube_private_makeshift') > 0)
-        OR a.touch_function IS DISTINCT FROM format('%I.%I(%s[],character,jsonb,integer)',
-            rel.nspname, tube_private_name(rel.relname, '_touch'), tube_private_key_type(a.tube))
-        OR to_regprocedure(a.touch_function) IS NULL
-        OR (now_is.id_col, now_is.columns, now_is.row_filter) IS DISTINCT FROM (a.id_col, a.columns, a.row_filter)
-        OR (tube_private_seen(now_is)).seen_types IS DISTINCT FROM a.seen_types
-        OR tube_private_misfit(a.tbl) IS NOT NULL
-        OR EXISTS (SELECT FROM tube_private_trigger_ddl(a))
-        OR a.members IS DISTINCT FROM (
-            SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(a.tbl) AS m);
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_private_begin_sync.tube FOR NO KEY UPDATE;
+    SELECT a.* INTO att FROM tube_attachment AS a
+    WHERE a.tube = tube_private_begin_sync.tube AND a.tbl = tube_private_begin_sync.tbl FOR NO KEY UPDATE;
+    wanted := tube_private_wanted(att);
+    IF att.tube IS NULL OR wanted.tube IS NOT NULL THEN
+        IF att.misfit = tube_private_misfit(tube_private_begin_sync.tube, tube_private_begin_sync.tbl) THEN
+            wanted.row_filter := NULL; -- it was tried before
+        END IF;
+        RETURN wanted;
+    END IF;
+    PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
+    IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
+        RAISE WARNING USING
+            MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube,
+                coalesce(tube_private_table_fault(att.tbl), format('its key %I was dropped, or has another type', att.id_col))),
+            HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again, by id_col.'
+                ELSE 'Attach the partitioned table as a whole, and backfill it.' END;
+    END IF;
+    RETURN NULL;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_stale(:"schema".tube_attachment) FROM PUBLIC;

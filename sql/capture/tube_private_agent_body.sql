@@ -1,0 +1,151 @@
+-- tube_private_agent_body: the text of agent(rel, triggers, op), by which the owner of an attached table lets us go on.
+--
+-- It belongs to the owner and runs with their rights; nobody but tube_private_call_agent may call it. It does two things
+-- and no more: it puts the capture triggers on a partition that has come, and it touches all rows of a table.
+--
+-- agent: rel: the table, or one of its partitions; triggers: the names of those for INSERT, UPDATE, DELETE, TRUNCATE and
+--   rows of replication, NULL for one that is not to be made; op: of the touches, or NULL.
+--   Its result is whether all rows could be touched; false where it asked for a sweep instead, since row security or a
+--   missing privilege hides rows, or the snapshot is older than some of them. TRUNCATE must not fail over that.
+--
+-- Rows are read a stretch of pages at a time, so memory is that of a stretch, whatever the size of the table.
+--
+-- Arguments: att.
+-- Result: the body of a plpgsql function.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_agent_body(att :"schema".tube_attachment) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN tube_private_fill($body$
+-- Made by tube_private_agent_body.
+#variable_conflict use_variable
+DECLARE
+    kinds CONSTANT text[] := ARRAY['AFTER INSERT ON %s REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT',
+        'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT',
+        'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT',
+        'BEFORE TRUNCATE ON %s FOR EACH STATEMENT',
+        'AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW'];
+    stretch CONSTANT bigint := 500;
+    pages bigint;
+    page bigint := 0;
+    key text;
+    statement text;
+BEGIN
+    FOR n IN 1..5 LOOP
+        CONTINUE WHEN triggers IS NULL OR triggers[n] IS NULL;
+        EXECUTE format('CREATE TRIGGER %I ' || kinds[n] || ' EXECUTE FUNCTION %s()', triggers[n], rel, <capture>);
+        IF n = 5 THEN
+            EXECUTE format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I, ENABLE REPLICA TRIGGER %I', rel, triggers[4], triggers[5]);
+        END IF;
+    END LOOP;
+    IF op IS NULL THEN
+        RETURN true;
+    END IF;
+    key := <schema>.tube_private_key_now(<name>, rel);
+    IF key IS NULL THEN
+        RETURN true;
+    ELSIF NOT has_table_privilege(rel, 'SELECT') OR row_security_active(rel) THEN
+        PERFORM <put>(op, NULL);
+        RETURN false;
+    END IF;
+    statement := concat(<touch>, key, <from_only>, rel, ' WHERE ctid >= $2 AND ctid < $3 AND (',
+        CASE WHEN <schema>.tube_private_is_current(<name>) THEN <passes> ELSE 'true' END, ')) AS t');
+    pages := pg_relation_size(rel) / current_setting('block_size')::bigint;
+    WHILE page < pages LOOP
+        EXECUTE statement USING op, format('(%s,0)', page)::tid, format('(%s,0)', page + stretch)::tid;
+        page := page + stretch;
+    END LOOP;
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        PERFORM <put>(op, NULL);
+        RETURN false;
+    END IF;
+    RETURN true;
+END
+$body$, jsonb_build_object(
+        'capture', quote_literal(tube_private_function(att, 'capture')),
+        'put', tube_private_function(att, 'put'),
+        'schema', quote_ident(tube_private_schema()),
+        'name', quote_literal(att.trigger_function),
+        'touch', quote_literal(format('SELECT %s($1, coalesce(array_agg(t.id), ''{}'')) FROM (SELECT %I.tube_key_%s(',
+            tube_private_function(att, 'put'), tube_private_schema(), tube_private_key_type(att.tube))),
+        'from_only', quote_literal(') AS id FROM ONLY '),
+        'passes', quote_literal(coalesce(tube_private_passes_call(att, NULL), 'true'))));
+END
+$$;
+
+-- tube_private_call_agent: calls an owner's agent with the rights of nobody.
+--
+-- Whatever its owner has made of it since: it runs with their rights, or with those of a role that has none.
+--
+-- Arguments: agent: quoted, with its schema; the others as of the agent.
+-- Result: the agent's.
+-- Errors: those of the owner's: 42501 they don't own the partition.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_call_agent(agent text, rel regclass, triggers name[], op text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    result boolean;
+BEGIN
+    EXECUTE format('SELECT %s($1, $2, $3)', agent) INTO result USING rel, triggers, op;
+    RETURN result;
+END
+$$;
+
+-- tube_private_key_now: the column of an attached table's ids, by the name that it has now, however old the snapshot.
+--
+-- A column that has the name is taken; else the one that had it when the table was attached, if it holds keys still.
+--
+-- Arguments: function_name: of the attachment's trigger function; rel: the table, or one of its partitions.
+-- Result: the name, quoted; NULL and a WARNING when there is none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_now(function_name text, rel regclass) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    was CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.trigger_function = function_name);
+    result text := was.id_col;
+    sees_all CONSTANT boolean := current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
+BEGIN
+    IF was.tube IS NULL THEN
+        RETURN NULL; -- it is too new for this snapshot
+    ELSIF tube_private_column_now(was.seen_oid, was.seen_attnums[1]) <> result AND NOT (sees_all AND EXISTS (
+        SELECT FROM pg_attribute AS a WHERE a.attrelid = rel AND a.attname = result))
+    THEN
+        result := nullif(tube_private_column_now(was.seen_oid, was.seen_attnums[1]), '');
+    END IF;
+    IF result IS NULL OR sees_all AND NOT EXISTS (
+        SELECT FROM pg_attribute AS a WHERE a.attrelid = rel AND a.attname = result
+            AND tube_private_key_fits(a.atttypid, tube_private_key_type(was.tube)))
+    THEN
+        RAISE WARNING USING
+            MESSAGE = format('tube %L does not follow %s any more: its key is gone', was.tube, rel),
+            HINT = 'Attach it again, by id_col.';
+        RETURN NULL;
+    END IF;
+    RETURN quote_ident(result);
+END
+$$;
+
+-- tube_private_is_current: whether a table has the columns, by name, that its trigger function was made for, however old
+-- the snapshot.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_is_current(function_name text) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT coalesce(bool_and(tube_private_column_now(a.seen_oid, s.attnum) = s.name), true)
+    FROM tube_attachment AS a, unnest(a.seen_attnums, a.seen_names) AS s (attnum, name)
+    WHERE a.trigger_function = function_name AND a.seen_oid = a.tbl
+$$;
+
+-- tube_private_column_now: the name that a column has now, however old the snapshot; empty when it was dropped.
+--
+-- It looks into a cache of the catalogue, which knows of no snapshot.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_column_now(rel oid, attnum integer) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT CASE WHEN c.name LIKE '........pg.dropped.%' THEN '' ELSE coalesce(c.name, '') END
+    FROM (SELECT (pg_identify_object_as_address('pg_class'::regclass, rel, attnum)).object_names[3] AS name) AS c
+$$;

@@ -1,0 +1,190 @@
+-- The chain of an attached table's writes, and whose rights each link has:
+--
+--   capture  the function of the triggers; belongs to the table's owner; evaluates keys and the predicate
+--   passes   the predicate as a function, bound when it was made; belongs to the table's owner
+--   agent    what the owner lets us have done later: triggers for new partitions, touches of whole tables
+--   put      puts typed ids into the tube; ours; only the table's owner may call it
+--
+-- All but put are in the capture schema. Their names differ in one word and end in eight hex digits.
+
+-- tube_private_function_name: the name of a function of an attachment, unquoted.
+--
+-- That of a predicate has a digest of it: a statement that is under way still calls the one before.
+--
+-- Arguments: att; kind: capture, passes, agent or put.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_function_name(att :"schema".tube_attachment, kind text) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
+        WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
+            SELECT coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}')::text
+            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6)
+        ELSE '_' || kind || '_\1' END)
+$$;
+
+-- tube_private_capture_name: the name of the trigger function of a tube and a table; another one for each pair.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_name(tube text, tbl regclass) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT tube_private_name(tube || '_' || c.relname, '_capture_' || left(md5(tube || ' ' || tbl::oid), 8))
+    FROM pg_class AS c WHERE c.oid = tbl
+$$;
+
+-- tube_private_function: a function of an attachment, quoted and with its schema.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_function(att :"schema".tube_attachment, kind text) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT format('%I.%I', CASE kind WHEN 'put' THEN tube_private_schema() ELSE tube_private_capture_schema() END,
+        tube_private_function_name(att, kind))
+$$;
+
+-- tube_private_is_root: whether an attached table is the first of its shards.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_is_root(att :"schema".tube_attachment) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT NOT EXISTS (
+        SELECT FROM tube_attachment AS a
+        WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
+            AND (att.position IS NULL OR a.position < att.position))
+$$;
+
+-- tube_private_fill: a template with its <names> replaced, each once, whatever the values hold.
+--
+-- Arguments: template; fragments: name to text.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_fill(template text, fragments jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    pieces text[] := regexp_split_to_array(template, '<(?=[a-z_]+>)');
+    result text := pieces[1];
+    piece text;
+BEGIN
+    -- Piece by piece, so that a name within a value is left alone.
+    FOREACH piece IN ARRAY pieces[2:] LOOP
+        result := result || (fragments ->> split_part(piece, '>', 1)) || substr(piece, strpos(piece, '>') + 1);
+    END LOOP;
+    RETURN result;
+END
+$$;
+
+-- tube_private_put_body: the text of an attachment's put(op, ids), which puts ids into the tube.
+--
+-- It knows the shards and whether the table is the root of them, so the functions of owners need not change when these do.
+-- Only built-in types come in. All names are in full: a search path of its own would cost each statement a microsecond.
+--
+-- put: op: I, U or D; ids: NULLs are left out; NULL asks for a sweep of the shards, since not all rows could be read.
+--   Its result is whether there was no NULL.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_put_body(att :"schema".tube_attachment) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    reg CONSTANT tube_registry := (SELECT r FROM tube_registry AS r WHERE r.tube = att.tube);
+    is_unique CONSTANT boolean := tube_private_key_is_unique(att);
+BEGIN
+    RETURN tube_private_fill($put$
+-- Made by tube_private_put_body.
+BEGIN
+    IF pg_catalog.array_position($2, NULL) IS NOT NULL THEN
+        PERFORM <put>($1, pg_catalog.array_remove($2, NULL));
+        RETURN false;
+    ELSIF pg_catalog.cardinality($2) OPERATOR(pg_catalog.=) 1 THEN
+        INSERT INTO <queue> (op, shard, ids) VALUES (<op>, <shard_of_one>, $2);
+    ELSIF $2 IS NULL THEN
+        PERFORM <schema>.tube_private_sweep(<tube>, <shard>, <shards>);
+        RETURN true;
+    ELSE
+        INSERT INTO <queue> (op, shard, ids)
+        SELECT <op>, g.shard, g.ids[c.first : c.first OPERATOR(pg_catalog.+) 249]
+        FROM (<by_shard> OFFSET 0) AS g, LATERAL pg_catalog.generate_series(1, pg_catalog.cardinality(g.ids), 250) AS c (first);
+    END IF;
+    -- After the INSERT: whoever falls asleep after this look reads a seq that is at least as high.
+    IF pg_catalog.pg_sequence_last_value(<sleeps>) OPERATOR(pg_catalog.>) 1 THEN
+        PERFORM <schema>.tube_private_wake_sleepers(<tube>, <touched>);
+    END IF;
+    RETURN true;
+END
+$put$, jsonb_build_object(
+        'put', tube_private_function(att, 'put'),
+        'schema', quote_ident(tube_private_schema()),
+        'queue', format('%I.%I', tube_private_schema(), att.tube),
+        'tube', quote_literal(att.tube),
+        'shard', att.shard,
+        'shards', att.shards,
+        'sleeps', format('%L::pg_catalog.regclass', format('%I.%I', tube_private_schema(), 'tube_sleeps_' || reg.number)),
+        'op', format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
+            ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END',
+            CASE WHEN tube_private_is_root(att) THEN '$1' ELSE '''U''' END),
+        'shard_of_one', tube_private_shard_expression('$2[1]', att.shard, att.shards, reg.key_type),
+        -- The array is copied once: a slice of a parameter would copy all of it for each pod.
+        'by_shard', CASE
+            WHEN att.shards > 1 THEN format('SELECT %s AS shard, pg_catalog.array_agg(%st.id) AS ids'
+                ' FROM pg_catalog.unnest($2) AS t (id) GROUP BY 1',
+                tube_private_shard_expression('t.id', att.shard, att.shards, reg.key_type),
+                CASE WHEN is_unique THEN '' ELSE 'DISTINCT ' END)
+            WHEN is_unique THEN format('SELECT %s AS shard, $2 OPERATOR(pg_catalog.||) ''{}''::%s[] AS ids', att.shard,
+                tube_private_type_sql(reg.key_type))
+            ELSE format('SELECT %s AS shard, ARRAY(SELECT DISTINCT t.id%s FROM pg_catalog.unnest($2) AS t (id)) AS ids',
+                att.shard, CASE reg.key_type WHEN 'text'::regtype THEN ' COLLATE pg_catalog."C"' ELSE '' END) END,
+        'touched', CASE att.shards WHEN 1 THEN format('''{%s}''', att.shard) ELSE format(
+            'ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id))',
+            tube_private_shard_expression('t.id', att.shard, att.shards, reg.key_type)) END));
+END
+$$;
+
+-- tube_private_type_sql: a key type's name in full.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_type_sql(key_type regtype) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$ SELECT format('pg_catalog.%I', t.typname) FROM pg_type AS t WHERE t.oid = key_type $$;
+
+-- tube_private_wake_sleepers: wakes the workers that sleep on the partitions of some shards.
+--
+-- Called only while somebody sleeps. A transaction at REPEATABLE READ may be too old to see who: it wakes all of these
+-- partitions.
+--
+-- Arguments: tube; touched: shards; NULL for all.
+-- Locks: none until the commit, which is ordered with all others that notify.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_wake_sleepers(tube text, touched integer[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    IF NOT tube_wakes() THEN
+        RETURN;
+    END IF;
+    PERFORM pg_notify(tube_channel(p.tube), p.partition::text)
+    FROM (
+        SELECT s.tube, s.partition, s.partitions FROM tube_sleeper AS s WHERE s.tube = tube_private_wake_sleepers.tube
+        UNION
+        SELECT r.tube, n, r.partitions FROM tube_registry AS r, generate_series(0, r.partitions - 1) AS n
+        WHERE r.tube = tube_private_wake_sleepers.tube
+            AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
+    ) AS p
+    WHERE touched IS NULL OR EXISTS (SELECT FROM unnest(touched) AS t (shard) WHERE t.shard % p.partitions = p.partition);
+END
+$$;
+
+-- tube_private_sweep: asks for a sweep of shards: documents that the source no longer has are to go.
+--
+-- Arguments: tube; shard, shards: as of tube_shard_of.
+-- Result: nothing. A control pod per shard: {"type":"sweep","start_seq":"N"}.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_sweep(tube text, shard integer, shards integer) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    start_seq bigint := CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END;
+BEGIN
+    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) '
+        'SELECT ''B'', $1 + n, ''{}'', $2 FROM generate_series(0, $3 - 1) AS n', tube_private_schema(), tube)
+    USING shard, jsonb_build_object('type', 'sweep', 'start_seq', start_seq::text), shards;
+    PERFORM tube_private_wake_sleepers(tube, NULL);
+END
+$$;

@@ -1,0 +1,246 @@
+-- tube_private_store: sees that an attachment is as it is to be, and stores it; touches the rows that came and went.
+--
+-- That no statement of an owner's is missing is the owner's consent: so nobody gets a table attached that is not theirs.
+--
+-- Rows come with a partition that is attached and go with one that is detached: both are touched, by the owner's agent.
+-- Those of one that was dropped can't be read any more, so a sweep has to find them. A sweep also has to find what was
+-- deleted from a new partition by its own name, before there were triggers. Where not all rows can be seen, a sweep finds
+-- those that go, and a backfill of the whole table those that come.
+--
+-- Arguments: att; mode: as of tube_private_bring_in_line.
+-- Errors: 42501 an owner has to do something, and mode is ordered; else it is a WARNING.
+-- Locks: the caller holds the registry row; the attachment; tables that lack triggers: SHARE ROW EXCLUSIVE.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_store(att :"schema".tube_attachment, mode text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
+    -- A restored table has members with other oids, and misses none.
+    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (old.members) THEN old.members END;
+    come regclass[];
+    gone regclass[];
+    missing integer;
+BEGIN
+    IF old.tube IS NOT NULL AND mode = 'late' THEN
+        PERFORM tube_private_agent_triggers(att);
+    END IF;
+    missing := (SELECT count(*) FROM tube_private_owner_ddl(att) AS d);
+    IF missing > 0 AND mode = 'ordered' THEN
+        PERFORM tube_private_ask_owner(att, mode);
+    END IF;
+    att := tube_private_seen(att);
+    att.as_root := tube_private_is_root(att);
+    IF old.tube IS NULL THEN
+        att.members := tube_private_member_oids(att.tbl);
+        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, row_filter, misfit, trigger_function, columns, replica,
+            seen_oid, seen_attnums, seen_names, members, as_root)
+        VALUES (att.tube, att.tbl, att.shard, att.shards, att.id_col, att.row_filter, att.misfit, att.trigger_function, att.columns,
+            att.replica, att.seen_oid, att.seen_attnums, att.seen_names, att.members, att.as_root);
+        PERFORM tube_private_provide_touch(att.tbl, tube_private_key_type(att.tube));
+        RETURN;
+    END IF;
+    IF missing = 0 THEN
+        UPDATE tube_attachment AS a
+        SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
+            columns = att.columns, replica = att.replica, as_root = att.as_root,
+            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
+        WHERE a.tube = att.tube AND a.tbl = att.tbl;
+        IF att.id_col = old.id_col AND att.seen_oid = old.seen_oid AND att.seen_attnums[1] <> old.seen_attnums[1] THEN
+            PERFORM tube_private_ask_backfill(att, format('another column of %s has the name %I now', att.tbl, att.id_col));
+        END IF;
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube AND att.id_col <> old.id_col;
+    END IF;
+
+    -- Those that have their triggers now.
+    come := ARRAY(
+        SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
+        WHERE t.wanted AND t.is_there AND t.place = 1 AND c.relkind = 'r' AND t.rel::oid <> ALL (known));
+    gone := ARRAY(
+        SELECT c.oid::regclass FROM pg_class AS c
+        WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m));
+    PERFORM tube_private_touch_come_and_gone(att, known || coalesce(old.waiting, '{}'), come, gone);
+    att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
+        SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
+        WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind = 'p' ORDER BY 1) END;
+    -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
+    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel <> ALL (att.members)), '{}');
+    UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (att.members, att.waiting);
+    IF missing > 0 THEN
+        PERFORM tube_private_ask_owner(att, mode);
+    END IF;
+END
+$$;
+
+-- tube_private_ask_owner: says that an owner of a table has to do something for an attachment.
+--
+-- Errors: 42501; a WARNING where mode is late.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_owner(att :"schema".tube_attachment, mode text) RETURNS void
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
+    message CONSTANT text := format('%s belongs to %I, who has to agree to what tube %L does with it', att.tbl, owner, att.tube);
+    detail CONSTANT text := (SELECT d.statement FROM tube_private_owner_ddl(att) AS d LIMIT 1);
+BEGIN
+    IF mode = 'late' THEN
+        RAISE WARNING USING MESSAGE = message, DETAIL = detail,
+            HINT = format('Until then its writes are captured at a higher cost, or not from new partitions. Run as %I: SELECT %I.tube_sync();',
+                owner, tube_private_schema());
+    ELSE
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = detail,
+            HINT = format('Do it as %I, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
+    END IF;
+END
+$$;
+
+-- tube_private_agent_triggers: has the owner's agent put the triggers on partitions that lack them.
+--
+-- Result: nothing; a WARNING for each partition for which it could not be done.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_agent_triggers(att :"schema".tube_attachment) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+    agent CONSTANT text := tube_private_function(att, 'agent');
+    part record;
+BEGIN
+    IF to_regprocedure(agent || '(regclass, name[], text)') IS NULL THEN
+        RETURN;
+    END IF;
+    FOR part IN
+        SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
+        FROM tube_private_trigger_names(att) AS t WHERE t.wanted AND t.rel <> att.tbl
+        GROUP BY t.rel HAVING NOT bool_and(t.is_there)
+    LOOP
+        BEGIN
+            -- Those of a partitioned table have no place for TRUNCATE.
+            PERFORM tube_private_call_agent(agent, part.rel, part.names, NULL);
+        EXCEPTION WHEN OTHERS THEN
+            RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', part.rel, att.tube, SQLERRM),
+                HINT = format('Do it as its owner: SELECT %I.tube_sync();', tube_private_schema());
+        END;
+    END LOOP;
+END
+$$;
+
+-- tube_private_touch_come_and_gone: touches the rows of partitions that have come to an attached table, or left it.
+--
+-- Arguments: att; known: the members before, NULL where they are not known; come, gone: of those that store rows.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_come_and_gone(
+    att :"schema".tube_attachment, known oid[], come regclass[], gone regclass[]
+) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    agent CONSTANT text := tube_private_function(att, 'agent');
+    rel regclass;
+BEGIN
+    IF known IS NULL THEN
+        RETURN;
+    END IF;
+    FOREACH rel IN ARRAY come LOOP
+        IF NOT tube_private_call_agent(agent, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
+            PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
+        END IF;
+    END LOOP;
+    FOREACH rel IN ARRAY gone LOOP
+        PERFORM tube_private_call_agent(agent, rel, NULL, 'D');
+    END LOOP;
+    IF EXISTS (SELECT FROM unnest(known) AS m (rel) WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))
+        OR EXISTS (SELECT FROM unnest(come) AS c (rel) WHERE NOT tube_private_never_had_rows(c.rel))
+    THEN
+        PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
+    END IF;
+END
+$$;
+
+-- tube_private_never_had_rows: whether a table has been empty since it was made: no file was cut, or put in place of its own.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_never_had_rows(rel regclass) RETURNS boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1 FROM pg_class AS c WHERE c.oid = rel
+$$;
+
+-- tube_private_member_oids: what an attachment keeps as its members, sorted; NULL when the table is gone.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_member_oids(tbl regclass) RETURNS oid[]
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m $$;
+
+-- tube_private_ask_backfill: asks the workers to backfill an attached table.
+--
+-- Arguments: att; why: for the WARNING.
+-- Result: nothing. A control pod as of tube_backfill_schedule; always one, since a backfill that is under
+--   way may have read the table before.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_backfill(att :"schema".tube_attachment, why text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) VALUES (''B'', $1, ''{}'', $2)',
+        tube_private_schema(), att.tube)
+    USING att.shard, jsonb_build_object('type', 'backfill_schedule', 'order_col', att.id_col::text, 'tbl', (
+        SELECT format('%I.%I', n.nspname, c.relname)
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl));
+    PERFORM tube_private_wake_sleepers(att.tube, ARRAY[att.shard]);
+    RAISE WARNING 'a backfill of % is asked for, for tube %: %', att.tbl, quote_literal(att.tube), why;
+END
+$$;
+
+-- tube_private_forget: drops attachments, and the functions made for them; their triggers go with these.
+--
+-- Whoever owns a schema may drop what is in it. So no right on the tables is needed.
+--
+-- Arguments: tube; tables: their triggers are gone, or they are gone themselves.
+-- Locks: the tables ACCESS EXCLUSIVE, for the triggers; the caller holds the registry row.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_forget(tube text, tables regclass[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET client_min_messages = warning -- for each trigger there would be a NOTICE
+AS $$
+#variable_conflict use_column
+DECLARE
+    gone tube_attachment;
+    made regprocedure;
+BEGIN
+    FOR gone IN
+        DELETE FROM tube_attachment AS a
+        WHERE a.tube = tube_private_forget.tube AND a.tbl = ANY (tables)
+        RETURNING a.*
+    LOOP
+        FOR made IN
+            SELECT p.oid FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+            WHERE (n.nspname, p.proname::text) IN ((tube_private_schema(), tube_private_function_name(gone, 'put')),
+                    (tube_private_capture_schema(), gone.trigger_function),
+                    (tube_private_capture_schema(), tube_private_function_name(gone, 'agent')))
+                OR n.nspname = tube_private_capture_schema()
+                    AND left(p.proname, -7) = regexp_replace(gone.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1')
+        LOOP
+            EXECUTE format('DROP FUNCTION %s CASCADE', made);
+        END LOOP;
+        PERFORM tube_private_provide_touch(gone.tbl, tube_private_key_type(tube));
+    END LOOP;
+    IF FOUND THEN
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = tube_private_forget.tube;
+        PERFORM tube_private_provide(a) FROM tube_attachment AS a
+        WHERE a.tube = tube_private_forget.tube AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
+    END IF;
+END
+$$;
+
+-- tube_private_prune: forgets the attached tables of a tube that were dropped.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_prune(tube text) RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT tube_private_forget(tube, array_agg(a.tbl)) FROM tube_attachment AS a
+    WHERE a.tube = $1 AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+    HAVING count(*) > 0
+$$;
