@@ -1,15 +1,18 @@
 -- Refuses to install where it can't be right: an old server, a schema that holds something else, an
 -- installation that is newer than these files. Nothing was changed then. Whose it is, whose.sql has seen.
 --
--- The name of the schema is in the setting pytube.install_schema, because psql puts no variables
--- into a quoted body.
-SELECT pg_advisory_xact_lock(hashtextextended('pytube install ' || :'schema', 0)) IS NULL AS locked \gset
+-- One installation into a schema at a time: the second one waits here.
+SET LOCAL pytube.install_version = :'version';
+-- What is changed from here on is ours, and followed at the end.
+SET LOCAL pytube.own_ddl = 'on';
 DO $$
 DECLARE
-    known CONSTANT text[] := ARRAY['0001'];
-    wanted text := current_setting('pytube.install_schema');
+    wanted CONSTANT text := current_setting('pytube.install_schema');
+    version CONSTANT text := current_setting('pytube.install_version');
     found_version text;
 BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('pytube install ' || wanted, 0)),
+        set_config('pytube.install_before', '', true);
     IF current_setting('server_version_num')::integer < 150000 THEN
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
             MESSAGE = format('pytube needs Postgres 15 or newer; this server is %s', current_setting('server_version')),
@@ -25,24 +28,23 @@ BEGIN
         END IF;
         RETURN;
     END IF;
-    IF NOT EXISTS (
+    IF EXISTS (
         SELECT FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
         WHERE c.oid = to_regclass(format('%I.tube_version', wanted)) AND c.relkind = 'r'
             AND a.attname = 'version_num' AND a.atttypid = 'pg_catalog.varchar'::regtype)
     THEN
-        found_version := NULL;
-    ELSE
         EXECUTE format('SELECT max(version_num) FROM ONLY %I.tube_version', wanted) INTO found_version;
     END IF;
     IF found_version IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'duplicate_schema',
             MESSAGE = format('%I.tube_version is no table of pytube''s, or says no version', wanted),
             HINT = 'Give another schema: psql -v schema=NAME.';
-    ELSIF found_version <> ALL (known) THEN
+    ELSIF found_version > version THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = format('the schema %I is at version %s, which these files (up to %s) do not know',
-                wanted, found_version, known[cardinality(known)]),
+            MESSAGE = format('the schema %I is at version %s, which is newer than these files (%s)',
+                wanted, found_version, version),
             HINT = 'Install with the pytube that made it, or with a newer one.';
     END IF;
+    PERFORM set_config('pytube.install_before', found_version, true);
 END
 $$;

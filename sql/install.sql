@@ -1,54 +1,38 @@
 -- Installs pytube's SQL, or brings an older installation up to date. Can be run again at any time.
 --
---   psql -v ON_ERROR_STOP=1 -f sql/install.sql DATABASE
+--   psql -f sql/install.sql DATABASE
 --   psql -v schema=NAME -f sql/install.sql DATABASE        (default: tube)
 --   psql -v roles=NAME -f sql/install.sql DATABASE         (NAME_admin, …; default: the schema, or as before)
 --
 -- One transaction of its own, but for changes of the tables of tubes, which come first, tube by tube; or
--- part of the caller's when there is one already. Stops at the first error. Tables come from migrations/, each run once and recorded in tube_version, where
--- Alembic finds it too; functions are always made anew.
+-- part of the caller's when there is one already. Stops at the first error. Tables come from migrations/,
+-- each run once and recorded in tube_version, where Alembic finds it too; functions are always made anew.
 --
--- Only \ir, \if, \else, \endif, \set, \gset and the variable "schema" are used in these files, so
--- that `pytube install` can run them without psql.
+-- `pytube install` reads this page as well: of it, the lines \ir and nothing else, and it does itself what
+-- the files in psql/ do. The other files are plain SQL with the variables schema, version, roles and role_…
+-- as :"name" or :'name', which are not put into quoted bodies.
+\set version 0001
+\ir psql/start.sql
 
-\set ON_ERROR_STOP 1
-\if :{?schema}
-\else
-\set schema tube
-\endif
-SELECT now() <> statement_timestamp() AS inside \gset
-SELECT pg_catalog.current_setting('search_path') AS path_before,
-    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false) AS path_now \gset
-
--- Tables of tubes: changed one by one, before anything relies on it. --------------------------------
+-- Refused if it is somebody else's. Then tables of tubes are changed, before anything relies on it. ----
+\ir whose.sql
 \ir reshape.sql
-\if :inside
-\else
-BEGIN;
-\endif
+\ir psql/begin.sql
 
--- The roles and the schema: made if missing, refused if it is somebody else's. ----------------------
+-- The roles and the schema: made if missing. ----------------------------------------------------------
+\ir whose.sql
+\ir begin.sql
+\ir roles.sql
 \ir prepare.sql
-
--- All that follows is made by its owner.
-SELECT current_setting('role') AS role_before \gset
-SET LOCAL ROLE :"role_admin";
-REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC;
-SELECT to_regclass(format('%I.tube_version', :'schema')) IS NULL AS version_missing \gset
-\if :version_missing
-CREATE TABLE :"schema".tube_version (
-    version_num varchar(32) NOT NULL,
-    CONSTRAINT tube_version_pkc PRIMARY KEY (version_num)
-);
-\endif
+\ir owner.sql
+\ir as_owner.sql
 
 -- Tables: each migration once, in order. -------------------------------------------------------------
 SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_version \gset
 \if :run_0001
 \ir migrations/0001_initial.sql
 \endif
-DELETE FROM :"schema".tube_version WHERE version_num < '0001';
-INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
+\ir recorded.sql
 \ir reshape.sql
 
 -- Shared by all families. ----------------------------------------------------------------------------
@@ -202,12 +186,7 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 -- Rights, and the generated functions of tubes that were there before: attached tables are changed with
 -- the rights of whoever installs. ---------------------------------------------------------------------------
 \ir grants.sql
-SELECT set_config('role', :'role_before', true) AS role_now \gset
+\ir as_installer.sql
 \ir event_triggers.sql
-SELECT set_config('pytube.own_ddl', 'off', true) AS own_ddl \gset
-SELECT :"schema".tube_private_sync_all() AS tubes_synced \gset
-SELECT pg_catalog.set_config('search_path', :'path_before', false) AS path_now \gset
-\if :inside
-\else
-COMMIT;
-\endif
+\ir finish.sql
+\ir psql/end.sql

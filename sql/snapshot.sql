@@ -17,6 +17,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement with the rights and search_path of the caller and returns its rows; tube_pods_insert uses it.';
+
 CREATE TABLE tube.tube_backfill (
     backfill_id bigint NOT NULL,
     tube text NOT NULL,
@@ -112,6 +114,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate double precision) IS 'Inserts the next pods of a backfill and advances its cursor.';
+
 CREATE FUNCTION tube.tube_backfill_collect(backfill_id bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -161,6 +165,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) IS 'Stores the ids of a backfill, in order, in a table of its own.';
+
 CREATE FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) RETURNS tube.tube_backfill
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -188,6 +194,8 @@ BEGIN
     RETURN tube_private_backfill(backfill.backfill_id);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) IS 'Pauses, resumes or cancels a backfill.';
 
 CREATE FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text DEFAULT NULL::text, supersede boolean DEFAULT false, by_worker boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -265,6 +273,8 @@ EXCEPTION WHEN unique_violation THEN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text, supersede boolean, by_worker boolean) IS 'Registers a backfill and draws its start seq; touches nothing yet.';
+
 CREATE FUNCTION tube.tube_backfill_holders(xids text[] DEFAULT NULL::text[]) RETURNS TABLE(xid text, holder text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -276,6 +286,8 @@ BEGIN
     WHERE xids IS NULL OR r.x::text = ANY (xids);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_backfill_holders(xids text[]) IS 'Lists the open transactions that a backfill has to wait for before it collects its ids.';
 
 CREATE FUNCTION tube.tube_backfill_join(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -312,6 +324,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_backfill_join(backfill_id bigint) IS 'Completes a split backfill once all its ranges are inserted.';
+
 CREATE FUNCTION tube.tube_backfill_list(in_tube text DEFAULT NULL::text) RETURNS TABLE(backfill_id bigint, tube text, tbl text, order_col text, state text, paused boolean, rows_done bigint, rows_total bigint, rate double precision, seconds_left double precision, note text, pid integer, by_worker boolean, start_seq bigint, shards_left integer, created_at timestamp with time zone, ended_at timestamp with time zone, relation regclass)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -336,6 +350,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_backfill_list(in_tube text) IS 'Lists backfills, active and past, newest first.';
+
 CREATE FUNCTION tube.tube_backfill_lock(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -348,6 +364,8 @@ BEGIN
         OR pg_try_advisory_lock(tube_private_backfill_key(backfill_id));
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_backfill_lock(backfill_id bigint) IS 'Locks a backfill for this session, so that no other session works on it.';
 
 CREATE FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) RETURNS tube.tube_backfill
     LANGUAGE plpgsql SECURITY DEFINER
@@ -364,6 +382,8 @@ BEGIN
     RETURN backfill;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) IS 'Stores what a backfill is doing, for status displays.';
 
 CREATE FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) RETURNS TABLE(waiting bigint, replica text, replica_lag double precision, replica_behind bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -392,6 +412,8 @@ BEGIN
     ORDER BY 2;
 END
 $_$;
+
+COMMENT ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) IS 'Returns the backlog and the replica lag that a backfill is throttled by.';
 
 CREATE FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision DEFAULT NULL::double precision) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -467,6 +489,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) IS 'Touches the rows of one range of a split backfill.';
+
 CREATE FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -507,6 +531,8 @@ BEGIN
     RETURN added;
 END
 $_$;
+
+COMMENT ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) IS 'Asks the workers of a tube to backfill its tables, by control pods; returns how many were added.';
 
 CREATE FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer DEFAULT 16) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -555,6 +581,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) IS 'Splits the rest of a backfill into ranges that several sessions insert in parallel.';
+
 CREATE FUNCTION tube.tube_backfill_step1() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -563,6 +591,8 @@ BEGIN
     RETURN nextval('tube_seq')::text;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_backfill_step1() IS 'Draws the start seq of a backfill; the first of three transactions.';
 
 CREATE FUNCTION tube.tube_backfill_step2(timeout interval DEFAULT '00:01:00'::interval) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -658,6 +688,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) IS 'Touches every row of an attached table in one transaction; the third of three.';
+
 CREATE FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -686,6 +718,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Turns a backfill_schedule control pod into a backfill that a worker runs.';
+
 CREATE FUNCTION tube.tube_backfill_tidy() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -710,6 +744,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_backfill_tidy() IS 'Drops the stored ids of ended backfills.';
+
 CREATE FUNCTION tube.tube_backfill_unlock(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -720,10 +756,14 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) IS 'Unlocks a backfill that this session has locked.';
+
 CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN ('pytube_'::text || md5((('tube'::text || '.'::text) || tube)));
+
+COMMENT ON FUNCTION tube.tube_channel(tube text) IS 'Returns the NOTIFY channel on which writers wake the sleeping workers of a tube.';
 
 CREATE FUNCTION tube.tube_ensure_absent(in_tube text) RETURNS void
     LANGUAGE plpgsql
@@ -750,6 +790,8 @@ BEGIN
     DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_ensure_absent(in_tube text) IS 'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';
 
 CREATE FUNCTION tube.tube_ensure_exists(tube text, partitions integer DEFAULT 1, predicate text DEFAULT NULL::text, key_type regtype DEFAULT NULL::regtype) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -794,6 +836,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) IS 'Creates a tube, or changes its number of partitions and its predicate.';
+
 CREATE FUNCTION tube.tube_index_sql(tube text, partitions integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -811,6 +855,8 @@ BEGIN
     END;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_index_sql(tube text, partitions integer) IS 'Returns the CREATE INDEX statement to run before a repartition, so that the repartition does not block writers.';
 
 CREATE FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[] DEFAULT NULL::text[]) RETURNS TABLE(state text, unit_count integer, unit_bounds text[], stage text, known boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -860,6 +906,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) IS 'Starts a job, or resumes one of the same name.';
+
 CREATE FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[] DEFAULT NULL::integer[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -868,6 +916,8 @@ BEGIN
     RETURN tube_private_job_done(tube_private_job_mine(job_id, false), unit, rows, ids, pods, shards);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) IS 'Records a unit of a job in the transaction that wrote its pods; false if the unit was recorded before.';
 
 CREATE TABLE tube.tube_job (
     job_id text NOT NULL,
@@ -930,6 +980,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) IS 'Completes a job and moves its staged pods into the tubes, all at once.';
+
 CREATE FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -964,6 +1016,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) IS 'Deletes jobs and their staged pods; pods in tubes stay.';
+
 CREATE FUNCTION tube.tube_job_list(in_job text DEFAULT NULL::text) RETURNS TABLE(job_id text, tubes text[], kind text, state text, units_done bigint, units integer, rows bigint, ids bigint, pods bigint, backfill_id bigint, created_at timestamp with time zone, last_at timestamp with time zone, ended_at timestamp with time zone, begun_by name)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -987,6 +1041,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_job_list(in_job text) IS 'Lists jobs, active and past, newest first.';
+
 CREATE FUNCTION tube.tube_job_units(job_id text) RETURNS integer[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -999,6 +1055,8 @@ BEGIN
         ORDER BY u.unit);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_job_units(job_id text) IS 'Returns the numbers of the units of a job that are done.';
 
 CREATE FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) RETURNS SETOF text
     LANGUAGE plpgsql
@@ -1013,6 +1071,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement of one text column with the rights of the caller and returns its rows.';
+
 CREATE FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1021,6 +1081,8 @@ BEGIN
     RETURN tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) IS 'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';
 
 CREATE FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text DEFAULT 'neli'::text, hold interval DEFAULT '00:00:15'::interval, lease interval DEFAULT NULL::interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1066,6 +1128,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) IS 'Starts a term over a partition and ends the one before, if the epoch is still the expected one.';
+
 CREATE FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1087,6 +1151,8 @@ BEGIN
     RETURN found_epoch;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) IS 'Returns the current epoch of a partition, which tube_leader_acquire compares.';
 
 CREATE FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1110,6 +1176,8 @@ BEGIN
     RETURN issued;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) IS 'Raises the epochs of a tube above one that its sink has seen, after a restore from a backup.';
 
 CREATE FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1141,6 +1209,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) IS 'Ends a term in order, so that the next leader need not wait.';
+
 CREATE FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1158,6 +1228,8 @@ BEGIN
     RETURN (SELECT r.version FROM tube_registry AS r WHERE r.tube = tube_leader_renew.tube);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) IS 'Renews a term, or fails if the term has ended.';
 
 CREATE FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) RETURNS interval
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1177,6 +1249,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) IS 'Returns how long a new term has to wait before its first mark.';
+
 CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1190,6 +1264,8 @@ BEGIN
     ORDER BY l.tube, l.partition;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the current leader of each partition.';
 
 CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) RETURNS TABLE(leader_id uuid, renewed boolean)
     LANGUAGE sql SECURITY DEFINER
@@ -1213,6 +1289,8 @@ CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) RETURNS TA
     WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
 $$;
 
+COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) IS 'Renews all terms of a process in a tube in one statement and returns those that still lead.';
+
 CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1222,6 +1300,8 @@ BEGIN
     WHERE i.tube = tube_lease_leave.tube AND i.instance_id = tube_lease_leave.instance_id;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) IS 'Takes a process out of the lease election, so that the others share its partitions.';
 
 CREATE FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) RETURNS TABLE(partitions integer, instances integer, free integer[], mine integer[], rank integer)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1278,6 +1358,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election and returns its own partitions and the free ones.';
+
 CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1299,6 +1381,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_list(in_tbl regclass) IS 'Lists the tubes and the tables attached to them.';
+
 CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(park_id bigint, tube text, shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer, epoch bigint, parked_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1316,6 +1400,8 @@ BEGIN
     LIMIT in_limit;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) IS 'Lists parked keys with their errors, latest first.';
 
 CREATE FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1338,6 +1424,8 @@ BEGIN
     RETURN deleted;
 END
 $_$;
+
+COMMENT ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) IS 'Deletes pods of a partition by seq, for consumers that have no term; a worker calls tube_pods_purge.';
 
 CREATE FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character DEFAULT 'B'::bpchar, approx_size bigint DEFAULT NULL::bigint, fetch_chunk_size integer DEFAULT 20000, insert_chunk_size integer DEFAULT 250, in_search_path text DEFAULT current_setting('search_path'::text)) RETURNS void
     LANGUAGE plpgsql
@@ -1466,6 +1554,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) IS 'Marks the next pods of a partition for a term and returns them in processing order.';
+
 CREATE FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1521,6 +1611,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) IS 'Sets failed keys aside, each with its error, so that the partition can go on.';
+
 CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1547,6 +1639,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Deletes the pods that a term has finished.';
+
 CREATE FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1555,6 +1649,8 @@ BEGIN
     RETURN tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) IS 'Inserts ids into tubes as pods, in the given order.';
 
 CREATE FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[] DEFAULT NULL::bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1589,6 +1685,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Gives marked pods of a term back, so that the next mark returns them again.';
+
 CREATE FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean DEFAULT false) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1602,6 +1700,8 @@ BEGIN
         CASE WHEN exclude_backfill THEN format(' AND (%s) = 0', class) ELSE '' END, class);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) IS 'Returns the text of a query that reads the pods of a partition in processing order.';
 
 CREATE FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1627,6 +1727,8 @@ BEGIN
     RETURN removed;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys that were delivered in the meantime.';
 
 CREATE FUNCTION tube.tube_private_as_owner() RETURNS event_trigger
     LANGUAGE plpgsql
@@ -5242,6 +5344,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_settle_done(x xid8) IS 'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
+
 CREATE FUNCTION tube.tube_settle_holders(tube text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5251,6 +5355,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_settle_holders(tube text) IS 'Lists the open transactions that may still commit pods into a tube.';
+
 CREATE FUNCTION tube.tube_settle_left(tube text, holders text[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5259,6 +5365,8 @@ BEGIN
     RETURN NOT (tube_private_settle_locks(tube) && coalesce(holders, '{}'));
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_settle_left(tube text, holders text[]) IS 'Tells whether all transactions that tube_settle_holders listed have ended.';
 
 CREATE FUNCTION tube.tube_settle_seq() RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5276,6 +5384,8 @@ BEGIN
     RETURN (SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END FROM tube_seq AS s);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_settle_seq() IS 'Returns the greatest seq drawn by any tube; the first step to a settled seq.';
 
 CREATE FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5302,6 +5412,8 @@ BEGIN
     ON CONFLICT ON CONSTRAINT tube_sleeper_pkey DO NOTHING;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) IS 'Registers a leader as sleeping, so that writers NOTIFY it on tube_channel(tube).';
 
 CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, partition integer, shards text, inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamp with time zone, inc_max_ts timestamp with time zone, backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint, backfill_min_ts timestamp with time zone, backfill_max_ts timestamp with time zone, control_count text, parked text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5364,6 +5476,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) IS 'Deletes the pods that a stream has processed, up to a settled seq.';
+
 CREATE FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5391,6 +5505,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Deletes a backfill_end control pod and counts its shard as swept.';
+
 CREATE FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5408,6 +5524,8 @@ BEGIN
     RETURN NOT left_over;
 END
 $_$;
+
+COMMENT ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Tells whether all backfill pods of a shard before its backfill_end are done, so that the sweep may start.';
 
 CREATE FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5427,6 +5545,8 @@ BEGIN
     RETURN pods;
 END
 $_$;
+
+COMMENT ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) IS 'Touches keys that a scan of the sink has found, so that stale documents are deleted.';
 
 CREATE FUNCTION tube.tube_sync() RETURNS integer
     LANGUAGE plpgsql
@@ -5498,6 +5618,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_terms(in_tube text) IS 'Lists the terms of a tube, current and ended, for at least a day.';
+
 CREATE FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid DEFAULT NULL::uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5511,6 +5633,8 @@ BEGIN
           WHERE l.tube = s.tube AND l.partition = s.partition AND l.leader_id = tube_wake.leader_id));
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) IS 'Registers a leader as awake, so that writers need not NOTIFY it.';
 
 CREATE FUNCTION tube.tube_wakes() RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER

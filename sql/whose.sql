@@ -6,26 +6,14 @@
 -- tube_admin. Only catalogues are read, with a pinned search path. Names that no schema of ours can have are
 -- refused, too. Nothing was changed then.
 --
--- Variables: schema; roles, if it was given. Sets roles: what the names of our roles begin with. An
--- installation keeps those names: they are told by the owner of its functions.
-SELECT pg_catalog.set_config('pytube.install_schema', :'schema', false) AS install_schema \gset
-\if :{?roles}
-\else
-SELECT coalesce((
-    SELECT "left"(r.rolname, -6)
-    FROM pg_catalog.pg_proc AS p
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-    JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
-    WHERE n.nspname = :'schema' AND p.proname = 'tube_private_role' AND r.rolname LIKE '%\_admin'
-    LIMIT 1
-), :'schema') AS roles \gset
-\endif
-SELECT pg_catalog.set_config('pytube.install_roles', :'roles', false) AS install_roles \gset
+-- Where pytube.install_roles is empty, it becomes what the names of our roles begin with: as they are in this
+-- installation, which the owner of its functions tells, or else the name of the schema.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
-    admin CONSTANT text := current_setting('pytube.install_roles') || '_admin';
     schema_oid CONSTANT oid := (SELECT n.oid FROM pg_catalog.pg_namespace AS n WHERE n.nspname = ours);
+    roles text := current_setting('pytube.install_roles');
+    admin text;
     wrong record;
 BEGIN
     IF ours = '' OR ours IN ('public', 'information_schema') OR ours LIKE 'pg\_%' OR octet_length(ours) > 63 THEN
@@ -33,6 +21,16 @@ BEGIN
             MESSAGE = format('pytube can''t be installed into the schema %L', ours),
             HINT = 'Give a schema of its own: psql -v schema=NAME, NAME of 1 to 63 bytes.';
     END IF;
+    IF roles = '' THEN
+        SELECT left(r.rolname, -6) INTO roles
+        FROM pg_catalog.pg_proc AS p
+        JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
+        WHERE p.pronamespace = schema_oid AND p.proname = 'tube_private_role' AND r.rolname LIKE '%\_admin'
+        LIMIT 1;
+        roles := coalesce(roles, ours);
+        PERFORM set_config('pytube.install_roles', roles, false);
+    END IF;
+    admin := roles || '_admin';
     SELECT o.what, r.rolname INTO wrong
     FROM (
         SELECT format('the schema %I', ours) AS what, n.nspowner AS owner, 1 AS place

@@ -6,7 +6,6 @@ import click
 
 from pytube.cli.context import Database, database_options
 from pytube.db import install as database_install
-from pytube.db.version import needed
 
 _ROLES = click.option(
     "--roles",
@@ -20,8 +19,7 @@ _ROLES = click.option(
 @database_options
 def install(database: Database, roles: str | None) -> None:
     """Install our SQL into the database, or bring it up to date."""
-    database_install.install(database.dsn, database.schema, roles)
-    click.echo(f"installed: version {needed()} in the schema {database.schema}")
+    click.echo(database_install.install(database.dsn, database.schema, roles))
 
 
 @click.command()
@@ -29,8 +27,7 @@ def install(database: Database, roles: str | None) -> None:
 @database_options
 def upgrade(database: Database, roles: str | None) -> None:
     """Run the migrations that are missing, and renew the functions; writers and workers may go on."""
-    database_install.upgrade(database.dsn, database.schema, roles)
-    click.echo(f"upgraded: version {needed()} in the schema {database.schema}")
+    click.echo(database_install.upgrade(database.dsn, database.schema, roles))
 
 
 @click.command()
@@ -38,5 +35,4 @@ def upgrade(database: Database, roles: str | None) -> None:
 @database_options
 def uninstall(database: Database, force: bool) -> None:
     """Take our SQL away, with all tubes. Refused while they hold pods."""
-    database_install.uninstall(database.dsn, database.schema, force=force)
-    click.echo(f"uninstalled from the schema {database.schema}")
+    click.echo(database_install.uninstall(database.dsn, database.schema, force=force))

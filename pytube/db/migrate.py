@@ -8,32 +8,14 @@ import psycopg
 import sqlalchemy as sa
 from alembic import command, op
 from alembic.config import Config
-from psycopg import sql
 from sqlalchemy.pool import StaticPool
 
-from pytube.db.resources import migrations_dir, sql_dir
-from pytube.db.script import Script
+from pytube.db.resources import migrations_dir
+from pytube.db.script import run_file
 
 
-def migrate(
-    connection: psycopg.Connection, schema: str, revision: str = "head", *, roles: str | None = None
-) -> None:
-    """Bring the tables in `schema` to `revision`, within the caller's transaction, as their owner.
-
-    `roles` as for `install`.
-    """
-    if connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE:
-        raise ValueError("migrate() runs within a transaction of its caller")
-    script = Script(connection, {"schema": schema} | ({} if roles is None else {"roles": roles}))
-    script.run(sql_dir() / "prepare.sql")
-    before = connection.execute("SELECT pg_catalog.current_setting('role')").fetchone()
-    owner = sql.Identifier(script.variables["role_admin"])
-    connection.execute(sql.SQL("SET LOCAL ROLE {}").format(owner))
-    _run_alembic(connection, schema, revision)
-    connection.execute("SELECT pg_catalog.set_config('role', %s, true)", before)
-
-
-def _run_alembic(connection: psycopg.Connection, schema: str, revision: str) -> None:
+def migrate(connection: psycopg.Connection, schema: str, revision: str) -> None:
+    """Bring the tables in `schema` to `revision`, within the caller's transaction, as who it is there."""
     engine = sa.create_engine(
         "postgresql+psycopg://",
         creator=lambda: _Borrowed(connection),
@@ -52,7 +34,7 @@ def run_migration(name: str) -> None:
     context = op.get_context()
     borrowed: Any = op.get_bind().connection.driver_connection
     variables = {"schema": str(context.version_table_schema)}
-    Script(borrowed.connection, variables).run(sql_dir() / "migrations" / f"{name}.sql")
+    run_file(borrowed.connection, f"migrations/{name}.sql", variables)
 
 
 class _Borrowed:

@@ -1,226 +1,136 @@
-r"""Runs our SQL files as psql would, without psql.
+r"""Runs our SQL files as psql does, without psql.
 
-It knows the part of psql that the files keep to: `\ir`, `\if`, `\elif`, `\else`, `\endif`,
-`\set`, `\unset`, `\gset`, `\echo`, and `:name`, `:"name"`, `:'name'`, `:{?name}`. It always
-stops at the first error, whatever ON_ERROR_STOP says.
+A page (`install.sql`, `uninstall.sql`) names files in lines of `\ir`; nothing else of it is read here, and
+this module does what the files in `sql/psql/` do. All other files are plain SQL with variables.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import psycopg
 from psycopg import sql
 
 from pytube.db.errors import describe, translate
-from pytube.db.scanner import Kind, Piece, Unterminated, scan
+from pytube.db.resources import sql_dir
+from pytube.db.version import installed, needed
 from pytube.errors import PytubeError
 
-_TRUE = ("true", "t", "yes", "y", "on", "1")
-_FALSE = ("false", "f", "no", "n", "off", "0", "")
-_ARGUMENT = re.compile(r"""\s*((?:'(?:[^'\\]|''|\\.)*'|"[^"]*"|[^\s'"])+)""", re.DOTALL)
-_ARGUMENT_PART = re.compile(
-    r"""'(?P<quoted>(?:[^'\\]|''|\\.)*)'|:\{\?(?P<defined>\w+)\}|:'(?P<literal>\w+)'"""
-    r"""|:"(?P<ident>\w+)"|:(?P<raw>\w+)|(?P<text>.)""",
-    re.DOTALL,
+ROLES = ("admin", "worker", "writer", "monitor")
+
+_INCLUDED = re.compile(r"^\\ir +(\S+)$", re.MULTILINE)
+_VARIABLE = re.compile(
+    r"""
+      --[^\n]* | '(?:[^']|'')*' | "(?:[^"]|"")*" | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$
+    | :(?P<quote>['"])(?P<name>\w+)(?P=quote)
+    """,
+    re.VERBOSE | re.DOTALL,
 )
+"""A variable, or a stretch in which psql looks for none. Block comments and E'' are not in our files."""
 
 
 class ScriptError(PytubeError):
-    """An SQL file failed; the message names file and line."""
+    """An SQL file failed; the message names the file, and the line where Postgres says where it was."""
 
 
-class _Branch:
-    r"""One `\if` up to its `\endif`."""
-
-    def __init__(self, line: int, active: bool, parent: bool) -> None:
-        self.line = line
-        self.active = active and parent
-        self.taken = active or not parent
-        self.last = False
-
-    def turn(self, condition: Callable[[], bool], last: bool) -> None:
-        """On to the next part, which runs if `condition` does and no part before it ran."""
-        self.active = not self.taken and condition()
-        self.taken = self.taken or self.active
-        self.last = last
+def contents(page: str) -> list[str]:
+    """The files that a page names, in order."""
+    return _INCLUDED.findall(_read(page))
 
 
-class Script:
-    """An interpreter over one connection. Variables outlive a file, as in psql."""
+def run_page(
+    connection: psycopg.Connection,
+    files: Sequence[str],
+    schema: str,
+    *,
+    roles: str | None = None,
+    force: bool = False,
+    migrate: Callable[[str], None] | None = None,
+) -> str:
+    """Run the files of a page; one transaction from `psql/begin.sql` on.
 
-    def __init__(self, connection: psycopg.Connection, variables: Mapping[str, str]) -> None:
-        """`variables` are what `psql -v` would set."""
-        self._connection = connection
-        self.variables = dict(variables)
+    Args:
+        connection: its search path is changed.
+        files: as of `contents`.
+        schema: where our SQL is, or will be.
+        roles: as for `pytube.db.install.install`.
+        force: uninstall although tubes hold pods.
+        migrate: brings the tables to a revision that is missing; None: its file is run.
 
-    def run(self, path: Path) -> None:
-        """Run a file, and those that it includes, to the end.
+    Returns:
+        What was done, in a line or two.
 
-        Raises:
-            ScriptError: the file is faulty, or Postgres refused a statement of it.
-            PytubeError: the type of an error that our SQL raised, or of a lost connection.
-        """
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ScriptError(f"{path}: can't be read: {error.strerror}") from error
-        _File(self, path).run(text)
-
-    def execute(self, statement: str) -> psycopg.Cursor:
-        """Run one statement through the simple protocol."""
-        return self._connection.execute(statement.encode(), prepare=False)
-
-    def value(self, style: str, name: str, otherwise: str) -> str:
-        """A variable in one of psql's styles; `otherwise` when it is not set."""
-        if style == "defined":
-            return "TRUE" if name in self.variables else "FALSE"
-        if name not in self.variables:
-            return otherwise
-        value = self.variables[name]
-        if style == "ident":
-            return sql.Identifier(value).as_string()
-        if style == "literal":
-            return sql.Literal(value).as_string()
-        return value
-
-    def arguments(self, text: str) -> list[str]:
-        """The arguments of a command, with variables put in and quotes taken away."""
-
-        def part(match: re.Match[str]) -> str:
-            if match["quoted"] is not None:
-                return re.sub(r"''|\\(.)", lambda m: m[1] or "'", match["quoted"])
-            if match["text"] is not None:
-                return match["text"]
-            style = str(match.lastgroup)
-            return self.value(style, match[style], match[0])
-
-        return [_ARGUMENT_PART.sub(part, found) for found in _ARGUMENT.findall(text)]
-
-
-class _File:
-    """One file while it runs: its open statement and its open branches."""
-
-    def __init__(self, script: Script, path: Path) -> None:
-        self._script = script
-        self._path = path
-        self._branches: list[_Branch] = []
-        self._statement: list[str] = []
-        self._begins = 0
-        """The line of the open statement's first word; 0 when there is none yet."""
-
-    def run(self, text: str) -> None:
-        try:
-            for piece in scan(text):
-                self._take(piece)
-        except Unterminated as error:
-            raise self._fault(error.line, str(error)) from None
-        if self._branches:
-            raise self._fault(self._branches[-1].line, r"\if without \endif")
-        self._send()
-
-    @property
-    def _active(self) -> bool:
-        return not self._branches or self._branches[-1].active
-
-    def _take(self, piece: Piece) -> None:
-        if piece.kind is Kind.COMMAND:
-            self._command(piece)
-        elif not self._active:
-            return
-        elif piece.kind is Kind.END:
-            self._send()
-        elif piece.kind is Kind.BLANK:
-            if self._begins:
-                self._statement.append(piece.text)
-        else:
-            self._begins = self._begins or piece.line
-            is_variable = piece.kind is Kind.VARIABLE
-            text = piece.text
-            if is_variable:
-                text = self._script.value(piece.style, piece.name, piece.text)
-            self._statement.append(text)
-
-    def _command(self, piece: Piece) -> None:
-        if piece.name in ("if", "elif", "else", "endif"):
-            self._branch(piece)
-            return
-        if not self._active:
-            return
-        arguments = self._script.arguments(piece.arguments)
-        variables = self._script.variables
-        match piece.name, arguments:
-            case "ir", [name]:
-                self._script.run(self._path.parent / name)
-            case "set", [name, *values]:
-                variables[name] = "".join(values)
-            case "unset", [name]:
-                variables.pop(name, None)
-            case "gset", []:
-                self._gset(piece.line, "")
-            case "gset", [prefix]:
-                self._gset(piece.line, prefix)
-            case "echo", _:
-                pass
-            case _:
-                known = r"\ir, \if, \elif, \else, \endif, \set, \unset, \gset, \echo"
-                raise self._fault(
-                    piece.line,
-                    f"{piece.text.strip()} is not understood here; there are {known}",
-                )
-
-    def _branch(self, piece: Piece) -> None:
-        if piece.name == "if":
-            active = self._active and self._condition(piece)
-            self._branches.append(_Branch(piece.line, active, self._active))
-            return
-        if not self._branches or (piece.name != "endif" and self._branches[-1].last):
-            raise self._fault(piece.line, rf"\{piece.name} without its \if")
-        if piece.name == "endif":
-            self._branches.pop()
-        elif piece.name == "else":
-            self._branches[-1].turn(lambda: True, last=True)
-        else:
-            self._branches[-1].turn(lambda: self._condition(piece), last=False)
-
-    def _condition(self, piece: Piece) -> bool:
-        value = " ".join(self._script.arguments(piece.arguments))
-        if value.lower() in _TRUE:
-            return True
-        if value.lower() in _FALSE:
-            return False
-        raise self._fault(piece.line, rf"\{piece.name} expects true or false, got {value!r}")
-
-    def _gset(self, line: int, prefix: str) -> None:
-        cursor = self._send()
-        result = cursor.pgresult if cursor else None
-        if result is None or result.ntuples != 1:
-            raise self._fault(line, r"\gset expects a query that returns one row")
-        for column in range(result.nfields):
-            name = prefix + (result.fname(column) or b"").decode()
-            value = result.get_value(0, column)
-            if value is None:
-                self._script.variables.pop(name, None)
+    Raises:
+        ScriptError: Postgres refused a statement.
+        PytubeError: the type of an error that our SQL raised, or of a lost connection.
+    """
+    settings = {
+        "search_path": "pg_catalog, pg_temp",
+        "pytube.install_schema": schema,
+        "pytube.install_roles": roles or "",
+        "pytube.install_force": str(force),
+        "pytube.install_report": "",
+    }
+    for name, value in settings.items():
+        connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
+    variables = {"schema": schema, "version": needed()}
+    with ExitStack() as stack:
+        for file in files:
+            folder, _, name = file.rpartition("/")
+            revision = name.split("_")[0]
+            recorded = folder == "migrations" and revision <= (installed(connection, schema) or "")
+            if file == "psql/begin.sql":
+                stack.enter_context(connection.transaction())
+                found = _setting(connection, "pytube.install_roles")
+                variables |= {"roles": found} | {f"role_{kind}": f"{found}_{kind}" for kind in ROLES}
+            elif folder == "psql" or recorded:
+                continue
+            elif folder == "migrations" and migrate is not None:
+                migrate(revision)
             else:
-                self._script.variables[name] = value.decode()
+                run_file(connection, file, variables)
+    return _setting(connection, "pytube.install_report")
 
-    def _send(self) -> psycopg.Cursor | None:
-        """Run the open statement, if there is one."""
-        statement, begins = "".join(self._statement), self._begins
-        self._statement, self._begins = [], 0
-        if not begins:
-            return None
-        try:
-            return self._script.execute(statement)
-        except psycopg.Error as error:
-            ours = translate(error)
-            if ours is not None:
-                raise ours from error
-            at = error.diag.statement_position
-            within = statement[: int(at) - 1].count("\n") if at else 0
-            raise self._fault(begins + within, describe(error)) from error
 
-    def _fault(self, line: int, message: str) -> ScriptError:
-        return ScriptError(f"{self._path}:{line}: {message}")
+def run_file(connection: psycopg.Connection, file: str, variables: dict[str, str]) -> None:
+    """Run one file of `sql/`, as one message; errors as of `run_page`."""
+    text = substituted(_read(file), variables, file)
+    try:
+        connection.execute(text.encode())
+    except psycopg.Error as error:
+        ours = translate(error)
+        if ours is not None:
+            raise ours from error
+        position = error.diag.statement_position
+        line = f":{text.count(chr(10), 0, int(position) - 1) + 1}" if position else ""
+        raise ScriptError(f"{sql_dir() / file}{line}: {describe(error)}") from error
+
+
+def substituted(text: str, variables: dict[str, str], file: str = "") -> str:
+    """`text` with each `:"name"` and `:'name'` replaced as psql does: not in quotes, bodies and comments."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name is None:
+            return match[0]
+        if name not in variables:
+            raise ScriptError(f"{file}: there is no variable {match[0]}")
+        kind = sql.Identifier if match["quote"] == '"' else sql.Literal
+        return kind(variables[name]).as_string()
+
+    return _VARIABLE.sub(value, text)
+
+
+def _read(file: str) -> str:
+    try:
+        return (sql_dir() / file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ScriptError(f"{sql_dir() / file}: can't be read: {error.strerror}") from error
+
+
+def _setting(connection: psycopg.Connection, name: str) -> str:
+    row = connection.execute("SELECT pg_catalog.current_setting(%s)", [name]).fetchone()
+    assert row is not None
+    return str(row[0])

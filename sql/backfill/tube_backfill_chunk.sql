@@ -72,6 +72,7 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_chunk(bigint, integer, float8) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_chunk IS 'Inserts the next pods of a backfill and advances its cursor.';
 
 -- tube_private_backfill_control: a control pod of a backfill for each of its shards.
 --

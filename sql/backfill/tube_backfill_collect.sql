@@ -63,3 +63,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_collect(bigint) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_collect IS
+    'Stores the ids of a backfill, in order, in a table of its own.';

@@ -37,3 +37,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_command(bigint, text) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_command IS 'Pauses, resumes or cancels a backfill.';

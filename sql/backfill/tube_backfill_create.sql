@@ -90,6 +90,8 @@ EXCEPTION WHEN unique_violation THEN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_create(text, regclass, text, boolean, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_create IS
+    'Registers a backfill and draws its start seq; touches nothing yet.';
 
 -- tube_private_backfill_refuse: says that a table is being backfilled already.
 --

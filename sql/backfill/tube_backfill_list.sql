@@ -36,3 +36,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_list(text) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_list IS 'Lists backfills, active and past, newest first.';

@@ -20,6 +20,8 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_lock(bigint) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_lock IS
+    'Locks a backfill for this session, so that no other session works on it.';
 
 -- tube_private_backfill_worker: whose session works on a backfill.
 --

@@ -37,3 +37,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_pressure(text, integer) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_pressure IS
+    'Returns the backlog and the replica lag that a backfill is throttled by.';

@@ -15,3 +15,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_step1() FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_step1 IS
+    'Draws the start seq of a backfill; the first of three transactions.';

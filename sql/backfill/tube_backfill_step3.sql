@@ -83,6 +83,8 @@ END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_step3(
     text, text, regclass, text, integer, integer, integer) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_step3 IS
+    'Touches every row of an attached table in one transaction; the third of three.';
 
 -- tube_private_check_step3: refuses what step 3 can't begin with.
 --

@@ -39,6 +39,8 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_take(text, integer, integer, uuid, integer, bigint) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_take IS
+    'Turns a backfill_schedule control pod into a backfill that a worker runs.';
 
 -- tube_private_take_control: deletes a control pod of a term.
 --

@@ -29,6 +29,7 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_tidy() FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_tidy IS 'Drops the stored ids of ended backfills.';
 
 -- tube_private_backfill_drop: drops the ids of a backfill unless somebody reads them just now.
 --

@@ -13,3 +13,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_unlock(bigint) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_unlock IS 'Unlocks a backfill that this session has locked.';

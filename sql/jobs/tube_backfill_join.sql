@@ -42,3 +42,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_join(bigint) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_join IS 'Completes a split backfill once all its ranges are inserted.';

@@ -82,6 +82,7 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_range(bigint, integer, float8) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_range IS 'Touches the rows of one range of a split backfill.';
 
 -- tube_private_backfill_still: what a backfill's table is attached as, for one that is being inserted.
 --

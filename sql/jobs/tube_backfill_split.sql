@@ -61,6 +61,8 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_backfill_split(bigint, integer) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_backfill_split IS
+    'Splits the rest of a backfill into ranges that several sessions insert in parallel.';
 
 -- tube_private_backfill_bounds: values of a column that divide its rows into ranges of about the same size.
 --

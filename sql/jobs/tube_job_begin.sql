@@ -71,3 +71,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_job_begin(text, text[], text, text, integer, text[]) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_job_begin IS 'Starts a job, or resumes one of the same name.';

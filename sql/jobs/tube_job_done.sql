@@ -19,6 +19,8 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_job_done(text, integer, bigint, bigint, bigint, integer[]) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_job_done IS
+    'Records a unit of a job in the transaction that wrote its pods; false if the unit was recorded before.';
 
 -- tube_private_job_done: records a unit of any job, whoever has begun it.
 --

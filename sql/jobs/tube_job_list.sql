@@ -34,3 +34,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_job_list(text) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_job_list IS 'Lists jobs, active and past, newest first.';

@@ -17,3 +17,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_job_units(text) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_job_units IS 'Returns the numbers of the units of a job that are done.';

@@ -41,3 +41,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_leader_release(text, integer, integer, uuid) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_leader_release IS 'Ends a term in order, so that the next leader need not wait.';

@@ -28,3 +28,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_leader_renew(text, integer, integer, uuid) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, or fails if the term has ended.';

@@ -29,3 +29,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_leader_wait(text, integer, integer, uuid) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_leader_wait IS 'Returns how long a new term has to wait before its first mark.';

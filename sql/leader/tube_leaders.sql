@@ -24,3 +24,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_leaders(text) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_leaders IS 'Lists the current leader of each partition.';

@@ -31,3 +31,5 @@ AS $$
     WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_leaders_renew(text, uuid[]) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_leaders_renew IS
+    'Renews all terms of a process in a tube in one statement and returns those that still lead.';

@@ -16,3 +16,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_lease_leave(text, uuid) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_lease_leave IS
+    'Takes a process out of the lease election, so that the others share its partitions.';

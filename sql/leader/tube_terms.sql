@@ -29,3 +29,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_terms(text) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_terms IS 'Lists the terms of a tube, current and ended, for at least a day.';

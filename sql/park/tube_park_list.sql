@@ -26,3 +26,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_park_list(text, integer) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_park_list IS 'Lists parked keys with their errors, latest first.';

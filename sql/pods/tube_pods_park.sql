@@ -69,3 +69,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_pods_park(text, integer, integer, uuid, jsonb) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_pods_park IS
+    'Sets failed keys aside, each with its error, so that the partition can go on.';

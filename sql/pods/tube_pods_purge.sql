@@ -33,3 +33,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_pods_purge(text, integer, integer, uuid, bigint[]) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_pods_purge IS 'Deletes the pods that a term has finished.';

@@ -22,3 +22,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_pods_put(text, integer, text, bigint[], integer, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_pods_put IS 'Inserts ids into tubes as pods, in the given order.';

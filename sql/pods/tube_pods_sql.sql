@@ -24,3 +24,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_pods_sql(text, integer, integer, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_pods_sql IS
+    'Returns the text of a query that reads the pods of a partition in processing order.';

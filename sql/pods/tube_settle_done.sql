@@ -13,3 +13,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_settle_done(xid8) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_settle_done IS
+    'Tells whether every transaction below an xid has ended; the last step to a settled seq.';

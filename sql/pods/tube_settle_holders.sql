@@ -17,3 +17,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_settle_holders(text) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_settle_holders IS
+    'Lists the open transactions that may still commit pods into a tube.';

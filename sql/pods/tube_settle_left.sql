@@ -14,3 +14,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_settle_left(text, text[]) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_settle_left IS
+    'Tells whether all transactions that tube_settle_holders listed have ended.';

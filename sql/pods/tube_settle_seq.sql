@@ -31,3 +31,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_settle_seq() FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_settle_seq IS
+    'Returns the greatest seq drawn by any tube; the first step to a settled seq.';

@@ -34,3 +34,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_ensure_absent(text) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_ensure_absent IS
+    'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';

@@ -57,6 +57,8 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_ensure_exists(text, integer, text, regtype) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_ensure_exists IS
+    'Creates a tube, or changes its number of partitions and its predicate.';
 
 -- tube_private_check_key_type: refuses a type that keys can't have, or that the tube does not have.
 --

@@ -25,3 +25,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_index_sql(text, integer) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_index_sql IS
+    'Returns the CREATE INDEX statement to run before a repartition, so that the repartition does not block writers.';

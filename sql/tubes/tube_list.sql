@@ -31,3 +31,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_list(regclass) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_list IS 'Lists the tubes and the tables attached to them.';

@@ -10,3 +10,5 @@ LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 RETURN 'pytube_' || md5(:'schema' || '.' || tube);
 REVOKE ALL ON FUNCTION :"schema".tube_channel(text) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_channel IS
+    'Returns the NOTIFY channel on which writers wake the sleeping workers of a tube.';

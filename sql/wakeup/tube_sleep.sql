@@ -27,3 +27,5 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_sleep(text, integer, integer, uuid) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_sleep IS
+    'Registers a leader as sleeping, so that writers NOTIFY it on tube_channel(tube).';

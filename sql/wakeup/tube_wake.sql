@@ -20,3 +20,4 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION :"schema".tube_wake(text, integer, uuid) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_wake IS 'Registers a leader as awake, so that writers need not NOTIFY it.';

@@ -18,11 +18,8 @@ _MIGRATION = f"""-- {NEXT}: a remark for each tube and each pod.
 ALTER TABLE :"schema".tube_registry ADD COLUMN remark text;
 ALTER TABLE :"schema".tube_registry ALTER shape SET DEFAULT '{NEXT}';
 """
-_RESHAPE = rf"""
-\set revision {NEXT}
-\set change 'ALTER TABLE %1$I.%2$I ADD COLUMN IF NOT EXISTS remark text'
-\ir each_tube.sql
-"""
+_CHANGE = rf"""
+            , ('{NEXT}', 'ALTER TABLE %1$I.%2$I ADD COLUMN IF NOT EXISTS remark text')"""
 _PYTHON = f'''"""A remark for each tube and each pod."""
 
 from pytube.db.migrate import run_migration
@@ -52,19 +49,14 @@ class NextVersion:
         self.install_sql = folder / "sql" / "install.sql"
         (folder / f"sql/migrations/{NEXT}_remark.sql").write_text(_MIGRATION)
         (folder / f"migrations/versions/{NEXT}_remark.py").write_text(_PYTHON)
-        with (folder / "sql/reshape.sql").open("a") as reshape:
-            reshape.write(_RESHAPE)
-        self._replace("sql/begin.sql", f"'{PRESENT}'];", f"'{PRESENT}', '{NEXT}'];")
+        self._replace("sql/reshape.sql", f"('{PRESENT}', NULL)", f"('{PRESENT}', NULL){_CHANGE}")
         self._replace(
             "sql/tubes/tube_private_make.sql",
             "leader_id uuid\n",
             "leader_id uuid,\n            remark text\n",
         )
-        delete = 'DELETE FROM :"schema".tube_version WHERE version_num < '
-        self._replace("sql/install.sql", f"{delete}'{PRESENT}';", f"{_RUN}{delete}'{NEXT}';")
-        self._replace(
-            "sql/install.sql", f"VALUES ('{PRESENT}') ON CONFLICT", f"VALUES ('{NEXT}') ON CONFLICT"
-        )
+        self._replace("sql/install.sql", f"set version {PRESENT}", f"set version {NEXT}")
+        self._replace("sql/install.sql", "\\ir recorded.sql", f"{_RUN}\\ir recorded.sql")
 
     def run(self, *arguments: str, dsn: str, code: int = 0) -> str:
         """Run its command line; what it said."""

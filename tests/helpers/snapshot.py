@@ -22,8 +22,9 @@ def dump(postgres: Postgres, dsn: str, schema: str = "tube") -> str:
 
     `postgres` is a server of version 18, so that there is one way to write them.
     """
+    pattern = '"' + schema.replace('"', '""') + '"'
     done = subprocess.run(
-        [str(postgres.bin("pg_dump")), "--schema-only", "--no-owner", "-n", f'"{schema}"', "-d", dsn],
+        [str(postgres.bin("pg_dump")), "--schema-only", "--no-owner", "-n", pattern, "-d", dsn],
         check=True,
         text=True,
         stdout=subprocess.PIPE,

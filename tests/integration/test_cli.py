@@ -34,8 +34,13 @@ def queue_indexes(conn: psycopg.Connection) -> list[tuple[str, bool]]:
 
 class TestInstall:
     def test_install_upgrade_uninstall(self, bare_dsn: str) -> None:
-        assert run("install", dsn=bare_dsn).stdout == f"installed: version {needed()} in the schema tube\n"
-        assert "upgraded" in run("upgrade", dsn=bare_dsn).stdout
+        said = run("install", dsn=bare_dsn).stdout
+        assert said == (
+            f"installed: version {needed()} in the schema tube, "
+            "with the roles tube_admin, tube_worker, tube_writer and tube_monitor\n"
+            "event triggers: made; changes of attached tables are followed at once\n"
+        )
+        assert run("upgrade", dsn=bare_dsn).stdout == said
         run("install", "--schema", "other", dsn=bare_dsn)
         run("tube", "create", "t", "--schema", "other", dsn=bare_dsn)
         assert run_json("tube", "list", dsn=bare_dsn) == []

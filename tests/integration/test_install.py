@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psycopg
 import pytest
 import structlog
 from psycopg import sql
 
-from pytube.db import version
+from pytube.db import script, version
 from pytube.db.connect import connect_sync
-from pytube.db.install import install, run_file, uninstall
-from pytube.db.resources import sql_dir
-from pytube.db.script import ScriptError
+from pytube.db.install import install, uninstall
+from pytube.db.script import ScriptError, contents, run_file, run_page
 from pytube.errors import ConfigError, DatabaseUnavailable, SchemaMismatch, UsageError
 from pytube.tubes.admin import Tubes
 
@@ -57,7 +58,7 @@ def test_two_schemas_side_by_side(bare_dsn: str) -> None:
 def test_within_a_transaction_of_the_caller(bare_dsn: str) -> None:
     with connect_sync(bare_dsn) as connection:
         with connection.transaction(force_rollback=True):
-            run_file(connection, sql_dir() / "install.sql", {"schema": "tube"})
+            run_page(connection, contents("install.sql"), "tube")
             assert version.installed(connection, "tube") == version.needed()
         assert version.installed(connection, "tube") is None
 
@@ -65,7 +66,7 @@ def test_within_a_transaction_of_the_caller(bare_dsn: str) -> None:
 def test_a_failed_install_leaves_nothing(bare_dsn: str) -> None:
     with psycopg.connect(bare_dsn, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA tube; CREATE TABLE tube.mine ()")
-    with pytest.raises(ScriptError, match=r"begin\.sql:\d+: .*is not pytube's"):
+    with pytest.raises(ScriptError, match=r"begin\.sql: .*is not pytube's"):
         install(bare_dsn)
     assert objects(bare_dsn, "tube") == 1
 
@@ -79,31 +80,37 @@ def test_a_role_without_rights(bare_dsn: str) -> None:
     with psycopg.connect(bare_dsn, autocommit=True) as connection:
         connection.execute("DROP ROLE IF EXISTS nobody_at_all")
         connection.execute("CREATE ROLE nobody_at_all LOGIN CREATEROLE")
-    with pytest.raises(ScriptError, match=r"prepare\.sql:\d+: permission denied for database"):
+    with pytest.raises(ScriptError, match=r"prepare\.sql: permission denied for database"):
         install(psycopg.conninfo.make_conninfo(bare_dsn, user="nobody_at_all"), roles="nobodys")
     with pytest.raises(ScriptError, match="roles can't be named after 'pg_x'"):
         install(bare_dsn, roles="pg_x")
 
 
-def test_what_postgres_says_goes_to_the_log(bare_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    script = tmp_path_factory.mktemp("scripts") / "x.sql"
-    script.write_text("DO $$BEGIN RAISE NOTICE 'so it is'; RAISE WARNING 'beware'; END$$;")
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where files are run from."""
+    monkeypatch.setattr(script, "sql_dir", lambda: tmp_path)
+    return tmp_path
+
+
+def test_what_postgres_says_goes_to_the_log(bare_dsn: str, folder: Path) -> None:
+    (folder / "x.sql").write_text("DO $$BEGIN RAISE NOTICE 'so it is'; RAISE WARNING 'beware'; END$$;")
     with connect_sync(bare_dsn) as connection, structlog.testing.capture_logs() as told:
-        run_file(connection, script, {})
+        run_file(connection, "x.sql", {})
     assert [(entry["log_level"], entry["event"]) for entry in told] == [
         ("info", "so it is"),
         ("warning", "beware"),
     ]
 
 
-def test_a_failing_statement_is_named_by_file_and_line(
-    bare_dsn: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    script = tmp_path_factory.mktemp("scripts") / "x.sql"
-    script.write_text("BEGIN;\nCREATE TABLE public.t ();\nSELECT 1,\n  nothing\nFROM public.t;\nCOMMIT;\n")
+def test_a_failing_statement_is_named_by_file_and_line(bare_dsn: str, folder: Path) -> None:
+    (folder / "x.sql").write_text("CREATE TABLE public.t ();\nSELECT :'é',\n  nothing\nFROM public.t;\n")
+    (folder / "y.sql").write_text("DO $$BEGIN RAISE 'no'; END$$;")
     with connect_sync(bare_dsn) as connection:
-        with pytest.raises(ScriptError, match=r'x\.sql:4: column "nothing" does not exist'):
-            run_file(connection, script, {})
+        with pytest.raises(ScriptError, match=r'x\.sql:3: column "nothing" does not exist'):
+            run_file(connection, "x.sql", {"é": "éé"})
+        with pytest.raises(ScriptError, match=r"y\.sql: no$"):
+            run_file(connection, "y.sql", {})
         assert connection.execute("SELECT to_regclass('public.t')").fetchone() == (None,)
 
 

@@ -11,11 +11,14 @@ from pytube.db.connect import connect_sync
 from pytube.db.install import install, upgrade
 from pytube.db.migrate import migrate
 from pytube.db.resources import migrations_dir, sql_dir
+from pytube.db.script import contents, run_page
 from pytube.db.version import installed, needed
 from pytube.embedded.postgres import Postgres
 from pytube.errors import SchemaMismatch
 from pytube.tubes.admin import Tubes
+from tests.conftest import Servers
 from tests.helpers.database import INSTALL_SQL, psql_file
+from tests.helpers.roles import roles
 from tests.helpers.snapshot import SNAPSHOT, dump
 
 NAMES = sorted(path.stem for path in (sql_dir() / "migrations").glob("*.sql"))
@@ -29,8 +32,10 @@ def test_each_sql_file_has_its_revision() -> None:
 
 
 def test_install_sql_runs_each_migration() -> None:
-    text = INSTALL_SQL.read_text()
-    assert re.findall(r"\\ir migrations/(\S+)\.sql", text) == NAMES
+    assert [f"migrations/{name}.sql" for name in NAMES] == [
+        file for file in contents("install.sql") if file.startswith("migrations/")
+    ]
+    assert re.findall(r"^\\set version (\S+)$", INSTALL_SQL.read_text(), re.MULTILINE) == [needed()]
 
 
 def test_installed_is_the_snapshot(bare_dsn: str, postgres: Postgres) -> None:
@@ -44,6 +49,20 @@ def test_by_psql_it_is_the_same(bare_dsn: str, postgres: Postgres) -> None:
     assert dump(postgres, bare_dsn) == SNAPSHOT.read_text(), RENEW
 
 
+def test_by_psql_and_without_it_is_the_same_whatever_the_names(servers: Servers, postgres: Postgres) -> None:
+    schema, ours = """It's :"tube" $$""", """Its "ow'n" \\ :'roles'"""
+    dumps = []
+    for way in ("psql", "pytube"):
+        with servers.get(18).database(installed=False) as dsn, roles(dsn, ours=ours):
+            if way == "psql":
+                psql_file(postgres, dsn, INSTALL_SQL, schema=schema, roles=ours)
+            else:
+                install(dsn, schema, ours)
+            dumps.append(dump(postgres, dsn, schema))
+    assert dumps[0] == dumps[1]
+    assert dumps[0].count("CREATE FUNCTION") > 100
+
+
 def test_by_alembic_it_is_the_same(bare_dsn: str, postgres: Postgres) -> None:
     upgrade(bare_dsn)
     upgrade(bare_dsn)
@@ -54,8 +73,9 @@ def test_by_alembic_it_is_the_same(bare_dsn: str, postgres: Postgres) -> None:
 def test_from_each_version_it_is_the_same(bare_dsn: str, postgres: Postgres, name: str) -> None:
     revision = name.split("_", maxsplit=1)[0]
     with connect_sync(bare_dsn) as connection:
-        with connection.transaction():
-            migrate(connection, "tube", revision)
+        files = contents("install.sql")
+        until = files.index(f"migrations/{name}.sql")
+        run_page(connection, files[: until + 1], "tube", migrate=lambda r: migrate(connection, "tube", r))
         assert installed(connection, "tube") == revision
     upgrade(bare_dsn)
     assert dump(postgres, bare_dsn) == SNAPSHOT.read_text(), RENEW

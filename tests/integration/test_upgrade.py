@@ -52,7 +52,9 @@ def by_install(following: NextVersion, _: Postgres, dsn: str) -> None:
 
 
 def by_alembic(following: NextVersion, _: Postgres, dsn: str) -> None:
-    assert f"upgraded: version {NEXT}" in following.run("upgrade", dsn=dsn)
+    assert f"upgraded: version {NEXT} (before: {PRESENT}) in the schema tube" in following.run(
+        "upgrade", dsn=dsn
+    )
 
 
 def by_psql_in_a_transaction(following: NextVersion, postgres: Postgres, dsn: str) -> None:

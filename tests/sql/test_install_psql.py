@@ -24,6 +24,7 @@ from tests.helpers.capture import (
     triggers,
 )
 from tests.helpers.database import INSTALL_SQL, ROOT, TestServer, psql_file
+from tests.helpers.roles import as_role, database_name, roles
 
 UNINSTALL_SQL = ROOT / "sql" / "uninstall.sql"
 
@@ -79,6 +80,56 @@ def test_inside_a_callers_transaction(any_server: TestServer, any_bare_dsn: str,
     out = psql_file(any_server.postgres, any_bare_dsn, script, schema="other")
     assert "MISSING" not in out
     assert all_objects(any_bare_dsn) == before
+
+
+def said(postgres: Postgres, dsn: str, *arguments: str) -> list[str]:
+    """All that psql printed, lines."""
+    command = [str(postgres.bin("psql")), "-X", "-d", dsn, *arguments]
+    done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.stdout.splitlines()
+
+
+def test_it_says_what_is_installed_and_no_more(postgres: Postgres, bare_dsn: str) -> None:
+    names = "tube_admin, tube_worker, tube_writer and tube_monitor"
+    facts = [
+        f"installed: version {needed()} in the schema tube, with the roles {names}",
+        "event triggers: made; changes of attached tables are followed at once",
+    ]
+    assert said(postgres, bare_dsn, "-f", str(INSTALL_SQL)) == facts
+    assert said(postgres, bare_dsn, "-f", str(INSTALL_SQL)) == facts
+    assert said(postgres, bare_dsn, "-q", "-f", str(INSTALL_SQL)) == []
+    assert said(postgres, bare_dsn, "-f", str(UNINSTALL_SQL)) == ["uninstalled from the schema tube"]
+
+
+def test_without_the_right_to_make_event_triggers_it_says_so(postgres: Postgres, bare_dsn: str) -> None:
+    name = database_name(bare_dsn)
+    with roles(bare_dsn, f"app_{name} CREATEROLE", ours=f"ours_{name}") as admin:
+        admin.execute(f"GRANT CREATE ON DATABASE {name} TO app_{name}".encode())
+        own = as_role(bare_dsn, f"app_{name}")
+        facts = said(postgres, own, "-v", f"roles=ours_{name}", "-f", str(INSTALL_SQL))
+        assert f"in the schema tube, with the roles ours_{name}_admin, " in facts[-2]
+        assert facts[-1].startswith(f"event triggers: none, as app_{name} may not make any; ")
+        psql_file(postgres, own, UNINSTALL_SQL)
+
+
+def test_psql_is_left_as_it_was(postgres: Postgres, bare_dsn: str, tmp_path: Path) -> None:
+    script = tmp_path / "caller.sql"
+    script.write_text(
+        "SET search_path = one, two;\n\\set ON_ERROR_STOP off\n"
+        f"\\i {INSTALL_SQL}\n\\set schema other\n\\i {INSTALL_SQL}\n"
+        "SHOW search_path;\nnonsense;\n\\echo :QUIET :ON_ERROR_STOP :roles.\n"
+        f"\\i {UNINSTALL_SQL}\n"
+    )
+    with roles(bare_dsn, ours="other"):
+        printed = said(postgres, bare_dsn, "-A", "-t", "-f", str(script))
+    assert printed[0] == "SET"
+    assert [line.split(",")[0] for line in printed if line.startswith("installed")] == [
+        f"installed: version {needed()} in the schema tube",
+        f"installed: version {needed()} in the schema other",
+    ]
+    assert "one, two" in printed
+    assert any("nonsense" in line for line in printed)
+    assert printed[-2:] == ["off off .", "uninstalled from the schema other"]
 
 
 def test_a_schema_with_a_strange_name(any_server: TestServer, any_bare_dsn: str) -> None:

@@ -1,0 +1,84 @@
+-- Takes away what uninstall.sql says. Refuses while tubes hold pods (TU109), and where somebody else's
+-- objects are in the schema or depend on it. Nothing was changed then.
+DO $$
+DECLARE
+    ours text := current_setting('pytube.install_schema');
+    force boolean := current_setting('pytube.install_force')::boolean;
+    tube text;
+    holds boolean;
+    holding text[] := '{}';
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('pytube install ' || ours, 0));
+    IF to_regclass(format('%I.tube_registry', ours)) IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
+            MESSAGE = format('pytube is not installed in the schema %I', ours),
+            HINT = 'Give the schema: psql -v schema=NAME.';
+    END IF;
+    -- No tube is made, and no table attached, from here on.
+    EXECUTE format('LOCK TABLE %I.tube_registry IN SHARE ROW EXCLUSIVE MODE', ours);
+    FOR tube IN EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube', ours) LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', ours, tube) INTO holds;
+        IF holds THEN
+            holding := holding || quote_literal(tube);
+        END IF;
+    END LOOP;
+    IF holding <> '{}' AND NOT force THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU109',
+            MESSAGE = format('there are pods in the tubes %s', array_to_string(holding, ', ')),
+            HINT = 'Let the workers drain them, or throw them away with psql -v force=1.';
+    END IF;
+    FOR tube IN EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube', ours) LOOP
+        EXECUTE format('SELECT %I.tube_ensure_absent($1)', ours) USING tube;
+    END LOOP;
+END
+$$;
+
+-- It would keep its function from going.
+DROP TRIGGER IF EXISTS tube_backfill_gone_trigger ON :"schema".tube_backfill;
+-- So do staged pods go, and then the other one.
+DELETE FROM :"schema".tube_job;
+DROP TRIGGER IF EXISTS tube_job_gone_trigger ON :"schema".tube_job;
+
+-- Our own objects go by their names, so that nobody else's go with them. -----------------------------
+DO $$
+DECLARE
+    ours text := current_setting('pytube.install_schema');
+    trigger_name name;
+    routine regprocedure;
+BEGIN
+    FOR trigger_name IN
+        SELECT e.evtname FROM pg_catalog.pg_event_trigger AS e
+        WHERE starts_with(e.evtname::text, 'pytube_' || left(md5(ours), 8) || '_')
+    LOOP
+        EXECUTE format('DROP EVENT TRIGGER %I', trigger_name);
+    END LOOP;
+    FOR routine IN
+        SELECT p.oid FROM pg_catalog.pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname LIKE 'tube\_%'
+    LOOP
+        EXECUTE format('DROP FUNCTION %s', routine);
+    END LOOP;
+END
+$$;
+DROP TABLE
+    :"schema".tube_job_unit,
+    :"schema".tube_job,
+    :"schema".tube_backfill,
+    :"schema".tube_parked,
+    :"schema".tube_sleeper,
+    :"schema".tube_instance,
+    :"schema".tube_term,
+    :"schema".tube_leader,
+    :"schema".tube_attachment,
+    :"schema".tube_installation,
+    :"schema".tube_version,
+    :"schema".tube_registry;
+DROP SEQUENCE :"schema".tube_seq;
+DROP DOMAIN :"schema".tube_shard;
+DROP SCHEMA :"schema";
+DO $$
+BEGIN
+    PERFORM set_config('pytube.install_report',
+        format('uninstalled from the schema %I', current_setting('pytube.install_schema')), false);
+END
+$$;
