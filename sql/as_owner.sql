@@ -4,7 +4,7 @@ BEGIN
     PERFORM set_config('pytube.install_role', current_setting('role'), true);
 END
 $$;
-SET LOCAL ROLE :"role_admin";
+SET LOCAL ROLE :"role_owner";
 REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC;
 DO $$
 DECLARE

@@ -3,7 +3,9 @@
 --
 -- One installation into a schema at a time: the second one waits here.
 SET LOCAL pytube.install_version = :'version';
--- What is changed from here on is ours, and followed at the end.
+-- A function may call one of a later file.
+SET LOCAL check_function_bodies = off;
+-- For event triggers of version 0001.
 SET LOCAL pytube.own_ddl = 'on';
 DO $$
 DECLARE

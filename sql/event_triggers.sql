@@ -6,8 +6,10 @@ DECLARE
     prefix CONSTANT text := 'pytube_' || left(md5(ours), 8);
     step record;
 BEGIN
-    FOR n IN 0..5 LOOP -- of version 0001
-        EXECUTE format('DROP EVENT TRIGGER IF EXISTS %I', prefix || '_follow_ddl_' || n);
+    FOR step IN SELECT e.evtname AS name FROM pg_catalog.pg_event_trigger AS e -- of version 0001
+        WHERE starts_with(e.evtname::text, prefix || '_follow_ddl_')
+    LOOP
+        EXECUTE format('DROP EVENT TRIGGER %I', step.name);
     END LOOP;
     FOR step IN
         SELECT s.* FROM (VALUES

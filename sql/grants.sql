@@ -1,11 +1,13 @@
--- Rights. Writers of attached tables need none: their triggers run with the rights of tube_admin, who
--- owns all and has no line here. What is not named is for tube_admin only; tube_private_… always is.
+-- Rights. tube_owner owns all, and has no line here. PUBLIC may call nothing but what the functions of owners of attached
+-- tables call. What is not named is for nobody.
 --
--- A schema made elsewhere, or default privileges, may have given somebody more.
-REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC, :"role_worker", :"role_writer", :"role_monitor";
-REVOKE ALL ON ALL TABLES IN SCHEMA :"schema" FROM PUBLIC, :"role_worker", :"role_writer", :"role_monitor";
-REVOKE ALL ON ALL SEQUENCES IN SCHEMA :"schema" FROM PUBLIC, :"role_worker", :"role_writer", :"role_monitor";
-REVOKE ALL ON ALL ROUTINES IN SCHEMA :"schema" FROM PUBLIC, :"role_worker", :"role_writer", :"role_monitor";
+-- A schema made elsewhere, or default privileges, may have given somebody more; so new functions are called by nobody
+-- until here, which is in the same transaction.
+REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
+REVOKE ALL ON SCHEMA :"capture" FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
+REVOKE ALL ON ALL ROUTINES IN SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 -- Who may create in the schema could put functions between ours; who may call those that are private is one of us.
 DO $$
 DECLARE
@@ -26,21 +28,90 @@ BEGIN
 END
 $$;
 
-GRANT USAGE ON SCHEMA :"schema" TO :"role_worker", :"role_writer", :"role_monitor";
-GRANT SELECT ON :"schema".tube_version TO :"role_worker", :"role_monitor";
+GRANT USAGE ON SCHEMA :"schema" TO :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
+GRANT USAGE ON SCHEMA :"capture" TO :"role_admin", :"role_worker", :"role_nobody";
+GRANT SELECT ON :"schema".tube_version TO :"role_admin", :"role_worker", :"role_monitor";
+
+-- Owners of attached tables: what their functions call. It computes with built-in types, or reads names of columns.
+GRANT EXECUTE ON FUNCTION
+    :"schema".tube_key_bigint(bigint), :"schema".tube_key_bigint(integer), :"schema".tube_key_bigint(smallint),
+    :"schema".tube_key_bigint(anyelement), :"schema".tube_key_uuid(uuid), :"schema".tube_key_uuid(anyelement),
+    :"schema".tube_key_text(text), :"schema".tube_key_text(varchar), :"schema".tube_key_text(anyelement),
+    :"schema".tube_private_key_now, :"schema".tube_private_is_current
+TO PUBLIC;
+
+-- tube_admin: makes and drops tubes, attaches tables that its members own, begins and ends backfills; and all that the
+-- others may. What it calls with its own rights calls the private functions below, which trust no argument.
+GRANT SELECT ON ALL TABLES IN SCHEMA :"schema" TO :"role_admin";
+GRANT USAGE ON SEQUENCE :"schema".tube_seq TO :"role_admin";
+DO $$
+DECLARE
+    ours CONSTANT name := current_setting('pytube.install_schema');
+    admin CONSTANT name := current_setting('pytube.install_roles') || '_admin';
+    may regprocedure;
+BEGIN
+    FOR may IN
+        SELECT p.oid FROM pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname LIKE 'tube\_%'
+            AND p.proname NOT LIKE 'tube\_private\_%' AND p.prosrc NOT LIKE E'\n-- Made by tube\\_private\\_%'
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', may, admin);
+    END LOOP;
+END
+$$;
+GRANT EXECUTE ON FUNCTION
+    :"schema".tube_private_attach,
+    :"schema".tube_private_attached_how,
+    :"schema".tube_private_begin_attach,
+    :"schema".tube_private_can_fail,
+    :"schema".tube_private_cursor_error,
+    :"schema".tube_private_ensure_tube,
+    :"schema".tube_private_is_root,
+    :"schema".tube_private_notify, -- by a writer's statement under version 0001
+    :"schema".tube_private_parse_predicate,
+    :"schema".tube_private_refuse_table,
+    :"schema".tube_private_require
+TO :"role_admin";
+
+-- tube_sync is for workers, too. These see that an owner of the table has agreed.
+GRANT EXECUTE ON FUNCTION
+    :"schema".tube_private_begin_sync,
+    :"schema".tube_private_briefly,
+    :"schema".tube_private_bring_in_line,
+    :"schema".tube_private_capture_schema,
+    :"schema".tube_private_has_predicate,
+    :"schema".tube_private_misfit,
+    :"schema".tube_private_owner_ddl,
+    :"schema".tube_private_patiently,
+    :"schema".tube_private_predicate_columns,
+    :"schema".tube_private_provide,
+    :"schema".tube_private_refuse_predicate,
+    :"schema".tube_private_run_owner_ddl,
+    :"schema".tube_private_stale_attachments,
+    :"schema".tube_private_store,
+    :"schema".tube_private_try_predicate
+TO :"role_admin", :"role_worker";
 
 -- tube_worker: leads partitions, takes pods, and reads what names the rows.
 GRANT SELECT ON :"schema".tube_registry, :"schema".tube_attachment TO :"role_worker";
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_backfill_chunk,
     :"schema".tube_backfill_collect,
+    :"schema".tube_backfill_collected,
+    :"schema".tube_backfill_divide,
     :"schema".tube_backfill_holders,
     :"schema".tube_backfill_join,
     :"schema".tube_backfill_lock,
     :"schema".tube_backfill_note,
     :"schema".tube_backfill_pressure,
+    :"schema".tube_backfill_query,
     :"schema".tube_backfill_range,
+    :"schema".tube_backfill_range_done,
+    :"schema".tube_backfill_range_put,
+    :"schema".tube_backfill_range_query,
+    :"schema".tube_backfill_sample,
     :"schema".tube_backfill_split,
+    :"schema".tube_backfill_store,
     :"schema".tube_backfill_take,
     :"schema".tube_backfill_tidy,
     :"schema".tube_backfill_unlock,
@@ -70,7 +141,6 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_sweep_ready,
     :"schema".tube_sweep_touch,
     :"schema".tube_sync,
-    :"schema".tube_sync_served,
     :"schema".tube_wake,
     :"schema".tube_wakes
 TO :"role_worker";
@@ -114,34 +184,17 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_shard_of(text, integer, integer)
 TO :"role_worker", :"role_writer", :"role_monitor";
 
--- Tubes: workers may read their pods, writers may add some, and touch. Functions beside attached tables are granted
--- when they are made; again here, because a restore may have left grants out.
+-- Tubes: workers may read their pods, writers may add some, and touch. What is generated for attached tables is granted
+-- at the end, when it is brought in line.
 DO $$
 DECLARE
     ours CONSTANT name := current_setting('pytube.install_schema');
     roles CONSTANT text := current_setting('pytube.install_roles');
     tube text;
-    touch regprocedure;
-    owner name;
 BEGIN
     FOR tube IN EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube', ours) LOOP
         EXECUTE format('GRANT SELECT ON %I.%I TO %I', ours, tube, roles || '_worker');
-        EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %I.%I TO %I', ours, tube, roles || '_writer');
-    END LOOP;
-    FOR touch IN
-        SELECT p.oid FROM pg_proc AS p
-        WHERE p.pronamespace = to_regnamespace(quote_ident(ours))
-            AND p.prosrc LIKE E'\n-- Made by tube\\_private\\_tube\\_touch\\_body.%'
-    LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', touch, roles || '_writer');
-    END LOOP;
-    FOR touch, owner IN EXECUTE format(
-        'SELECT DISTINCT p.oid::regprocedure, pg_get_userbyid(c.relowner) FROM %I.tube_attachment AS a'
-        ' JOIN pg_class AS c ON c.oid = a.tbl JOIN pg_proc AS p ON p.oid = to_regprocedure(a.touch_function)'
-        ' WHERE pg_get_userbyid(p.proowner) = current_user', ours)
-    LOOP
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', touch);
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I, %I', touch, owner, roles || '_writer');
+        EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %I.%I TO %I, %I', ours, tube, roles || '_writer', roles || '_admin');
     END LOOP;
 END
 $$;

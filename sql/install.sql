@@ -11,7 +11,7 @@
 -- `pytube install` reads this page as well: of it, the lines \ir and nothing else, and it does itself what
 -- the files in psql/ do. The other files are plain SQL with the variables schema, version, roles and role_…
 -- as :"name" or :'name', which are not put into quoted bodies.
-\set version 0001
+\set version 0002
 \ir psql/start.sql
 
 -- Refused if it is somebody else's. Then tables of tubes are changed, before anything relies on it. ----
@@ -32,6 +32,10 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 \if :run_0001
 \ir migrations/0001_initial.sql
 \endif
+SELECT coalesce(max(version_num), '') < '0002' AS run_0002 FROM :"schema".tube_version \gset
+\if :run_0002
+\ir migrations/0002_owners.sql
+\endif
 \ir recorded.sql
 \ir reshape.sql
 
@@ -45,37 +49,24 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 
 -- Capture: from a table's rows to pods. ---------------------------------------------------------------
 \ir capture/tube_shard_of.sql
+\ir capture/tube_key_of.sql
 \ir capture/tube_wakes.sql
 \ir capture/tube_private_notify.sql
-\ir capture/tube_private_null_id.sql
-\ir capture/tube_private_privileges.sql
 \ir capture/tube_private_attachable.sql
-\ir capture/tube_private_key_expression.sql
 \ir capture/tube_private_key.sql
 \ir capture/tube_private_columns.sql
 \ir capture/tube_private_range.sql
-\ir capture/tube_private_parse_predicate.sql
-\ir capture/tube_private_row_filter.sql
-\ir capture/tube_private_type_gate.sql
-\ir capture/tube_private_seen.sql
-\ir capture/tube_private_touch_rows.sql
-\ir capture/tube_private_guard.sql
-\ir capture/tube_private_row_body.sql
+\ir capture/tube_private_predicate.sql
+\ir capture/tube_private_put_body.sql
 \ir capture/tube_private_capture_body.sql
+\ir capture/tube_private_agent_body.sql
 \ir capture/tube_private_touch_body.sql
-\ir capture/tube_private_generate.sql
-\ir capture/tube_private_table_touch.sql
-\ir capture/tube_private_members.sql
 \ir capture/tube_private_triggers.sql
-\ir capture/tube_private_forget.sql
+\ir capture/tube_private_provide.sql
+\ir capture/tube_private_store.sql
 \ir capture/tube_private_follow.sql
-\ir capture/tube_private_arrivals.sql
-\ir capture/tube_private_tree.sql
-\ir capture/tube_private_sync.sql
 \ir capture/tube_sync.sql
-\ir capture/tube_sync_served.sql
-\ir capture/tube_private_concerned.sql
-\ir capture/tube_private_follow_ddl.sql
+\ir capture/tube_private_event_triggers.sql
 \ir capture/tube_table_ensure_attached.sql
 \ir capture/tube_table_ensure_detached.sql
 
@@ -86,7 +77,6 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 \ir tubes/tube_private_make.sql
 \ir tubes/tube_private_end_terms.sql
 \ir tubes/tube_private_repartition.sql
-\ir tubes/tube_private_set_predicate.sql
 \ir tubes/tube_index_sql.sql
 \ir tubes/tube_ensure_exists.sql
 \ir tubes/tube_ensure_absent.sql
@@ -158,7 +148,6 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 \ir backfill/tube_backfill_unlock.sql
 \ir backfill/tube_backfill_holders.sql
 \ir backfill/tube_private_backfill_changed.sql
-\ir backfill/tube_private_backfill_store.sql
 \ir backfill/tube_backfill_collect.sql
 \ir backfill/tube_backfill_chunk.sql
 \ir backfill/tube_backfill_pressure.sql
@@ -187,6 +176,7 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 -- the rights of whoever installs. ---------------------------------------------------------------------------
 \ir grants.sql
 \ir as_installer.sql
+\ir nobody.sql
 \ir event_triggers.sql
 \ir finish.sql
 \ir psql/end.sql

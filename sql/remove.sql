@@ -60,6 +60,7 @@ BEGIN
     END LOOP;
 END
 $$;
+DROP TRIGGER IF EXISTS tube_sleeper_flag_trigger ON :"schema".tube_sleeper;
 DROP TABLE
     :"schema".tube_job_unit,
     :"schema".tube_job,
@@ -76,6 +77,7 @@ DROP TABLE
 DROP SEQUENCE :"schema".tube_seq;
 DROP DOMAIN :"schema".tube_shard;
 DROP SCHEMA :"schema";
+DROP SCHEMA :"capture";
 DO $$
 BEGIN
     PERFORM set_config('pytube.install_report',

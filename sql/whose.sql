@@ -1,19 +1,21 @@
 -- Refuses a schema that somebody else has prepared, before anything in it is read or called: a view, a
 -- rule, an overloaded function there would run with the rights of whoever installs, and a function of
--- theirs would end up with those of tube_admin.
+-- theirs would end up with those of tube_owner.
 --
 -- The schema and all that is directly in it have to belong to the installing role, to a superuser, or to
--- tube_admin. Only catalogues are read, with a pinned search path. Names that no schema of ours can have are
+-- tube_owner; so has the schema of the owners' functions, in which these have theirs. Only catalogues are read, with a pinned search path. Names that no schema of ours can have are
 -- refused, too. Nothing was changed then.
 --
 -- Where pytube.install_roles is empty, it becomes what the names of our roles begin with: as they are in this
--- installation, which the owner of its functions tells, or else the name of the schema.
+-- installation, which the owner of its functions tells, or else the name of the schema. pytube.install_capture becomes
+-- the name of the schema of the owners' functions.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
     schema_oid CONSTANT oid := (SELECT n.oid FROM pg_catalog.pg_namespace AS n WHERE n.nspname = ours);
     roles text := current_setting('pytube.install_roles');
-    admin text;
+    owner text;
+    capture text := ours || '_capture';
     wrong record;
 BEGIN
     IF ours = '' OR ours IN ('public', 'information_schema') OR ours LIKE 'pg\_%' OR octet_length(ours) > 63 THEN
@@ -25,16 +27,22 @@ BEGIN
         SELECT left(r.rolname, -6) INTO roles
         FROM pg_catalog.pg_proc AS p
         JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
-        WHERE p.pronamespace = schema_oid AND p.proname = 'tube_private_role' AND r.rolname LIKE '%\_admin'
+        WHERE p.pronamespace = schema_oid AND p.proname = 'tube_private_role' AND (r.rolname LIKE '%\_owner' OR r.rolname LIKE '%\_admin')
         LIMIT 1;
         roles := coalesce(roles, ours);
         PERFORM set_config('pytube.install_roles', roles, false);
     END IF;
-    admin := roles || '_admin';
+    IF octet_length(capture) > 63 THEN
+        capture := 'capture_' || md5(ours);
+    END IF;
+    PERFORM set_config('pytube.install_capture', capture, false);
+    owner := roles || '_owner';
     SELECT o.what, r.rolname INTO wrong
     FROM (
-        SELECT format('the schema %I', ours) AS what, n.nspowner AS owner, 1 AS place
+        SELECT format('the schema %I', ours) AS what, n.nspowner AS role, 1 AS place
         FROM pg_catalog.pg_namespace AS n WHERE n.oid = schema_oid
+        UNION ALL
+        SELECT format('the schema %I', capture), n.nspowner, 1 FROM pg_catalog.pg_namespace AS n WHERE n.nspname = capture
         UNION ALL
         SELECT pg_describe_object(d.classid, d.objid, 0), s.refobjid, 2
         FROM pg_catalog.pg_depend AS d
@@ -42,17 +50,19 @@ BEGIN
             AND s.dbid = (SELECT b.oid FROM pg_catalog.pg_database AS b WHERE b.datname = current_database())
         WHERE d.refclassid = 'pg_catalog.pg_namespace'::regclass AND d.refobjid = schema_oid
     ) AS o
-    JOIN pg_catalog.pg_roles AS r ON r.oid = o.owner
-    WHERE NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = admin)
+    JOIN pg_catalog.pg_roles AS r ON r.oid = o.role
+    WHERE NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = owner
+        -- Version 0001 belonged to tube_admin.
+        OR r.rolname = roles || '_admin' AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles AS o WHERE o.rolname = owner))
     ORDER BY o.place, o.what
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('%s belongs to %I, who is neither %I, who installs, nor %I, nor a superuser',
-                wrong.what, wrong.rolname, current_user, admin),
+                wrong.what, wrong.rolname, current_user, owner),
             HINT = format('Its owner could run code with your rights, or with those of %I. Drop it, or take '
                 'it over (ALTER … OWNER TO) once you know what it is; or give another schema: psql -v schema=NAME. '
-                'Where the roles have other names, give them: psql -v roles=NAME.', admin);
+                'Where the roles have other names, give them: psql -v roles=NAME.', owner);
     END IF;
 END
 $$;

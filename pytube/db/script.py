@@ -18,7 +18,7 @@ from pytube.db.resources import sql_dir
 from pytube.db.version import installed, needed
 from pytube.errors import PytubeError
 
-ROLES = ("admin", "worker", "writer", "monitor")
+ROLES = ("owner", "admin", "worker", "writer", "monitor", "nobody")
 
 _INCLUDED = re.compile(r"^\\ir +(\S+)$", re.MULTILINE)
 _VARIABLE = re.compile(
@@ -85,6 +85,7 @@ def run_page(
                 stack.enter_context(connection.transaction())
                 found = _setting(connection, "pytube.install_roles")
                 variables |= {"roles": found} | {f"role_{kind}": f"{found}_{kind}" for kind in ROLES}
+                variables["capture"] = _setting(connection, "pytube.install_capture")
             elif folder == "psql" or recorded:
                 continue
             elif folder == "migrations" and migrate is not None:

@@ -57,10 +57,7 @@ BEGIN
         backfill.state := 'delivering';
         backfill.inserted_at := clock_timestamp();
     END IF;
-    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
-    FROM tube_sleeper AS s
-    WHERE s.tube = backfill.tube
-        AND EXISTS (SELECT FROM unnest(touched) AS t (shard) WHERE t.shard % s.partitions = s.partition);
+    PERFORM tube_private_wake_sleepers(backfill.tube, coalesce(touched, '{}'));
     UPDATE tube_backfill AS b
     SET state = backfill.state, inserted_at = backfill.inserted_at, note = NULL,
         rows_done = b.rows_done + ids_inserted, pods_done = b.pods_done + inserted,
@@ -71,7 +68,6 @@ BEGIN
     RETURN backfill;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_chunk(bigint, integer, float8) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_chunk IS 'Inserts the next pods of a backfill and advances its cursor.';
 
 -- tube_private_backfill_control: a control pod of a backfill for each of its shards.
@@ -92,4 +88,3 @@ BEGIN
         'backfill', backfill.backfill_id, 'sweep', backfill.root), backfill.shards;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_control(:"schema".tube_backfill, text, text) FROM PUBLIC;

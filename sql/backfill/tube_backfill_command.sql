@@ -36,5 +36,4 @@ BEGIN
     RETURN tube_private_backfill(backfill.backfill_id);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_command(bigint, text) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_command IS 'Pauses, resumes or cancels a backfill.';

@@ -20,6 +20,5 @@ BEGIN
     WHERE xids IS NULL OR r.x::text = ANY (xids);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_holders(text[]) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_holders IS
     'Lists the open transactions that a backfill has to wait for before it collects its ids.';

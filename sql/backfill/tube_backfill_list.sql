@@ -6,7 +6,6 @@
 --   superseded, failed); paused; rows_done of rows_total inserted, at so many a second; seconds_left
 --   until all are; note: what it waits for; pid: whose session works on it, NULL when none does;
 --   by_worker: whether a worker is to; shards_left: where it is delivering, those not delivered yet.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_list(in_tube text = NULL)
 RETURNS TABLE (
     backfill_id bigint, tube text, tbl text, order_col text, state text, paused boolean, rows_done bigint,
@@ -35,5 +34,4 @@ BEGIN
     ORDER BY b.backfill_id DESC;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_list(text) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_list IS 'Lists backfills, active and past, newest first.';

@@ -19,7 +19,6 @@ BEGIN
         OR pg_try_advisory_lock(tube_private_backfill_key(backfill_id));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_lock(bigint) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_lock IS
     'Locks a backfill for this session, so that no other session works on it.';
 
@@ -27,7 +26,6 @@ COMMENT ON FUNCTION :"schema".tube_backfill_lock IS
 --
 -- Arguments: backfill_id.
 -- Result: the pid of its server process; 0 when nobody does.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_worker(backfill_id bigint) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -43,14 +41,12 @@ BEGIN
         LIMIT 1), 0);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_worker(bigint) FROM PUBLIC;
 
 -- tube_private_backfill_taken: refuses a session that has not the right to work on a backfill.
 --
 -- Arguments: backfill_id.
 -- Result: nothing.
 -- Errors: TU123.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_taken(backfill_id bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -63,7 +59,6 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_taken(bigint) FROM PUBLIC;
 
 -- tube_private_backfill_held: a backfill that this session has the right to work on, locked.
 --
@@ -83,4 +78,3 @@ BEGIN
     RETURN result;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_held(bigint) FROM PUBLIC;

@@ -20,5 +20,4 @@ BEGIN
     RETURN backfill;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_note(bigint, text) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_note IS 'Stores what a backfill is doing, for status displays.';

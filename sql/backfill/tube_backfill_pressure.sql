@@ -6,7 +6,6 @@
 --   the ids would fetch them); the replica's name, its seconds of replay lag and the bytes of WAL that it
 --   lacks. One row with NULLs where there is none, or where our owner may not see it (it needs pg_monitor).
 -- Errors: TU102 unknown tube.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_pressure(
     tube text, pods_limit integer
 ) RETURNS TABLE (waiting bigint, replica text, replica_lag float8, replica_behind bigint)
@@ -36,6 +35,5 @@ BEGIN
     ORDER BY 2;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_pressure(text, integer) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_pressure IS
     'Returns the backlog and the replica lag that a backfill is throttled by.';

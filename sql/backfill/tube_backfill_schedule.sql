@@ -51,6 +51,5 @@ BEGIN
     RETURN added;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_schedule(text, text, integer, integer) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_schedule IS
     'Asks the workers of a tube to backfill its tables, by control pods; returns how many were added.';

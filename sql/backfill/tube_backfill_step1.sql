@@ -5,7 +5,6 @@
 -- no more in the source.
 --
 -- Result: the start seq; commit, then call tube_backfill_step2, and give it to tube_backfill_step3.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_step1() RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -14,6 +13,5 @@ BEGIN
     RETURN nextval('tube_seq')::text;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_step1() FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_step1 IS
     'Draws the start seq of a backfill; the first of three transactions.';

@@ -41,7 +41,6 @@ BEGIN
     END LOOP;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_step2(interval) FROM PUBLIC;
 
 -- tube_private_running: the xids of all other transactions of this database that run, and are prepared.
 --
@@ -49,7 +48,6 @@ REVOKE ALL ON FUNCTION :"schema".tube_backfill_step2(interval) FROM PUBLIC;
 -- and until it is over. One whose database is not known is taken for ours.
 --
 -- Result: the xids.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_running() RETURNS xid[]
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -70,7 +68,6 @@ BEGIN
         WHERE coalesce(a.datname, p.database, current_database()) = current_database());
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_running() FROM PUBLIC;
 
 -- tube_private_tell_running: who holds transactions open, in words.
 --
@@ -78,7 +75,6 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_running() FROM PUBLIC;
 -- Result: session by session the pid, user, application and age; prepared ones with their gid, owner
 --   and age; at most ten. (The age of another role's session is told to members of that role and of
 --   pg_read_all_stats only.)
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_tell_running(running xid[]) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -108,4 +104,3 @@ BEGIN
     RETURN coalesce(result, format('%s that could not be found', cardinality(running)));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_tell_running(xid[]) FROM PUBLIC;

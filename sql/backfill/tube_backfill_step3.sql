@@ -5,39 +5,60 @@
 -- and ties in order_col anywhere in the order of Postgres. The tube's predicate applies. A related table
 -- names each document once, and gets no control pods: only the root table's rows say which documents are to be.
 --
--- Memory does not grow with the table; the transaction and its snapshot last as long as it takes.
+-- The table is read with the rights of the caller. Rows without an id are left out. Memory does not grow with the table; the transaction and its snapshot last as long as it takes.
 --
 -- Arguments: step1: what tube_backfill_step1 gave; tube; tbl; order_col: a column of the table.
 --   shard: NULL or the first shard of the table for all of it; another one of those that it is spread
 --     over for the ids of that shard alone.
 --   fetch_chunk_size, insert_chunk_size: as of tube_pods_insert.
 -- Result: nothing. Nothing is done, with a NOTICE, while a backfill_end waits in one of the shards.
--- Errors: TU102 unknown tube, TU108 the table is not attached, TU104 a column has a type
---   that can't be trusted, TU107 the table is a view now, TU106 no shard of it, 42703 no such
---   column, 23502 a row of a root table has no id, 22004 no column is given, 22023 an argument makes no sense, 55P03 another
---   session is at it, TU121 a backfill in chunks is under way, 25001 step 2 in the same transaction at REPEATABLE READ, 42501 row-level security
---   would hide rows from our owner.
+-- Errors: TU102 unknown tube, TU108 the table is not attached, TU106 no shard of it, 42703 no such
+--   column, 22004 no column is given, 22023 an argument makes no sense, 55P03 another
+--   session is at it, TU121 a backfill in chunks is under way, 25001 step 2 in the same transaction at REPEATABLE READ, 42501 the caller may
+--   not read the table, or row security would hide rows from it.
 -- Locks: an advisory one for the tube and the table, until the transaction ends, or 55P03; of the table
 --   ACCESS SHARE.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_step3(
     step1 text, tube text, tbl regclass, order_col text, shard integer = NULL,
     fetch_chunk_size integer = 20000, insert_chunk_size integer = 250
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET row_security = off
 SET jit = off
 AS $$
 DECLARE
-    att tube_attachment := tube_private_backfill_table(tube, tbl);
+    plan CONSTANT record := tube_backfill_step3_begin(step1, tube, tbl, order_col, shard);
+BEGIN
+    IF plan.query IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM tube_pods_insert(tube, plan.query, plan.first, 'B', plan.size, fetch_chunk_size, insert_chunk_size);
+    PERFORM tube_backfill_step3_end(step1, tube, tbl, plan.first);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_backfill_step3 IS
+    'Touches every row of an attached table in one transaction; the third of three.';
+
+-- tube_backfill_step3_begin: the part of step 3 before the table is read: refusals, and backfill_start. For step 3 alone.
+--
+-- Arguments: of tube_backfill_step3.
+-- Result: query: for tube_pods_insert, NULL when there is nothing to do; first: the shard; size: about how many rows.
+CREATE OR REPLACE FUNCTION :"schema".tube_backfill_step3_begin(
+    step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint
+)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    att CONSTANT tube_attachment := tube_private_backfill_table(tube, tbl);
     column_name CONSTANT name := tube_private_backfill_column(att.tbl, order_col);
     root CONSTANT boolean := tube_private_is_root(att);
-    first CONSTANT integer := coalesce(shard, att.shard);
-    shards CONSTANT integer := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
-    key CONSTANT text := tube_private_key_expression(att);
-    key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    query text;
+    shards integer;
+    key CONSTANT text := tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube));
 BEGIN
+    first := coalesce(shard, att.shard);
+    shards := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
     PERFORM tube_private_check_step3(step1, att, shard);
     IF NOT pg_try_advisory_xact_lock(hashtextextended(
         format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
@@ -54,44 +75,43 @@ BEGIN
             att.tbl, quote_literal(att.tube);
         RETURN;
     END IF;
-
-    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
-    query := format(CASE WHEN root THEN 'SELECT %1$s, 0 FROM %2$s WHERE %3$s%4$s%5$s ORDER BY %6$I'
+    query := format(CASE WHEN root THEN 'SELECT %1$s, 0 FROM %2$s WHERE %3$s AND %4$I IS NOT NULL%5$s ORDER BY %6$I'
         ELSE 'SELECT r.id, 0 FROM (SELECT DISTINCT ON (t.id) t.id, t.by'
-            ' FROM (SELECT %1$s AS id, %6$I AS by FROM %2$s WHERE %3$s%4$s%5$s) AS t'
+            ' FROM (SELECT %1$s AS id, %6$I AS by FROM %2$s WHERE %3$s AND %4$I IS NOT NULL%5$s) AS t'
             ' ORDER BY t.id, t.by) AS r ORDER BY r.by' END,
-        CASE WHEN root AND NOT (
-                SELECT a.attnotnull FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = att.id_col)
-            THEN format('coalesce(%s, tube_private_null_id(%s, %L)::%s)', key, att.tbl::oid, att.id_col, key_type)
-            ELSE key END,
-        att.tbl, coalesce('(' || att.row_filter || ')', 'true'),
-        CASE WHEN root THEN '' ELSE format(' AND %I IS NOT NULL', att.id_col) END,
+        key, att.tbl, coalesce('(' || att.row_filter || E'\n)', 'true'), att.id_col,
         CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
-            tube_private_shard_expression(key, att.shard, att.shards, key_type), first) END,
+            tube_private_shard_expression(key, att.shard, att.shards), first) END,
         column_name);
+    size := (SELECT nullif(greatest(c.reltuples, 0), 0)::bigint * shards / att.shards FROM pg_class AS c WHERE c.oid = att.tbl);
     IF root THEN
         PERFORM tube_private_put_control(att.tube, first, shards, 'T', 'backfill_start', step1);
     END IF;
-    PERFORM tube_pods_insert(att.tube, query, first, 'B',
-        (SELECT nullif(greatest(c.reltuples, 0), 0)::bigint * shards / att.shards
-         FROM pg_class AS c WHERE c.oid = att.tbl),
-        fetch_chunk_size, insert_chunk_size);
-    IF root THEN
-        PERFORM tube_private_put_control(att.tube, first, shards, 'B', 'backfill_end', step1);
+END
+$$;
+
+-- tube_backfill_step3_end: the part of step 3 after the table was read: backfill_end. For step 3 alone.
+--
+-- Arguments: of tube_backfill_step3; first: as of tube_backfill_step3_begin.
+CREATE OR REPLACE FUNCTION :"schema".tube_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    att CONSTANT tube_attachment := tube_private_backfill_table(tube, tbl);
+BEGIN
+    IF tube_private_is_root(att) THEN
+        PERFORM tube_private_put_control(att.tube, first, CASE WHEN first = att.shard THEN att.shards ELSE 1 END, 'B',
+            'backfill_end', step1);
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_step3(
-    text, text, regclass, text, integer, integer, integer) FROM PUBLIC;
-COMMENT ON FUNCTION :"schema".tube_backfill_step3 IS
-    'Touches every row of an attached table in one transaction; the third of three.';
 
 -- tube_private_check_step3: refuses what step 3 can't begin with.
 --
 -- Arguments: step1, shard: as given; att: the attachment.
 -- Result: nothing.
 -- Errors: TU106, 22023, 25001 as tube_backfill_step3.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_step3(
     step1 text, att :"schema".tube_attachment, shard integer
 ) RETURNS void
@@ -117,4 +137,3 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_check_step3(text, :"schema".tube_attachment, integer) FROM PUBLIC;

@@ -25,10 +25,12 @@ BEGIN
     IF payload IS NULL THEN
         RETURN NULL;
     END IF;
+    -- By the catalogue: our owner may not look into the schemas of others.
     BEGIN
-        tbl := to_regclass(payload ->> 'tbl');
-    EXCEPTION WHEN syntax_error OR invalid_name OR feature_not_supported OR insufficient_privilege THEN
-        tbl := NULL; -- a table in a schema that our owner may not use is attached to no tube
+        SELECT c.oid INTO tbl FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE ARRAY[n.nspname, c.relname]::text[] = parse_ident(payload ->> 'tbl');
+    EXCEPTION WHEN invalid_parameter_value THEN
+        tbl := NULL;
     END;
     IF tbl IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
@@ -38,7 +40,6 @@ BEGIN
     RETURN tube_backfill_create(tube, tbl, payload ->> 'order_col', false, true);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_take(text, integer, integer, uuid, integer, bigint) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_take IS
     'Turns a backfill_schedule control pod into a backfill that a worker runs.';
 
@@ -64,4 +65,3 @@ BEGIN
     RETURN result;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_take_control(text, integer, integer, uuid, integer, bigint) FROM PUBLIC;

@@ -28,7 +28,6 @@ BEGIN
     RETURN left_over;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_tidy() FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_tidy IS 'Drops the stored ids of ended backfills.';
 
 -- tube_private_backfill_drop: drops the ids of a backfill unless somebody reads them just now.
@@ -49,10 +48,8 @@ BEGIN
     IF to_regclass(ids) IS NOT NULL AND NOT EXISTS (
         SELECT FROM tube_registry AS r WHERE r.tube = 'tube_backfill_ids_' || backfill_id) -- a tube may be called so
     THEN
-        PERFORM tube_private_own_ddl(true);
         EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', ids);
         EXECUTE format('DROP TABLE %s', ids);
-        PERFORM tube_private_own_ddl(false);
     END IF;
     RETURN true;
 EXCEPTION
@@ -60,4 +57,3 @@ EXCEPTION
     WHEN undefined_table THEN RETURN true; -- somebody else was faster
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_drop(bigint) FROM PUBLIC;

@@ -2,7 +2,6 @@
 --
 -- Arguments: backfill_id.
 -- Result: whether this session had it.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_unlock(backfill_id bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -12,5 +11,4 @@ BEGIN
         AND pg_advisory_unlock(tube_private_backfill_key(backfill_id));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_unlock(bigint) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_unlock IS 'Unlocks a backfill that this session has locked.';

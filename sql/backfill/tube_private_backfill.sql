@@ -21,13 +21,11 @@ BEGIN
     RETURN result;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill(bigint) FROM PUBLIC;
 
 -- tube_private_backfill_ids: the name of the table that holds the ids of a backfill.
 --
 -- Arguments: backfill_id.
 -- Result: the name with our schema, quoted.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_ids(backfill_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -36,12 +34,10 @@ BEGIN
     RETURN format('%I.%I', tube_private_schema(), 'tube_backfill_ids_' || backfill_id);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_ids(bigint) FROM PUBLIC;
 
 -- tube_private_backfill_space: what our advisory locks of backfills are told apart from others by.
 --
 -- Result: a text; hashed with the number of a backfill, it gives the key.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_space() RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -50,13 +46,11 @@ BEGIN
     RETURN 'pytube backfill ' || tube_private_schema();
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_space() FROM PUBLIC;
 
 -- tube_private_backfill_key: the advisory lock of whoever works on a backfill.
 --
 -- Arguments: backfill_id.
 -- Result: the key.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_key(backfill_id bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -65,7 +59,6 @@ BEGIN
     RETURN hashtextextended(tube_private_backfill_space(), backfill_id);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_key(bigint) FROM PUBLIC;
 
 -- tube_private_backfill_end: ends a backfill before its time, and takes back what waits of it.
 --
@@ -105,7 +98,6 @@ BEGIN
     RETURN taken;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_end(:"schema".tube_backfill, text, text) FROM PUBLIC;
 
 -- tube_private_backfill_gone: the trigger that takes the ids away with the row of their backfill.
 --
@@ -120,6 +112,5 @@ BEGIN
     RETURN NULL;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_gone() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER tube_backfill_gone_trigger AFTER DELETE ON :"schema".tube_backfill
     FOR EACH ROW EXECUTE FUNCTION :"schema".tube_private_backfill_gone();

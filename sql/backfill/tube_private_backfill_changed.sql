@@ -2,7 +2,6 @@
 --
 -- Arguments: backfill: its row.
 -- Result: words; NULL when all is as it was.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_changed(backfill :"schema".tube_backfill) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -27,7 +26,6 @@ BEGIN
     END;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_changed(:"schema".tube_backfill) FROM PUBLIC;
 
 -- tube_private_backfill_key_of: the number of the column that holds the ids of an attached table.
 --
@@ -35,7 +33,6 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_changed(:"schema".tube_ba
 --
 -- Arguments: att.
 -- Result: as in pg_attribute.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_key_of(att :"schema".tube_attachment) RETURNS smallint
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -46,4 +43,3 @@ BEGIN
         WHERE a.attrelid = att.tbl AND a.attname = coalesce((tube_private_present(att)).id_col, att.id_col));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_key_of(:"schema".tube_attachment) FROM PUBLIC;

@@ -30,7 +30,6 @@ BEGIN
         ) AS held);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfills_at_end(text, bigint[]) FROM PUBLIC;
 
 -- tube_private_backfill_count_ends: a backfill that is being delivered has as many ends left as there are pods of them.
 --
@@ -56,4 +55,3 @@ BEGIN
     WHERE b.backfill_id = tube_private_backfill_count_ends.backfill_id AND b.state = 'delivering';
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_count_ends(bigint) FROM PUBLIC;

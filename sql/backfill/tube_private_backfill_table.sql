@@ -3,7 +3,6 @@
 -- Arguments: tube, tbl.
 -- Result: its row.
 -- Errors: TU102 unknown tube, TU108 the table is not attached to it.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_table(tube text, tbl regclass)
 RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -23,14 +22,12 @@ BEGIN
     RETURN att;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_table(text, regclass) FROM PUBLIC;
 
 -- tube_private_backfill_column: the column that a backfill goes by.
 --
 -- Arguments: tbl; order_col: the name as it is, or as it is written in SQL ("Quoted", or FOLDED).
 -- Result: the name, unquoted.
 -- Errors: 42703 the table has no such column; 22004 it is NULL.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_column(tbl regclass, order_col text) RETURNS name
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -60,4 +57,3 @@ BEGIN
     RETURN found_name;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_column(regclass, text) FROM PUBLIC;

@@ -2,7 +2,6 @@
 --
 -- Arguments: tube; first, shards: the range; types.
 -- Result: true or false, as far as it is committed.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_control_waits(
     tube text, first integer, shards integer, types text[]
 ) RETURNS boolean
@@ -19,7 +18,6 @@ BEGIN
     RETURN waits;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_control_waits(text, integer, integer, text[]) FROM PUBLIC;
 
 -- tube_private_put_control: a control pod of a backfill for each shard of a range.
 --
@@ -37,10 +35,6 @@ BEGIN
         ' SELECT $1, s, ''{}'', jsonb_build_object(''type'', $2, ''start_seq'', $3)'
         ' FROM generate_series($4, $5) AS s', tube_private_schema(), tube)
     USING op, type, start_seq, first, first + (shards - 1);
-    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
-    FROM tube_sleeper AS s
-    WHERE s.tube = tube_private_put_control.tube
-        AND (s.partition - first % s.partitions + s.partitions) % s.partitions < shards;
+    PERFORM tube_private_wake_sleepers(tube, ARRAY(SELECT generate_series(first, first + (shards - 1))));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_put_control(text, integer, integer, text, text, text) FROM PUBLIC;

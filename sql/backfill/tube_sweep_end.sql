@@ -33,5 +33,4 @@ BEGIN
     RETURN true;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_sweep_end(text, integer, integer, uuid, integer, bigint) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_sweep_end IS 'Deletes a backfill_end control pod and counts its shard as swept.';

@@ -24,6 +24,5 @@ BEGIN
     RETURN NOT left_over;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_sweep_ready(text, integer, integer, uuid, integer, bigint) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_sweep_ready IS
     'Tells whether all backfill pods of a shard before its backfill_end are done, so that the sweep may start.';

@@ -29,6 +29,5 @@ BEGIN
     RETURN pods;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_sweep_touch(text, integer, integer, uuid, integer, anyarray) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_sweep_touch IS
     'Touches keys that a scan of the sink has found, so that stale documents are deleted.';

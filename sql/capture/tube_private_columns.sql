@@ -4,7 +4,6 @@
 -- Result: the same in the order of the table, each once; NULL for NULL and for none.
 -- Errors: 42703 no such column, or a NULL among them; 0A000 a virtual generated column, which has no value in the
 --   rows that a trigger sees.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_columns(tbl regclass, columns name[]) RETURNS name[]
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -36,7 +35,6 @@ BEGIN
         WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_columns(regclass, name[]) FROM PUBLIC;
 
 -- tube_private_column_values: expressions by which columns are compared, before and after an UPDATE.
 --
@@ -47,7 +45,6 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_columns(regclass, name[]) FROM PUB
 --
 -- Arguments: tbl; columns: of tube_private_columns; row_name: a name and a dot before each, or nothing.
 -- Result: SQL texts in the same order; NULL for NULL.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_column_values(
     tbl regclass, columns name[], row_name text = ''
 ) RETURNS text[]
@@ -73,4 +70,3 @@ BEGIN
         WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns) AND a.attgenerated <> 'v');
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_column_values(regclass, name[]) FROM PUBLIC;

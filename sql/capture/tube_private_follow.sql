@@ -109,7 +109,7 @@ $$;
 -- tube_private_bring_in_line: makes an attachment as it is to be, with the rights of the caller.
 --
 -- Arguments: att: as it is stored, or is to be; mode: ordered: somebody asks for it, and what can't be done is an error;
---   late: some time after DDL.
+--   install: likewise, but a predicate that does not fit any more is told in a WARNING; late: some time after DDL.
 -- Result: whether it was done, as far as the caller may.
 -- Errors: 42501 the caller is no owner of the table, and an owner has to do something; 55P03 a lock could not be had;
 --   TU105 the predicate does not fit, and mode is ordered.

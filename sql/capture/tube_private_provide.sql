@@ -23,7 +23,7 @@ BEGIN
     END IF;
     PERFORM tube_private_make_function(put, format('op text, ids %s[]', key_type), 'boolean',
         tube_private_put_body(att), ARRAY[owner], '');
-    PERFORM tube_private_provide_touch(att.tbl, key_type);
+    PERFORM tube_private_provide_touch(att.tbl, key_type, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
 END
@@ -157,7 +157,7 @@ BEGIN
         string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), array_agg(c.bound ORDER BY c.attnum)
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     SELECT p.* INTO made FROM pg_proc AS p
-    WHERE p.oid = to_regproc(name) AND p.proowner = owner AND p.proargtypes::oid[] = coalesce(bound, '{}')
+    WHERE p.oid = to_regproc(name) AND p.proowner = owner AND p.proargtypes::text = coalesce(array_to_string(bound, ' '), '')
         AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL;
     IF FOUND THEN
         RETURN;

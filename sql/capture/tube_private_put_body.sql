@@ -156,10 +156,7 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 #variable_conflict use_column
 BEGIN
-    IF NOT tube_wakes() THEN
-        RETURN;
-    END IF;
-    PERFORM pg_notify(tube_channel(p.tube), p.partition::text)
+    PERFORM tube_private_notify(tube_channel(p.tube), p.partition)
     FROM (
         SELECT s.tube, s.partition, s.partitions FROM tube_sleeper AS s WHERE s.tube = tube_private_wake_sleepers.tube
         UNION

@@ -48,4 +48,3 @@ BEGIN
     RETURN first;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_range(text, regclass, integer, integer) FROM PUBLIC;

@@ -27,7 +27,7 @@ BEGIN
         PERFORM tube_private_agent_triggers(att);
     END IF;
     missing := (SELECT count(*) FROM tube_private_owner_ddl(att) AS d);
-    IF missing > 0 AND mode = 'ordered' THEN
+    IF missing > 0 AND mode <> 'late' THEN
         PERFORM tube_private_ask_owner(att, mode);
     END IF;
     att := tube_private_seen(att);
@@ -38,7 +38,7 @@ BEGIN
             seen_oid, seen_attnums, seen_names, members, as_root)
         VALUES (att.tube, att.tbl, att.shard, att.shards, att.id_col, att.row_filter, att.misfit, att.trigger_function, att.columns,
             att.replica, att.seen_oid, att.seen_attnums, att.seen_names, att.members, att.as_root);
-        PERFORM tube_private_provide_touch(att.tbl, tube_private_key_type(att.tube));
+        PERFORM tube_private_provide_touch(att.tbl, tube_private_key_type(att.tube)), tube_private_provide_tube(att.tube);
         RETURN;
     END IF;
     IF missing = 0 THEN
@@ -47,6 +47,9 @@ BEGIN
             columns = att.columns, replica = att.replica, as_root = att.as_root,
             seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
+        IF (att.shard, att.shards) <> (old.shard, old.shards) THEN
+            PERFORM tube_private_provide_touch(att.tbl, tube_private_key_type(att.tube)), tube_private_provide_tube(att.tube);
+        END IF;
         IF att.id_col = old.id_col AND att.seen_oid = old.seen_oid AND att.seen_attnums[1] <> old.seen_attnums[1] THEN
             PERFORM tube_private_ask_backfill(att, format('another column of %s has the name %I now', att.tbl, att.id_col));
         END IF;
@@ -228,6 +231,7 @@ BEGIN
         PERFORM tube_private_provide_touch(gone.tbl, tube_private_key_type(tube));
     END LOOP;
     IF FOUND THEN
+        PERFORM tube_private_provide_tube(tube);
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = tube_private_forget.tube;
         PERFORM tube_private_provide(a) FROM tube_attachment AS a
         WHERE a.tube = tube_private_forget.tube AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
@@ -240,7 +244,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_prune(tube text) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
-    SELECT tube_private_forget(tube, array_agg(a.tbl)) FROM tube_attachment AS a
+    SELECT tube_private_forget($1, array_agg(a.tbl)) FROM tube_attachment AS a
     WHERE a.tube = $1 AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
     HAVING count(*) > 0
 $$;

@@ -2,7 +2,6 @@
 --
 -- Arguments: tube.
 -- Result: the body of a plpgsql function (shard, ids, op, payload, chunk_size).
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_tube_touch_body(tube text) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -71,14 +70,12 @@ $template$, jsonb_build_object(
         'spread', coalesce(spread, '')));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_tube_touch_body(text) FROM PUBLIC;
 
 -- tube_private_table_touch_body: the text of {table}_touch, which touches every tube of the table.
 --
 -- Arguments: tbl; key_type: of the tubes that it touches.
 -- Result: the body of a plpgsql function (ids, op, payload, chunk_size); NULL when the table is
 --   attached to no tube with such keys.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -111,7 +108,6 @@ BEGIN
         || calls || E'\nEND\n';
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_table_touch_body(regclass, regtype) FROM PUBLIC;
 
 -- tube_private_touch_name: the name of our function behind a table's {table}_touch, unquoted.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_name(tbl regclass, key_type regtype) RETURNS text
@@ -124,9 +120,11 @@ AS $$ SELECT format('tube_touch_%s_%s', key_type, tbl::oid) $$;
 -- {table}_touch belongs to the table's owner and only calls ours, on which it depends: so it goes with it. Writers and
 -- the table's owner may call ours. There is one for each type of keys.
 --
--- Arguments: tbl: may be gone; key_type: of the tubes that it touches.
+-- Arguments: tbl: may be gone; key_type: of the tubes that it touches; attaching: whether it is about to be attached to one.
 -- Locks: an advisory lock per table, until the transaction ends: two tubes may be at it at once.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_touch(tbl regclass, key_type regtype) RETURNS void
+CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_touch(
+    tbl regclass, key_type regtype, attaching boolean = false
+) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET client_min_messages = warning
@@ -135,7 +133,8 @@ DECLARE
     name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_touch_name(tbl, key_type));
     arguments CONSTANT text := format('ids %s[], op char, payload jsonb, chunk_size integer', key_type);
     signature CONSTANT text := format('%s(%s[], character, jsonb, integer)', name, key_type);
-    body CONSTANT text := tube_private_table_touch_body(tbl, key_type);
+    body CONSTANT text := coalesce(tube_private_table_touch_body(tbl, key_type),
+        CASE WHEN attaching THEN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\nEND\n' END);
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint));
     IF body IS NULL THEN
@@ -169,7 +168,8 @@ BEGIN
     -- By the catalogue: our owner may not look into the schema.
     SELECT p.* INTO there FROM pg_proc AS p
     WHERE p.pronamespace = rel.schema_oid AND p.proname = rel.touch_name
-        AND p.proargtypes::oid[] = ARRAY[to_regtype(key_type || '[]')::oid, 'bpchar'::regtype, 'jsonb'::regtype, 'integer'::regtype];
+        AND p.proargtypes::text = concat_ws(' ', to_regtype(key_type || '[]')::oid, 'bpchar'::regtype::oid, 'jsonb'::regtype::oid,
+            'integer'::regtype::oid);
     is_ours := there.oid IS NOT NULL AND there.proowner = rel.relowner AND NOT there.prosecdef AND EXISTS (
         SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = there.oid
             AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid);
@@ -200,7 +200,6 @@ $$;
 -- Result: nothing.
 -- Errors: TU106 no shard, or a negative one; 22004 a NULL among the ids; 22023 another op than I, U, D,
 --   T, B, or a chunk size below 1.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_touch(
     shard integer, ids anyarray, op text, chunk_size integer
 ) RETURNS void
@@ -226,4 +225,3 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_check_touch(integer, anyarray, text, integer) FROM PUBLIC;

@@ -6,11 +6,9 @@
 -- Arguments: id; shard: the first one; shards: how many, at least 1.
 -- Result: shard + the remainder of id by shards; NULL for a NULL.
 -- Errors: 22012 shards is 0.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_shard_of(id bigint, shard integer, shards integer) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN shard + ((id % shards::bigint + shards::bigint) % shards::bigint)::integer;
-REVOKE ALL ON FUNCTION :"schema".tube_shard_of(bigint, integer, integer) FROM PUBLIC;
 
 -- tube_shard_of for keys that are uuids or texts: by the first 32 bits of the md5 of their text (in UTF-8).
 --
@@ -18,8 +16,6 @@ REVOKE ALL ON FUNCTION :"schema".tube_shard_of(bigint, integer, integer) FROM PU
 CREATE OR REPLACE FUNCTION :"schema".tube_shard_of(id uuid, shard integer, shards integer) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN shard + (('x' || left(md5(id::text), 8))::bit(32)::bigint % shards::bigint)::integer;
-REVOKE ALL ON FUNCTION :"schema".tube_shard_of(uuid, integer, integer) FROM PUBLIC;
 CREATE OR REPLACE FUNCTION :"schema".tube_shard_of(id text, shard integer, shards integer) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN shard + (('x' || left(md5(convert_to(id, 'UTF8')), 8))::bit(32)::bigint % shards::bigint)::integer;
-REVOKE ALL ON FUNCTION :"schema".tube_shard_of(text, integer, integer) FROM PUBLIC;

@@ -4,12 +4,11 @@
 --
 -- Arguments: in_tube: NULL for all tubes; in_tbl.
 -- Result: nothing; no error when the table is not attached.
--- Errors: TU102 unknown tube; 55P03 the lock could not be had; 42501 the caller does not own the
---   table: Postgres lets only an owner drop its triggers. Nothing was changed then.
+-- Errors: TU102 unknown tube; 55P03 the lock could not be had. Nothing was changed then.
 -- Locks: until the transaction ends, the registry rows FOR NO KEY UPDATE and the table ACCESS EXCLUSIVE.
 --   While they are got, it waits for at most 100 ms at a time, and then lets all of them go.
 CREATE OR REPLACE FUNCTION :"schema".tube_table_ensure_detached(in_tube text, in_tbl regclass) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET lock_timeout = '5s'
 AS $$
@@ -21,14 +20,14 @@ BEGIN
         format('%s is detached', in_tbl));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_table_ensure_detached(text, regclass) FROM PUBLIC;
+COMMENT ON FUNCTION :"schema".tube_table_ensure_detached IS
+    'Detach a table from a tube, or from all of them; the pods that are in the tubes stay.';
 
 -- tube_private_detach: one attempt of tube_table_ensure_detached.
 --
--- Arguments, result, errors: as of it.
 -- Locks: as of it; for which it waits as long as lock_timeout says.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_detach(in_tube text, in_tbl regclass) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
@@ -41,12 +40,7 @@ BEGIN
             WHERE a.tube = r.tube AND a.tbl = in_tbl AND (in_tube IS NULL OR a.tube = in_tube))
         ORDER BY r.tube FOR NO KEY UPDATE
     LOOP
-        PERFORM tube_private_untrigger(reg.tube, ARRAY[in_tbl], '{}',
-            format('%s is detached from tube %L', in_tbl, reg.tube));
         PERFORM tube_private_forget(reg.tube, ARRAY[in_tbl]);
-        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
-        PERFORM tube_private_sync(reg.tube, 'ordered', '{}');
     END LOOP;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_detach(text, regclass) FROM PUBLIC;

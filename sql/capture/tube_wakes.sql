@@ -5,7 +5,6 @@
 -- role, the database or the server) is on. With off there is never one.
 --
 -- Result: true or false, for this session's settings.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_wakes() RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -18,4 +17,3 @@ EXCEPTION WHEN invalid_text_representation THEN
     RETURN false; -- no writer may fail over this setting
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_wakes() FROM PUBLIC;

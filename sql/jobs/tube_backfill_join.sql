@@ -41,5 +41,4 @@ BEGIN
     RETURN true;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_join(bigint) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_backfill_join IS 'Completes a split backfill once all its ranges are inserted.';

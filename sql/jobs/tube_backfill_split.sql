@@ -11,30 +11,52 @@
 --   so that they have about as many rows each.
 -- Result: the name of its job. Called again, it does nothing.
 -- Errors: TU122, TU123 as tube_private_backfill_held; TU124 it is not waiting any more, or its table
---   is attached otherwise; 22023 the column may change without a touch; 42501 our owner may not read the table, or
---   a policy would hide rows; TU104, TU107 as tube_backfill_step3.
+--   is attached otherwise; 22023 the column may change without a touch; 42501 the caller may not read the table, or
+--   a policy would hide rows; TU104 the column is of a type of somebody's.
 -- Locks: the backfill's row, and the table ACCESS SHARE.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_split(backfill_id bigint, ranges integer = 16) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET row_security = off
 AS $$
+DECLARE
+    sample CONSTANT text := tube_backfill_sample(backfill_id, ranges);
+    bounds text[] := '{}';
+BEGIN
+    IF sample IS NOT NULL THEN
+        EXECUTE sample INTO bounds;
+    END IF;
+    RETURN tube_backfill_divide(backfill_id, coalesce(bounds, '{}'));
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_backfill_split IS
+    'Splits the rest of a backfill into ranges that several sessions insert in parallel.';
+
+-- tube_backfill_sample: the query for values of a backfill's column that divide its rows into ranges of about the same size.
+--
+-- Arguments: of tube_backfill_split.
+-- Result: a query for where all ranges but the first begin, fewer where values repeat; NULL when there is nothing to sample.
+-- Errors: as of tube_backfill_split.
+CREATE OR REPLACE FUNCTION :"schema".tube_backfill_sample(backfill_id bigint, ranges integer) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
 #variable_conflict use_column
 DECLARE
-    backfill tube_backfill := tube_private_backfill_held(tube_backfill_split.backfill_id);
+    backfill tube_backfill := tube_private_backfill_held(tube_backfill_sample.backfill_id);
     changed CONSTANT text := tube_private_backfill_changed(backfill);
     att tube_attachment;
-    job CONSTANT text := 'backfill ' || backfill.backfill_id;
-    total bigint;
-    bounds text[];
 BEGIN
     IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
-        RETURN job;
+        RETURN NULL;
     ELSIF backfill.state <> 'waiting' OR changed IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU124',
             MESSAGE = format('backfill %s of %s can''t be split any more: %s',
                 backfill.backfill_id, backfill.table_name, coalesce(changed, 'it is ' || backfill.state)),
             HINT = 'tube_backfill_list() shows what became of it.';
+    ELSIF ranges IS NULL OR ranges NOT BETWEEN 1 AND 10000 THEN
+        RAISE EXCEPTION 'a table can''t be divided into % ranges', coalesce(ranges::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
     END IF;
     SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
     IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
@@ -43,54 +65,52 @@ BEGIN
                 att.tbl, backfill.order_col),
             HINT = 'Order by the column of the ids.';
     END IF;
-    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
     PERFORM tube_private_backfill_literals(att.tbl, backfill.order_col);
-    total := (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
-        WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(att.tbl) AS t WHERE t.isleaf UNION SELECT att.tbl::oid)
-            AND c.relkind <> 'p');
-    bounds := tube_private_backfill_bounds(att.tbl, backfill.order_col, ranges, total);
+    -- Also where there is one range: whether the table can be read is to be seen now.
+    RETURN format('SELECT array_agg(format(''%%s'', b.value) ORDER BY b.value) FROM (SELECT DISTINCT unnest('
+        'percentile_disc(ARRAY(SELECT n::float8 / %1$s FROM generate_series(1, %1$s - 1) AS n)) WITHIN GROUP (ORDER BY %2$I))'
+        ' AS value FROM %3$s TABLESAMPLE SYSTEM (%4$s) WHERE %2$I IS NOT NULL) AS b', ranges, backfill.order_col, att.tbl,
+        least(100, 100 * 1000.0 * ranges / greatest(1, tube_private_rows_estimate(att.tbl)))::real);
+END
+$$;
+
+-- tube_private_rows_estimate: about how many rows an attached table has; 0 where nothing is known.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_rows_estimate(tbl regclass) RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
+    WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(tbl) AS t WHERE t.isleaf UNION SELECT tbl::oid) AND c.relkind <> 'p'
+$$;
+
+-- tube_backfill_divide: has a backfill done in ranges. For tube_backfill_split alone.
+--
+-- Arguments: backfill_id: one that this session has taken; bounds: where all ranges but the first begin.
+-- Result: the name of its job. Called again, it does nothing.
+CREATE OR REPLACE FUNCTION :"schema".tube_backfill_divide(backfill_id bigint, bounds text[]) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    backfill tube_backfill := tube_private_backfill_held(tube_backfill_divide.backfill_id);
+    att tube_attachment;
+    job CONSTANT text := 'backfill ' || backfill.backfill_id;
+BEGIN
+    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
+        RETURN job;
+    END IF;
+    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
     INSERT INTO tube_job (job_id, backfill_id, tubes, kind, fingerprint, units, bounds)
-    VALUES (job, backfill.backfill_id, ARRAY[backfill.tube], 'ranges', job, cardinality(bounds) + 1, bounds);
+    VALUES (job, backfill.backfill_id, ARRAY[backfill.tube], 'ranges', job, cardinality(tube_backfill_divide.bounds) + 1,
+        tube_backfill_divide.bounds);
     PERFORM tube_private_backfill_control(backfill, 'backfill_start', 'T');
     UPDATE tube_backfill AS b
-    SET state = 'inserting', rows_total = nullif(total, 0), pods_total = cardinality(bounds) + 1, note = 'in ranges',
+    SET state = 'inserting', rows_total = nullif(tube_private_rows_estimate(att.tbl), 0),
+        pods_total = cardinality(tube_backfill_divide.bounds) + 1, note = 'in ranges',
         key_attnum = tube_private_backfill_key_of(att), row_filter = att.row_filter,
         collected_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE b.backfill_id = backfill.backfill_id;
     RETURN job;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_backfill_split(bigint, integer) FROM PUBLIC;
-COMMENT ON FUNCTION :"schema".tube_backfill_split IS
-    'Splits the rest of a backfill into ranges that several sessions insert in parallel.';
-
--- tube_private_backfill_bounds: values of a column that divide its rows into ranges of about the same size.
---
--- Arguments: tbl, col; ranges: how many, 1 or more; total: about how many rows there are; 0: not known.
--- Result: where all ranges but the first begin; fewer where values repeat.
--- Errors: 22023 ranges below 1.
--- Locks: the table ACCESS SHARE.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_bounds(
-    tbl regclass, col name, ranges integer, total bigint
-) RETURNS text[]
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-SET row_security = off
-AS $$
-DECLARE
-    result text[];
-BEGIN
-    IF ranges IS NULL OR ranges NOT BETWEEN 1 AND 10000 THEN
-        RAISE EXCEPTION 'a table can''t be divided into % ranges', coalesce(ranges::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
-    ELSIF ranges = 1 THEN
-        RETURN '{}';
-    END IF;
-    EXECUTE format('SELECT array_agg(format(''%%s'', b.value) ORDER BY b.value) FROM (SELECT DISTINCT unnest('
-        'percentile_disc(ARRAY(SELECT n::float8 / $1 FROM generate_series(1, $1 - 1) AS n)) WITHIN GROUP (ORDER BY %1$I))'
-        ' AS value FROM %2$s TABLESAMPLE SYSTEM ($2) WHERE %1$I IS NOT NULL) AS b', col, tbl)
-    INTO result USING ranges, least(100, 100 * 1000.0 * ranges / greatest(1, total))::real;
-    RETURN coalesce(result, '{}');
-END
-$$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_backfill_bounds(regclass, name, integer, bigint) FROM PUBLIC;

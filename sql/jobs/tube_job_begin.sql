@@ -70,5 +70,4 @@ BEGIN
         THEN tube_private_job_stage(job.number) END, NOT added;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_job_begin(text, text[], text, text, integer, text[]) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_job_begin IS 'Starts a job, or resumes one of the same name.';

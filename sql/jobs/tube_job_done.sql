@@ -18,7 +18,6 @@ BEGIN
     RETURN tube_private_job_done(tube_private_job_mine(job_id, false), unit, rows, ids, pods, shards);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_job_done(text, integer, bigint, bigint, bigint, integer[]) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_job_done IS
     'Records a unit of a job in the transaction that wrote its pods; false if the unit was recorded before.';
 
@@ -27,7 +26,6 @@ COMMENT ON FUNCTION :"schema".tube_job_done IS
 -- Arguments: job: its row, locked; the others as of tube_job_done.
 -- Result: as of tube_job_done.
 -- Errors: TU132 the job is done.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_done(
     job :"schema".tube_job, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]
 ) RETURNS boolean
@@ -54,5 +52,3 @@ BEGIN
     RETURN true;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_job_done(:"schema".tube_job, integer, bigint, bigint, bigint,
-    integer[]) FROM PUBLIC;

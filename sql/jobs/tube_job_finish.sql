@@ -44,6 +44,5 @@ BEGIN
     RETURN job;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_job_finish(text, uuid[]) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_job_finish IS
     'Completes a job and moves its staged pods into the tubes, all at once.';

@@ -41,5 +41,4 @@ BEGIN
     RETURN forgotten;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_job_forget(text, timestamptz) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_job_forget IS 'Deletes jobs and their staged pods; pods in tubes stay.';

@@ -5,7 +5,6 @@
 --   end, that one); how many of its units are in, and how many it has (of buckets of keys, those without a key
 --   never come); rows read, ids and pods written. Members of tube_admin, tube_worker and tube_monitor see all
 --   jobs, others those that they have begun.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_list(in_job text = NULL)
 RETURNS TABLE (
     job_id text, tubes text[], kind text, state text, units_done bigint, units integer, rows bigint, ids bigint,
@@ -33,5 +32,4 @@ BEGIN
     ORDER BY j.created_at DESC;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_job_list(text) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_job_list IS 'Lists jobs, active and past, newest first.';

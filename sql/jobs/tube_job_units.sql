@@ -3,7 +3,6 @@
 -- Arguments: job_id.
 -- Result: their numbers, in order; an empty array for a job that is not there, or that tube_job_list
 --   would not show.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_units(job_id text) RETURNS integer[]
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -16,5 +15,4 @@ BEGIN
         ORDER BY u.unit);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_job_units(text) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_job_units IS 'Returns the numbers of the units of a job that are done.';

@@ -24,7 +24,6 @@ BEGIN
     RETURN job;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_job(text, boolean) FROM PUBLIC;
 
 -- tube_private_job_mine: a job that the caller may write, locked for the transaction.
 --
@@ -50,7 +49,6 @@ BEGIN
     RETURN job;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_job_mine(text, boolean) FROM PUBLIC;
 
 -- tube_private_job_owned: refuses a job that is somebody else's.
 --
@@ -59,7 +57,6 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_job_mine(text, boolean) FROM PUBLI
 -- Arguments: job: its row.
 -- Result: nothing.
 -- Errors: 42501.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_owned(job :"schema".tube_job) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -73,13 +70,11 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_job_owned(:"schema".tube_job) FROM PUBLIC;
 
 -- tube_private_job_member: whether the one who has logged in is a member of one of our roles.
 --
 -- Arguments: kinds: as of tube_private_role.
 -- Result: true or false; true for superusers.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_member(VARIADIC kinds text[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -88,14 +83,12 @@ BEGIN
     RETURN EXISTS (SELECT FROM unnest(kinds) AS k (kind) WHERE pg_has_role(session_user, tube_private_role(k.kind), 'MEMBER'));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_job_member(text[]) FROM PUBLIC;
 
 -- tube_private_job_key_type: the type of the keys of a job's tubes; refuses what a job can't write to.
 --
 -- Arguments: tubes: at least one.
 -- Result: bigint, uuid or text.
 -- Errors: TU102 unknown tube; 42804 they have keys of different types.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_key_type(tubes text[]) RETURNS regtype
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -116,13 +109,11 @@ BEGIN
     RETURN key_type;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_job_key_type(text[]) FROM PUBLIC;
 
 -- tube_private_job_stage: the name of the table that holds the staged pods of a job.
 --
 -- Arguments: number: of the job.
 -- Result: the name with our schema, quoted.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_stage(number bigint) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -131,7 +122,6 @@ BEGIN
     RETURN format('%I.%I', tube_private_schema(), 'tube_job_pods_' || number);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_job_stage(bigint) FROM PUBLIC;
 
 -- tube_private_job_gone: the trigger that takes the staged pods away with the row of their job.
 --
@@ -146,7 +136,6 @@ BEGIN
     RETURN NULL;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_job_gone() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER tube_job_gone_trigger AFTER DELETE ON :"schema".tube_job
     FOR EACH ROW EXECUTE FUNCTION :"schema".tube_private_job_gone();
 
@@ -154,17 +143,11 @@ CREATE OR REPLACE TRIGGER tube_job_gone_trigger AFTER DELETE ON :"schema".tube_j
 --
 -- Arguments: tubes; shards: NULL for all.
 -- Result: nothing.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_wake(tubes text[], shards integer[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 BEGIN
-    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
-    FROM tube_sleeper AS s
-    WHERE s.tube = ANY (tubes)
-        AND (shards IS NULL
-            OR EXISTS (SELECT FROM unnest(shards) AS t (shard) WHERE t.shard % s.partitions = s.partition));
+    PERFORM tube_private_wake_sleepers(t.tube, shards) FROM unnest(tubes) AS t (tube);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_job_wake(text[], integer[]) FROM PUBLIC;

@@ -32,6 +32,5 @@ BEGIN
     RETURN gone;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_stream_purge(text, bigint) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_stream_purge IS
     'Deletes the pods that a stream has processed, up to a settled seq.';

@@ -69,7 +69,5 @@ BEGIN
     RETURN new_epoch;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_leader_acquire(
-    text, integer, integer, uuid, uuid, text, bigint, text, interval, interval) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_leader_acquire IS
     'Starts a term over a partition and ends the one before, if the epoch is still the expected one.';

@@ -29,6 +29,5 @@ BEGIN
     RETURN found_epoch;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_leader_epoch(text, integer, integer) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_leader_epoch IS
     'Returns the current epoch of a partition, which tube_leader_acquire compares.';

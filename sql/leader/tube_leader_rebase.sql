@@ -32,6 +32,5 @@ BEGIN
     RETURN issued;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_leader_rebase(text, bigint) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_leader_rebase IS
     'Raises the epochs of a tube above one that its sink has seen, after a restore from a backup.';

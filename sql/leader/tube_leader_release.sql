@@ -40,5 +40,4 @@ BEGIN
     RETURN true;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_leader_release(text, integer, integer, uuid) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_leader_release IS 'Ends a term in order, so that the next leader need not wait.';

@@ -27,5 +27,4 @@ BEGIN
     RETURN (SELECT r.version FROM tube_registry AS r WHERE r.tube = tube_leader_renew.tube);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_leader_renew(text, integer, integer, uuid) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, or fails if the term has ended.';

@@ -28,5 +28,4 @@ BEGIN
     RETURN greatest(coalesce(holds_until - clock_timestamp(), interval '0'), interval '0');
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_leader_wait(text, integer, integer, uuid) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_leader_wait IS 'Returns how long a new term has to wait before its first mark.';

@@ -23,5 +23,4 @@ BEGIN
     ORDER BY l.tube, l.partition;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_leaders(text) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_leaders IS 'Lists the current leader of each partition.';

@@ -30,6 +30,5 @@ AS $$
     FROM tube_leader AS l LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
     WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_leaders_renew(text, uuid[]) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_leaders_renew IS
     'Renews all terms of a process in a tube in one statement and returns those that still lead.';

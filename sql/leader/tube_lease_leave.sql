@@ -15,6 +15,5 @@ BEGIN
     WHERE i.tube = tube_lease_leave.tube AND i.instance_id = tube_lease_leave.instance_id;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_lease_leave(text, uuid) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_lease_leave IS
     'Takes a process out of the lease election, so that the others share its partitions.';

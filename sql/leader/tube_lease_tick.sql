@@ -71,6 +71,5 @@ BEGIN
            AND i.instance_id < tube_lease_tick.instance_id);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_lease_tick(text, uuid, text, interval) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_lease_tick IS
     'Registers a process in the lease election and returns its own partitions and the free ones.';

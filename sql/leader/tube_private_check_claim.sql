@@ -41,4 +41,3 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_check_claim(text, integer, uuid, bigint, text) FROM PUBLIC;

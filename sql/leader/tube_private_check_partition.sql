@@ -32,4 +32,3 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_check_partition(text, integer, integer) FROM PUBLIC;

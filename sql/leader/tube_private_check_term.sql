@@ -3,7 +3,6 @@
 -- Arguments: as tube_leader_acquire.
 -- Result: nothing, when they are right.
 -- Errors: 22023, with what was expected; 22004 where a value is missing.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_term(
     leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval
 ) RETURNS void
@@ -39,5 +38,3 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_check_term(
-    uuid, uuid, text, text, interval, interval) FROM PUBLIC;

@@ -28,4 +28,3 @@ BEGIN
       AND t.renewed_at + t.hold < clock_timestamp();
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_end_term(text, integer, text) FROM PUBLIC;

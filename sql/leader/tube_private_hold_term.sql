@@ -30,4 +30,3 @@ BEGIN
     RETURN held;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_hold_term(text, integer, integer, uuid) FROM PUBLIC;

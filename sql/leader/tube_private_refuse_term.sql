@@ -3,7 +3,6 @@
 -- Arguments: tube, partitions, partition, leader_id: the term that was not found.
 -- Result: never returns.
 -- Errors: TU102 unknown tube, TU002 another number of partitions, TU103 no such partition, else TU001.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_term(
     tube text, partitions integer, partition integer, leader_id uuid
 ) RETURNS void
@@ -18,4 +17,3 @@ BEGIN
             'Do nothing more under this term; a new one may be acquired.';
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_refuse_term(text, integer, integer, uuid) FROM PUBLIC;

@@ -28,5 +28,4 @@ BEGIN
     ORDER BY 5;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_terms(text) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_terms IS 'Lists the terms of a tube, current and ended, for at least a day.';

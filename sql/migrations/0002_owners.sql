@@ -1,14 +1,42 @@
 -- 0002: what evaluates over an attached table belongs to the table's owner.
 --
--- The functions that the triggers of attached tables call move to a schema of their own, where they belong to the
--- owners of the tables; tube_convert_attachments does that at the end of the installation.
-CREATE SCHEMA :"capture" AUTHORIZATION :"role_owner";
+-- The functions of triggers move to a schema of their own. They are given to the owners of the tables, and made anew, at the
+-- end of the installation: triggers stay as they are, and none of their writes is missed.
 
 -- row_filter is the tube's predicate, or NULL where it does not fit the table; then misfit tells what was tried.
-ALTER TABLE :"schema".tube_attachment DROP COLUMN seen_types, ADD misfit text;
+ALTER TABLE :"schema".tube_attachment DROP COLUMN seen_types, DROP COLUMN touch_function, ADD misfit text;
 
--- Whether a worker sleeps, outside of any snapshot: writers with an old one have to see it, too.
--- One sequence a tube, "tube_sleeps_N"; 1: nobody sleeps; 2: somebody does.
+-- Names the sequence that tells writers whether a worker of the tube sleeps; see tube_private_make_flag.
 ALTER TABLE :"schema".tube_registry ADD number bigint GENERATED ALWAYS AS IDENTITY UNIQUE;
 
-ALTER TABLE :"schema".tube_registry ALTER shape SET DEFAULT '0002';
+-- Private functions have changed, and are made anew; but for one that a writer may call who waits for this transaction,
+-- and those that event triggers call, which only a superuser may drop.
+DO $$
+DECLARE
+    ours CONSTANT name := current_setting('pytube.install_schema');
+    capture record;
+    old record;
+BEGIN
+    FOR capture IN EXECUTE format('SELECT a.trigger_function AS name FROM %I.tube_attachment AS a', ours) LOOP
+        IF to_regprocedure(format('%I.%I()', ours, capture.name)) IS NOT NULL THEN
+            EXECUTE format('ALTER FUNCTION %I.%I() SET SCHEMA %I', ours, capture.name, current_setting('pytube.install_capture'));
+        END IF;
+    END LOOP;
+    IF to_regproc(format('%I.tube_private_job_gone', ours)) IS NOT NULL THEN
+        EXECUTE format('DROP TRIGGER tube_backfill_gone_trigger ON %I.tube_backfill', ours);
+        EXECUTE format('DROP TRIGGER tube_job_gone_trigger ON %I.tube_job', ours);
+    END IF;
+    FOR old IN
+        SELECT p.oid::regprocedure AS signature, p.prorettype = 'event_trigger'::regtype AS is_event FROM pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname <> 'tube_private_notify'
+            AND (p.proname LIKE 'tube\_private\_%' OR p.proname = 'tube_sync_served')
+            AND p.prosrc NOT LIKE E'\n-- Made by tube\\_private\\_%'
+    LOOP
+        IF old.is_event THEN
+            EXECUTE format('CREATE OR REPLACE FUNCTION %s RETURNS event_trigger LANGUAGE plpgsql AS %L', old.signature, 'BEGIN END');
+        ELSE
+            EXECUTE format('DROP FUNCTION %s', old.signature);
+        END IF;
+    END LOOP;
+END
+$$;

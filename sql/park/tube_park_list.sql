@@ -25,5 +25,4 @@ BEGIN
     LIMIT in_limit;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_park_list(text, integer) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_park_list IS 'Lists parked keys with their errors, latest first.';

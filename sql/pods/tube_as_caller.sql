@@ -20,6 +20,5 @@ BEGIN
     RETURN QUERY EXECUTE statement;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_as_caller(text, text, text) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_as_caller IS
     'Runs a statement with the rights and search_path of the caller and returns its rows; tube_pods_insert uses it.';

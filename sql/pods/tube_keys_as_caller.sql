@@ -14,6 +14,5 @@ BEGIN
     RETURN QUERY EXECUTE statement;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_keys_as_caller(text, text, text) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_keys_as_caller IS
     'Runs a statement of one text column with the rights of the caller and returns its rows.';

@@ -13,6 +13,5 @@ BEGIN
     RETURN tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_keys_put(text, integer, text, text[], integer, boolean) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_keys_put IS
     'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';

@@ -31,6 +31,5 @@ BEGIN
     RETURN deleted;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_pods_delete(text, integer, integer, bigint[]) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_pods_delete IS
     'Deletes pods of a partition by seq, for consumers that have no term; a worker calls tube_pods_purge.';

@@ -124,5 +124,3 @@ BEGIN
         round(extract(epoch FROM clock_timestamp() - began), 1);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_pods_insert(
-    text, text, integer, char, bigint, integer, integer, text) FROM PUBLIC;

@@ -55,7 +55,5 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_pods_mark(
-    text, integer, integer, uuid, integer, bigint, bigint, boolean) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_pods_mark IS
     'Marks the next pods of a partition for a term and returns them in processing order.';

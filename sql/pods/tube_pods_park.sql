@@ -68,6 +68,5 @@ BEGIN
     RETURN parked + done;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_pods_park(text, integer, integer, uuid, jsonb) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_pods_park IS
     'Sets failed keys aside, each with its error, so that the partition can go on.';

@@ -32,5 +32,4 @@ BEGIN
     RETURN purged;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_pods_purge(text, integer, integer, uuid, bigint[]) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_pods_purge IS 'Deletes the pods that a term has finished.';

@@ -21,5 +21,4 @@ BEGIN
     RETURN tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_pods_put(text, integer, text, bigint[], integer, boolean) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_pods_put IS 'Inserts ids into tubes as pods, in the given order.';

@@ -43,6 +43,5 @@ BEGIN
     RETURN given_back;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_pods_reset(text, integer, integer, uuid, bigint[]) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_pods_reset IS
     'Gives marked pods of a term back, so that the next mark returns them again.';

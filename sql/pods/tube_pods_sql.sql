@@ -7,7 +7,6 @@
 -- Result: a SELECT of seq, op, shard, ids::text, payload: incremental pods by seq, then those of
 --   op B by seq.
 -- Errors: TU102 unknown tube, TU002 another number of partitions, TU103 no such partition.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_sql(
     tube text, partitions integer, partition integer, exclude_backfill boolean = false
 ) RETURNS text
@@ -23,6 +22,5 @@ BEGIN
         CASE WHEN exclude_backfill THEN format(' AND (%s) = 0', class) ELSE '' END, class);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_pods_sql(text, integer, integer, boolean) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_pods_sql IS
     'Returns the text of a query that reads the pods of a partition in processing order.';

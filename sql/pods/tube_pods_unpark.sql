@@ -33,5 +33,4 @@ BEGIN
     RETURN removed;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_pods_unpark(text, integer, integer, uuid, integer[], text[]) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_pods_unpark IS 'Removes parked keys that were delivered in the meantime.';

@@ -12,7 +12,6 @@
 --
 -- Arguments: tube; partitions, partition; class: 0 incremental, 1 backfill.
 -- Result: the text, with the parameters $1 leader_id, $2 floor, $3 limit.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_mark_sql(
     tube text, partitions integer, partition integer, class integer
 ) RETURNS text
@@ -44,4 +43,3 @@ BEGIN
         CASE WHEN bigints THEN ids || ', NULL::text[]' ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_mark_sql(text, integer, integer, integer) FROM PUBLIC;

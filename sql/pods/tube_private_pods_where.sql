@@ -9,7 +9,6 @@
 --
 -- Arguments: tube; partitions, partition; class: 0 incremental, 1 backfill.
 -- Result: the text that follows WHERE.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_pods_where(
     tube text, partitions integer, partition integer, class integer
 ) RETURNS text
@@ -36,4 +35,3 @@ BEGIN
                 OFFSET 0) AS found))$where$, partitions, partition, class, tube);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_pods_where(text, integer, integer, integer) FROM PUBLIC;

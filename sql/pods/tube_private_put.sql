@@ -52,16 +52,13 @@ BEGIN
             pods := pods + made;
         END IF;
         IF last THEN
-            PERFORM tube_private_notify(tube_channel(tube_name), s.partition)
-            FROM tube_sleeper AS s
-            WHERE s.tube = tube_name
-                AND (s.partition - range.first % s.partitions + s.partitions) % s.partitions < range.shards;
+            PERFORM tube_private_wake_sleepers(tube_name,
+                ARRAY(SELECT generate_series(range.first, range.first + (range.shards - 1))));
         END IF;
     END LOOP;
     RETURN pods;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_put(text, integer, text, anyarray, integer, boolean) FROM PUBLIC;
 
 -- tube_private_put_sql: the statement that makes pods of an array of ids.
 --
@@ -69,7 +66,6 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_put(text, integer, text, anyarray,
 --
 -- Arguments: tube; first, shards: the range that the ids are spread over; one shard takes them all.
 -- Result: the text, with the parameters $1 op, $2 ids (of a type that can be cast to the keys'), $3 chunk size.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_sql(tube text, first integer, shards integer) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -90,4 +86,3 @@ BEGIN
         END);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_put_sql(text, integer, integer) FROM PUBLIC;

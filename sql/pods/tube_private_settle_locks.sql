@@ -29,4 +29,3 @@ BEGIN
         ORDER BY k.virtualtransaction);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_settle_locks(text) FROM PUBLIC;

@@ -12,6 +12,5 @@ BEGIN
     RETURN pg_snapshot_xmin(pg_current_snapshot()) >= x;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_settle_done(xid8) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_settle_done IS
     'Tells whether every transaction below an xid has ended; the last step to a settled seq.';

@@ -16,6 +16,5 @@ BEGIN
     RETURN tube_private_settle_locks(tube);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_settle_holders(text) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_settle_holders IS
     'Lists the open transactions that may still commit pods into a tube.';

@@ -13,6 +13,5 @@ BEGIN
     RETURN NOT (tube_private_settle_locks(tube) && coalesce(holders, '{}'));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_settle_left(text, text[]) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_settle_left IS
     'Tells whether all transactions that tube_settle_holders listed have ended.';

@@ -30,6 +30,5 @@ BEGIN
     RETURN (SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END FROM tube_seq AS s);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_settle_seq() FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_settle_seq IS
     'Returns the greatest seq drawn by any tube; the first step to a settled seq.';

@@ -5,17 +5,16 @@
 --
 -- Arguments: in_tube.
 -- Result: nothing; no error when there is no such tube.
--- Errors: 55P03 the locks could not be had; 42501 the caller does not own an attached table.
+-- Errors: 55P03 the locks could not be had.
 -- Locks: until the transaction ends, the registry row and all leader rows FOR UPDATE, the attached
 --   tables and the tube's table ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_ensure_absent(in_tube text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET lock_timeout = '5s'
 AS $$
 DECLARE
     reg tube_registry;
-    tables regclass[];
 BEGIN
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = in_tube FOR UPDATE;
     IF NOT FOUND THEN
@@ -23,16 +22,14 @@ BEGIN
     END IF;
     UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
     PERFORM tube_private_end_terms(in_tube, 'superseded');
-    PERFORM tube_private_prune(in_tube);
-    SELECT array_agg(a.tbl ORDER BY a.tbl) INTO tables FROM tube_attachment AS a WHERE a.tube = in_tube;
-    PERFORM tube_private_untrigger(in_tube, tables, ARRAY[format('DROP TABLE %I.%I', tube_private_schema(), in_tube)],
-        format('tube %L is dropped', in_tube));
-    PERFORM tube_private_forget(in_tube, tables);
+    PERFORM tube_private_patiently(ARRAY[
+        format('SELECT tube_private_forget(a.tube, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %L GROUP BY a.tube', in_tube),
+        format('DROP TABLE %I.%I', tube_private_schema(), in_tube)], format('tube %L is dropped', in_tube));
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);
     DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
+    EXECUTE format('DROP SEQUENCE %I', 'tube_sleeps_' || reg.number);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_ensure_absent(text) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_ensure_absent IS
     'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';

@@ -6,7 +6,6 @@
 -- Result: a CREATE INDEX CONCURRENTLY statement, or a REINDEX where an earlier one was broken off;
 --   NULL when the index is there and valid.
 -- Errors: TU102 unknown tube, TU103 a number that no tube can have.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_index_sql(tube text, partitions integer) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -24,6 +23,5 @@ BEGIN
     END;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_index_sql(text, integer) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_index_sql IS
     'Returns the CREATE INDEX statement to run before a repartition, so that the repartition does not block writers.';

@@ -5,7 +5,6 @@
 --   one row with a NULL tbl (unless in_tbl is given). Tables that were dropped are not listed. After
 --   the contract's columns: shards (how many it is spread over), id_col, root (whether the ids of
 --   this table are the documents'), columns and replica (as attached), key_type (of the tube).
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_list(in_tbl regclass = NULL)
 RETURNS TABLE (
     tube text, predicate text, partitions integer, tbl regclass, shard integer,
@@ -30,5 +29,4 @@ BEGIN
     ORDER BY r.tube, a.position;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_list(regclass) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_list IS 'Lists the tubes and the tables attached to them.';

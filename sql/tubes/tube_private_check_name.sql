@@ -6,7 +6,6 @@
 -- Result: nothing.
 -- Errors: TU101 empty, longer than 57 bytes, with a comma or a control character, beginning
 --   with pg_, or the name of a relation in our schema that is not a tube.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_name(tube text) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -34,4 +33,3 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_check_name(text) FROM PUBLIC;

@@ -3,7 +3,6 @@
 -- Arguments: partitions.
 -- Result: nothing.
 -- Errors: TU103 NULL, below 1 or above 1024.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_partitions(partitions integer) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -17,4 +16,3 @@ BEGIN
         HINT = 'Give 1 to 1024.';
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_check_partitions(integer) FROM PUBLIC;

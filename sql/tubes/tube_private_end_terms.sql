@@ -21,9 +21,7 @@ BEGIN
     FROM tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.leader_id IS NOT NULL;
     DELETE FROM tube_leader AS l WHERE l.tube = tube_private_end_terms.tube;
-    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
-    FROM tube_sleeper AS s WHERE s.tube = tube_private_end_terms.tube;
+    PERFORM tube_private_wake_sleepers(tube, NULL);
     DELETE FROM tube_sleeper AS s WHERE s.tube = tube_private_end_terms.tube;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_end_terms(text, text) FROM PUBLIC;

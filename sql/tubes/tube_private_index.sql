@@ -4,7 +4,6 @@
 --
 -- Arguments: tube, partitions.
 -- Result: the name, unquoted, in our schema.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_index(tube text, partitions integer) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -13,7 +12,6 @@ BEGIN
     RETURN tube_private_name(tube, format('_%s_p%s_idx', left(md5('queue ' || tube), 8), partitions));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_index(text, integer) FROM PUBLIC;
 
 -- tube_private_index_ddl: the statement that builds it, with or without blocking writers.
 --
@@ -21,7 +19,6 @@ REVOKE ALL ON FUNCTION :"schema".tube_private_index(text, integer) FROM PUBLIC;
 --
 -- Arguments: tube, partitions; beside_writers: CONCURRENTLY.
 -- Result: a CREATE INDEX statement.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_index_ddl(tube text, partitions integer, beside_writers boolean)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
@@ -33,4 +30,3 @@ BEGIN
         tube_private_index(tube, partitions), tube_private_schema(), tube, partitions);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_index_ddl(text, integer, boolean) FROM PUBLIC;

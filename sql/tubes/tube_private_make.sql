@@ -41,15 +41,16 @@ BEGIN
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
     EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('worker'));
     -- For COPY, within a job. What names and orders a pod stays its default.
-    EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I', queue, tube_private_role('writer'));
+    EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I, %I', queue, tube_private_role('writer'),
+        tube_private_role('admin'));
+    EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('admin'));
     EXECUTE tube_private_index_ddl(tube, reg.partitions, false);
     -- Few pods are control pods; they have to be found among many.
     EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
         tube_private_name(tube, format('_%s_control_idx', left(md5('queue ' || tube), 8))), queue);
-    PERFORM tube_private_free_partitions(tube);
+    PERFORM tube_private_free_partitions(tube), tube_private_make_flag(tube);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_make(text) FROM PUBLIC;
 
 -- tube_private_free_partitions: a leader row without a leader for each partition of a tube.
 --
@@ -67,4 +68,67 @@ BEGIN
     WHERE r.tube = tube_private_free_partitions.tube;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_free_partitions(text) FROM PUBLIC;
+
+-- tube_private_make_flag: the sequence that tells writers whether a worker of the tube sleeps, if it is missing.
+--
+-- 1: nobody sleeps; 2: somebody does. It is no part of any transaction: a writer with an old snapshot sees it, too.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_make_flag(tube text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    flag CONSTANT text := format('%I.%I', tube_private_schema(),
+        'tube_sleeps_' || (SELECT r.number FROM tube_registry AS r WHERE r.tube = tube_private_make_flag.tube));
+BEGIN
+    IF to_regclass(flag) IS NULL THEN
+        EXECUTE format('CREATE SEQUENCE %s', flag);
+        PERFORM setval(flag::regclass, 1 + (
+            SELECT count(*) FROM (SELECT FROM tube_sleeper AS s WHERE s.tube = tube_private_make_flag.tube LIMIT 1) AS s));
+    END IF;
+END
+$$;
+
+-- tube_private_provide_tube: makes or mends what is generated for a tube itself: its touch function and its flag.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_tube(tube text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(tube);
+    name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch'));
+BEGIN
+    PERFORM tube_private_make_flag(tube);
+    PERFORM tube_private_make_function(format('%s(integer, %s[], character, jsonb, integer)', name, key_type),
+        format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250', key_type),
+        'void', tube_private_tube_touch_body(tube), ARRAY[tube_private_role('writer'), tube_private_role('admin')],
+        format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()));
+END
+$$;
+
+-- tube_private_sync_all: brings all that was generated in line, with the rights of whoever installs.
+--
+-- Result: the number of tubes.
+-- Errors: 42501 an attached table belongs to somebody whose rights the caller has not.
+-- Locks: every registry row, until the transaction ends; else as tube_private_bring_in_line.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_sync_all() RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    tubes integer := 0;
+    reg tube_registry;
+    att tube_attachment;
+BEGIN
+    FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube FOR NO KEY UPDATE LOOP
+        PERFORM tube_private_provide_tube(reg.tube);
+        FOR att IN SELECT a.* FROM tube_attachment AS a WHERE a.tube = reg.tube ORDER BY a.position LOOP
+            att := tube_private_begin_sync(att.tube, att.tbl);
+            IF att.tube IS NOT NULL THEN
+                PERFORM tube_private_bring_in_line(att, 'install');
+            END IF;
+        END LOOP;
+        tubes := tubes + 1;
+    END LOOP;
+    RETURN tubes;
+END
+$$;

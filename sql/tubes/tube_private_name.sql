@@ -3,7 +3,6 @@
 -- Arguments: stem; ending: kept whole.
 -- Result: stem || ending; where that is longer than 63 bytes, the stem is cut and 8 hex digits of
 --   the md5 of the full name come before the ending.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_name(stem text, ending text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -22,4 +21,3 @@ BEGIN
     RETURN short || '_' || left(md5(stem || ending), 8) || ending;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_name(text, text) FROM PUBLIC;

@@ -37,14 +37,13 @@ BEGIN
         HINT = 'Some transaction holds a lock for long: look for it in pg_locks, or try again later.';
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_patiently(text[], text, integer) FROM PUBLIC;
 
 -- tube_private_briefly: runs statements that may wait for locks for 100 ms in all.
 --
 -- What a statement takes beyond 5 ms counts as waiting: locks of a first table are held while those of a
 -- hundredth are waited for.
 --
--- Arguments: statements: in order; they are ours, and no event trigger need follow them.
+-- Arguments: statements: in order.
 -- Result: nothing.
 -- Errors: 55P03 the locks could not be had; those of the statements.
 -- Locks: those of the statements.
@@ -54,7 +53,6 @@ SET search_path = pg_catalog, :"schema", pg_temp
 SET lock_timeout = '100ms'
 AS $$
 DECLARE
-    was CONSTANT boolean := tube_private_own_ddl(true);
     left_over double precision := 100; -- milliseconds; 0 as a lock_timeout would be for ever
     began timestamptz;
     statement text;
@@ -65,25 +63,5 @@ BEGIN
         EXECUTE statement;
         left_over := left_over - greatest(0, extract(epoch FROM clock_timestamp() - began) * 1000 - 5);
     END LOOP;
-    PERFORM tube_private_own_ddl(was);
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_briefly(text[]) FROM PUBLIC;
-
--- tube_private_own_ddl: whether the DDL that comes is ours, so that our event triggers need not follow it.
---
--- Arguments: ours.
--- Result: whether it was so before; to be given back afterwards. An error in between does so, too.
--- Locks: none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_own_ddl(ours boolean) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
-DECLARE
-    was CONSTANT boolean := coalesce(current_setting('pytube.own_ddl', true), '') = 'on';
-BEGIN
-    PERFORM set_config('pytube.own_ddl', CASE WHEN ours THEN 'on' ELSE 'off' END, true);
-    RETURN was;
-END
-$$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_own_ddl(boolean) FROM PUBLIC;

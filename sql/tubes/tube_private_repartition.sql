@@ -39,4 +39,3 @@ BEGIN
         format('tube %L gets %s partitions', tube, partitions));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_repartition(text, integer) FROM PUBLIC;

@@ -3,7 +3,6 @@
 -- Arguments: tube.
 -- Result: its row.
 -- Errors: TU102 unknown tube; the hint lists the known ones.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_require(tube text) RETURNS :"schema".tube_registry
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -22,4 +21,3 @@ BEGIN
         HINT = coalesce('There are: ' || known || '.', 'There are none yet: tube_ensure_exists makes one.');
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_require(text) FROM PUBLIC;

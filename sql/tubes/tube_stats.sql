@@ -6,7 +6,6 @@
 --   incremental and of the backfill class each the count, and seq and time of the first and the last
 --   pod; control_count: "type:count" joined by spaces, or 0; parked: keys set aside. Counts are text:
 --   exact below 1000, else ~ and the planner's estimate, or 1000+ where it has none.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_stats()
 RETURNS TABLE (
     tube text, predicate text, partition integer, shards text,
@@ -48,13 +47,11 @@ BEGIN
     END LOOP;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_stats() FROM PUBLIC;
 
 -- tube_private_stats_class: the figures of one class of one partition.
 --
 -- Arguments: reg: the tube; partition; class: 0 incremental, 1 backfill.
 -- Result: as in tube_stats; NULLs when there is no pod.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_class(
     reg :"schema".tube_registry, partition integer, class integer,
     OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamptz, OUT max_ts timestamptz
@@ -80,13 +77,11 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_stats_class(:"schema".tube_registry, integer, integer) FROM PUBLIC;
 
 -- tube_private_stats_control: the control pods of one partition.
 --
 -- Arguments: reg: the tube; partition.
 -- Result: "type:count" by type, joined by spaces; 0 when there is none. At most 10000 are counted.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_control(reg :"schema".tube_registry, partition integer)
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -109,13 +104,11 @@ BEGIN
     RETURN coalesce(result, '0');
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_stats_control(:"schema".tube_registry, integer) FROM PUBLIC;
 
 -- tube_private_stats_shards: the shards of attached tables that one partition works on.
 --
 -- Arguments: reg: the tube; partition.
 -- Result: the first ten, joined by commas, and how many there are if there are more; NULL if none.
--- Locks: none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_shards(reg :"schema".tube_registry, partition integer)
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -146,4 +139,3 @@ BEGIN
     RETURN listed || CASE WHEN total > most THEN format(',… (%s)', total) ELSE '' END;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_private_stats_shards(:"schema".tube_registry, integer) FROM PUBLIC;

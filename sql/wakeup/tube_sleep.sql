@@ -2,8 +2,7 @@
 --
 -- The order in which nothing is missed: tube_sleep, commit, LISTEN, read S and X (tube_settle_seq),
 -- mark once more, and sleep long only when S is settled; until then mark again every few moments.
--- Whoever draws a seq after S sees the row. (A transaction at REPEATABLE READ whose snapshot is older
--- does not: so no sleep is for ever.) Writers only read the row; tube_wake takes it away.
+-- Whoever draws a seq after S sees the flag, which is outside of any snapshot. Writers only read; tube_wake takes the row away.
 --
 -- Arguments: tube, partitions, partition, leader_id: the term.
 -- Result: nothing.
@@ -26,6 +25,32 @@ BEGIN
     ON CONFLICT ON CONSTRAINT tube_sleeper_pkey DO NOTHING;
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_sleep(text, integer, integer, uuid) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_sleep IS
     'Registers a leader as sleeping, so that writers NOTIFY it on tube_channel(tube).';
+
+-- tube_private_set_flag: the trigger that tells writers whether somebody sleeps; see tube_private_make_flag.
+--
+-- Sleepers of a tube take turns, so that one who wakes does not hide another who falls asleep. Writers see nothing of it.
+-- The flag is set at once, before the commit: a writer may notify once too often, and never once too few.
+--
+-- Locks: an advisory one for the tube, until the transaction ends.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_set_flag() RETURNS trigger
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    of_tube CONSTANT text := CASE TG_OP WHEN 'DELETE' THEN OLD.tube ELSE NEW.tube END;
+    flag regclass := to_regclass(format('%I.%I', tube_private_schema(), 'tube_sleeps_' || (
+        SELECT r.number FROM tube_registry AS r WHERE r.tube = of_tube)));
+BEGIN
+    IF flag IS NULL THEN
+        RETURN NULL; -- the tube is being dropped
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' sleeps ' || of_tube, 0));
+    PERFORM setval(flag, CASE WHEN TG_OP = 'INSERT' OR EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = of_tube)
+        THEN 2 ELSE 1 END);
+    RETURN NULL;
+END
+$$;
+CREATE OR REPLACE TRIGGER tube_sleeper_flag_trigger AFTER INSERT OR DELETE ON :"schema".tube_sleeper
+    FOR EACH ROW EXECUTE FUNCTION :"schema".tube_private_set_flag();

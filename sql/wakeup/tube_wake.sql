@@ -19,5 +19,4 @@ BEGIN
           WHERE l.tube = s.tube AND l.partition = s.partition AND l.leader_id = tube_wake.leader_id));
 END
 $$;
-REVOKE ALL ON FUNCTION :"schema".tube_wake(text, integer, uuid) FROM PUBLIC;
 COMMENT ON FUNCTION :"schema".tube_wake IS 'Registers a leader as awake, so that writers need not NOTIFY it.';
