@@ -149,6 +149,7 @@ INSERT INTO :"schema".tube_version VALUES ('0001') ON CONFLICT DO NOTHING;
 \ir pods/tube_settle_done.sql
 \ir pods/tube_settle_holders.sql
 \ir pods/tube_settle_left.sql
+\ir pods/tube_seq_advance.sql
 
 -- Wake-up of sleeping workers. ----------------------------------------------------------------------------
 \ir wakeup/tube_sleep.sql
