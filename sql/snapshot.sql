@@ -570,6 +570,8 @@ CREATE FUNCTION tube.tube_backfill_step2(timeout interval DEFAULT '00:01:00'::in
     AS $$
 DECLARE
     until CONSTANT timestamptz := clock_timestamp() + timeout;
+    every CONSTANT interval := '2 seconds';
+    next_notice timestamptz := '-infinity';
     pause double precision := 0.005;
     running xid[];
 BEGIN
@@ -584,13 +586,21 @@ BEGIN
         -- By xids, which stay the same when a transaction is prepared meanwhile.
         running := ARRAY(SELECT k.transactionid FROM pg_locks AS k
             WHERE k.locktype = 'transactionid' AND k.granted AND k.mode = 'ExclusiveLock'
-                AND k.transactionid = ANY (running));
+                AND k.transactionid = ANY (running)
+            ORDER BY age(k.transactionid) DESC);
         EXIT WHEN running = '{}';
         IF clock_timestamp() >= until THEN
             RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
                 MESSAGE = format('transactions that began before are still open after %s: %s',
                     timeout, tube_private_tell_running(running)),
                 HINT = 'End them, or call again with a longer timeout.';
+        END IF;
+        IF clock_timestamp() >= next_notice THEN
+            next_notice := clock_timestamp() + every;
+            RAISE NOTICE 'tube_backfill_step2: active_tx_xid=% -- waiting for %', running[1],
+                tube_private_tell_running(running[:1])
+                || CASE WHEN cardinality(running) > 1 THEN format('; %s transactions in all', cardinality(running))
+                    ELSE '' END;
         END IF;
         PERFORM pg_sleep(least(pause, greatest(0.001, extract(epoch FROM until - clock_timestamp()))));
         pause := least(0.1, pause * 2);
@@ -1295,7 +1305,7 @@ BEGIN
         SELECT t.* FROM tube_attachment AS t WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = t.tbl)
     ) AS a ON a.tube = r.tube
     WHERE in_tbl IS NULL OR a.tbl = in_tbl
-    ORDER BY r.tube, a.position;
+    ORDER BY r.tube, a.shard, a.position;
 END
 $$;
 
@@ -1362,7 +1372,7 @@ DECLARE
     done bigint := 0;
     pods bigint := 0;
 BEGIN
-    -- Refused before the query is run.
+    -- Refused, and warned of, before the query is run.
     BEGIN
         PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, false);
     EXCEPTION WHEN datatype_mismatch THEN
@@ -1420,7 +1430,8 @@ BEGIN
         done := done + count;
         IF clock_timestamp() - told >= every THEN
             told := clock_timestamp();
-            RAISE NOTICE '%: % ids%, % a second', tube_or_tubes, done,
+            RAISE NOTICE 'tube_pods_insert: insert_ids=% insert_finished=f -- %: % ids%, % a second',
+                done, tube_or_tubes, done,
                 CASE WHEN approx_size > 0
                     THEN format(' of about %s (%s %%)', approx_size, least(100, 100 * done / approx_size))
                     ELSE '' END,
@@ -1434,7 +1445,8 @@ BEGIN
     ELSE
         PERFORM tube_keys_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
     END IF;
-    RAISE NOTICE '%: % ids in % pods, in % s', tube_or_tubes, done, pods,
+    RAISE NOTICE 'tube_pods_insert: insert_ids=% insert_finished=t -- %: % ids in % pods, in % s',
+        done, tube_or_tubes, done, pods,
         round(extract(epoch FROM clock_timestamp() - began), 1);
 END
 $_$;
@@ -4029,6 +4041,7 @@ DECLARE
     put_chunk integer;
     tube_name text;
     tubes text[] := '{}';
+    lonely text[] := '{}'; -- tubes none of whose tables has the shard
     key_type regtype;
     range record;
     made bigint;
@@ -4054,11 +4067,12 @@ BEGIN
                 HINT = 'Call tube_keys_put, which takes them as texts.';
         END IF;
         SELECT a.shard AS first, a.shards INTO range FROM tube_attachment AS a
-        WHERE a.tube = tube_name AND a.shards > 1
-            AND tube_private_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+        WHERE a.tube = tube_name AND tube_private_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+            AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
         LIMIT 1;
         IF NOT FOUND THEN
             SELECT tube_private_put.shard AS first, 1 AS shards INTO range;
+            lonely := lonely || tube_name;
         END IF;
         IF ids <> '{}' THEN
             EXECUTE tube_private_put_sql(tube_name, range.first, range.shards) USING put_op, ids, put_chunk;
@@ -4072,6 +4086,9 @@ BEGIN
                 AND (s.partition - range.first % s.partitions + s.partitions) % s.partitions < range.shards;
         END IF;
     END LOOP;
+    IF (ids = '{}') <> last THEN
+        PERFORM tube_private_warn_lonely(l.tube, tube_private_put.shard) FROM unnest(lonely) AS l (tube);
+    END IF;
     RETURN pods;
 END
 $$;
@@ -4533,14 +4550,15 @@ CREATE FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition 
 DECLARE
     pods text := format('FROM %I.%I WHERE (shard %% %s) = %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s',
         tube_private_schema(), reg.tube, reg.partitions, partition, class);
+    waiting text := pods || ' AND (payload IS NULL OR ids <> ''{}'')';
     counted integer;
     plan json;
     estimate bigint;
 BEGIN
-    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT %s ORDER BY seq LIMIT 1000) AS first_ones', pods) INTO counted;
+    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT %s ORDER BY seq LIMIT 1000) AS first_ones', waiting) INTO counted;
     count := counted::text;
-    EXECUTE format('SELECT seq, ts %s ORDER BY seq LIMIT 1', pods) INTO min_seq, min_ts;
-    EXECUTE format('SELECT seq, ts %s ORDER BY seq DESC LIMIT 1', pods) INTO max_seq, max_ts;
+    EXECUTE format('SELECT seq, ts %s ORDER BY seq LIMIT 1', waiting) INTO min_seq, min_ts;
+    EXECUTE format('SELECT seq, ts %s ORDER BY seq DESC LIMIT 1', waiting) INTO max_seq, max_ts;
     IF counted = 1000 THEN
         EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s', pods) INTO plan;
         estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
@@ -4571,6 +4589,21 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_stats_shard_count(reg tube.tube_registry, partition integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (
+        -- Of the shards below a bound, those that the partition has; so of a range, the difference of two.
+        SELECT least(2147483647, coalesce(sum(
+            (a.shard::bigint + a.shards - partition + reg.partitions - 1) / reg.partitions
+            - (a.shard::bigint - partition + reg.partitions - 1) / reg.partitions), 0))
+        FROM tube_attachment AS a
+        WHERE a.tube = reg.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl));
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4586,7 +4619,8 @@ BEGIN
         FROM (
             SELECT DISTINCT a.shard::bigint + (partition - a.shard % reg.partitions + reg.partitions) % reg.partitions
                 AS first, a.shard::bigint + a.shards AS behind
-            FROM tube_attachment AS a WHERE a.tube = reg.tube
+            FROM tube_attachment AS a
+            WHERE a.tube = reg.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
         ) AS f
         WHERE f.first < f.behind
     ), shown AS (
@@ -5207,6 +5241,30 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    most CONSTANT integer := 10;
+    ranges text[] := ARRAY(
+        SELECT CASE a.shards WHEN 1 THEN a.shard::text ELSE format('%s to %s', a.shard, a.shard + (a.shards - 1)) END
+        FROM tube_attachment AS a
+        WHERE a.tube = tube_private_warn_lonely.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+        GROUP BY a.shard, a.shards ORDER BY a.shard, a.shards LIMIT most + 1);
+BEGIN
+    RAISE WARNING USING
+        MESSAGE = CASE WHEN ranges = '{}'
+            THEN format('no table is attached to tube %L, so there are no rows to read for ids in the shard %s', tube, shard)
+            ELSE format('no table that is attached to tube %L has the shard %s, so there are no rows to read for these ids',
+                tube, shard) END,
+        HINT = 'A worker that reads rows parks each of these ids. ' || CASE WHEN ranges = '{}'
+            THEN 'Attach their table first, unless the consumers of this tube read no rows.'
+            ELSE format('Give a shard of an attached table (%s), or attach the table that has this one.',
+                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END) END;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_warn_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5230,6 +5288,35 @@ BEGIN
                 'pytube backfill start --tube %s --table %s', quote_ident(att.tube), att.tbl);
     END LOOP;
     PERFORM set_config('pytube.rewritten', warned::text, true);
+END
+$$;
+
+CREATE FUNCTION tube.tube_seq_advance(beyond bigint) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    most CONSTANT bigint := 1000000000000000;
+    was bigint := tube_settle_seq();
+BEGIN
+    IF beyond IS NULL OR beyond NOT BETWEEN 0 AND most THEN
+        RAISE EXCEPTION USING
+            ERRCODE = CASE WHEN beyond IS NULL THEN 'null_value_not_allowed' ELSE 'invalid_parameter_value' END,
+            MESSAGE = format('tube_seq can''t be advanced beyond %s', coalesce(beyond::text, 'NULL')),
+            HINT = format('Give the last_value of the other sequence, 0 to %s.', most);
+    END IF;
+    IF was < beyond THEN
+        -- Changes nothing, and takes the lock.
+        PERFORM tube_private_patiently(ARRAY['ALTER SEQUENCE tube_seq OWNED BY NONE'], 'tube_seq is advanced');
+        was := tube_settle_seq();
+    END IF;
+    IF was < beyond THEN
+        PERFORM setval('tube_seq', beyond);
+        RAISE NOTICE 'tube_seq, which was at %, goes on after %', was, beyond;
+        RETURN beyond;
+    END IF;
+    RAISE NOTICE 'tube_seq is at %, so it was left as it is', was;
+    RETURN was;
 END
 $$;
 
@@ -5303,7 +5390,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, partition integer, shards text, inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamp with time zone, inc_max_ts timestamp with time zone, backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint, backfill_min_ts timestamp with time zone, backfill_max_ts timestamp with time zone, control_count text, parked text)
+CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, partition integer, shards integer, inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamp with time zone, inc_max_ts timestamp with time zone, backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint, backfill_min_ts timestamp with time zone, backfill_max_ts timestamp with time zone, control_count text, parked text, shard_list text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -5321,7 +5408,8 @@ BEGIN
             tube := reg.tube;
             predicate := reg.predicate;
             partition := part;
-            shards := tube_private_stats_shards(reg, part);
+            shards := tube_private_stats_shard_count(reg, part);
+            shard_list := tube_private_stats_shards(reg, part);
             SELECT * INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
             FROM tube_private_stats_class(reg, part, 0);
             SELECT * INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
@@ -5779,10 +5867,13 @@ REVOKE ALL ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integ
 GRANT ALL ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_step1() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_step1() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_step2(timeout interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_step2(timeout interval) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_worker;
@@ -6157,6 +6248,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, par
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_control(reg tube.tube_registry, partition integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_stats_shard_count(reg tube.tube_registry, partition integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
@@ -6201,7 +6294,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_types(att tube.tube_attachment) FROM PU
 
 REVOKE ALL ON FUNCTION tube.tube_private_untrigger(tube text, tables regclass[], more text[], what text, attempts integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_warn_rewrite() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_seq_advance(beyond bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_done(x xid8) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_settle_done(x xid8) TO tube_worker;
