@@ -599,7 +599,7 @@ BEGIN
             next_notice := clock_timestamp() + every;
             RAISE NOTICE 'tube_backfill_step2: active_tx_xid=% -- waiting for %', running[1],
                 tube_private_tell_running(running[:1])
-                || CASE WHEN cardinality(running) > 1 THEN format('; %s transactions in all', cardinality(running))
+                || CASE WHEN cardinality(running) > 1 THEN format('; %s transaction ids in all', cardinality(running))
                     ELSE '' END;
         END IF;
         PERFORM pg_sleep(least(pause, greatest(0.001, extract(epoch FROM until - clock_timestamp()))));
@@ -5259,7 +5259,7 @@ BEGIN
             ELSE format('no table that is attached to tube %L has the shard %s, so there are no rows to read for these ids',
                 tube, shard) END,
         HINT = 'A worker that reads rows parks each of these ids. ' || CASE WHEN ranges = '{}'
-            THEN 'Attach their table first, unless the consumers of this tube read no rows.'
+            THEN 'Attach their table first, unless its consumers read no rows.'
             ELSE format('Give a shard of an attached table (%s), or attach the table that has this one.',
                 array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END) END;
 END

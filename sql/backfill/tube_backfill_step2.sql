@@ -44,7 +44,7 @@ BEGIN
             next_notice := clock_timestamp() + every;
             RAISE NOTICE 'tube_backfill_step2: active_tx_xid=% -- waiting for %', running[1],
                 tube_private_tell_running(running[:1])
-                || CASE WHEN cardinality(running) > 1 THEN format('; %s transactions in all', cardinality(running))
+                || CASE WHEN cardinality(running) > 1 THEN format('; %s transaction ids in all', cardinality(running))
                     ELSE '' END;
         END IF;
         PERFORM pg_sleep(least(pause, greatest(0.001, extract(epoch FROM until - clock_timestamp()))));

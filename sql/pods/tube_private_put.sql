@@ -94,7 +94,7 @@ BEGIN
             ELSE format('no table that is attached to tube %L has the shard %s, so there are no rows to read for these ids',
                 tube, shard) END,
         HINT = 'A worker that reads rows parks each of these ids. ' || CASE WHEN ranges = '{}'
-            THEN 'Attach their table first, unless the consumers of this tube read no rows.'
+            THEN 'Attach their table first, unless its consumers read no rows.'
             ELSE format('Give a shard of an attached table (%s), or attach the table that has this one.',
                 array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END) END;
 END

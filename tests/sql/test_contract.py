@@ -261,8 +261,9 @@ def test_control_pods_do_not_wait_as_pods_of_ids(db: Conn) -> None:
     db.execute('SELECT "es-live_touch"(42, \'{}\', \'T\', \'{"type":"backfill_start","start_seq":"1"}\')')
     db.execute('SELECT "es-live_touch"(42, \'{}\', \'B\', \'{"type":"backfill_end","start_seq":"1"}\')')
     figures = (
-        "SELECT inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts, backfill_count, backfill_min_seq,"
-        " backfill_max_seq, backfill_min_ts, backfill_max_ts, control_count FROM tube_stats()"
+        "SELECT inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts, backfill_count,"
+        " backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts, control_count"
+        " FROM tube_stats()"
     )
     nothing = ("0", None, None, None, None) * 2
     assert db.execute(figures).fetchall() == [

@@ -212,7 +212,8 @@ def test_a_shard_that_no_table_has_is_warned_of_once_before_the_query_runs(db: C
         insert(db, "SELECT 1 / (g - 1), 1 FROM generate_series(1, 2) AS g", shard=8)
     said, hint = heard.pop()
     assert said == (
-        "no table that is attached to tube 'es-live' has the shard 8, so there are no rows to read for these ids"
+        "no table that is attached to tube 'es-live' has the shard 8,"
+        " so there are no rows to read for these ids"
     )
     assert "Give a shard of an attached table (4 to 7, 9), or attach the table that has this one." in hint
     insert(db, IDS.format(count=5), shard=8, fetch_chunk_size=2)
@@ -229,10 +230,9 @@ def test_a_tube_without_a_table_is_warned_of(db: Conn) -> None:
         f"no table is attached to tube '{tube}', so there are no rows to read for ids in the shard 7"
         for tube in ("es-live", "texts")
     ]
-    assert {hint for _, hint in heard} == {
-        "A worker that reads rows parks each of these ids. "
-        "Attach their table first, unless the consumers of this tube read no rows."
-    }
+    assert all(
+        hint.endswith("Attach their table first, unless its consumers read no rows.") for _, hint in heard
+    )
     heard.clear()
     db.execute(f"DROP TABLE {TABLE}")
     insert(db, IDS.format(count=1), tubes="two")
