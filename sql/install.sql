@@ -123,6 +123,7 @@ SELECT coalesce(max(version_num), '') < '0002' AS run_0002 FROM :"schema".tube_v
 \ir pods/tube_settle_done.sql
 \ir pods/tube_settle_holders.sql
 \ir pods/tube_settle_left.sql
+\ir pods/tube_seq_advance.sql
 
 -- Wake-up of sleeping workers. ----------------------------------------------------------------------------
 \ir wakeup/tube_sleep.sql

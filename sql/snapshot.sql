@@ -17,8 +17,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement with the rights and search_path of the caller and returns its rows; tube_pods_insert uses it.';
-
 CREATE TABLE tube.tube_backfill (
     backfill_id bigint NOT NULL,
     tube text NOT NULL,
@@ -114,8 +112,6 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate double precision) IS 'Inserts the next pods of a backfill and advances its cursor.';
-
 CREATE FUNCTION tube.tube_backfill_collect(backfill_id bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -165,8 +161,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) IS 'Stores the ids of a backfill, in order, in a table of its own.';
-
 CREATE FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) RETURNS tube.tube_backfill
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -194,8 +188,6 @@ BEGIN
     RETURN tube_private_backfill(backfill.backfill_id);
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) IS 'Pauses, resumes or cancels a backfill.';
 
 CREATE FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text DEFAULT NULL::text, supersede boolean DEFAULT false, by_worker boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -273,8 +265,6 @@ EXCEPTION WHEN unique_violation THEN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text, supersede boolean, by_worker boolean) IS 'Registers a backfill and draws its start seq; touches nothing yet.';
-
 CREATE FUNCTION tube.tube_backfill_holders(xids text[] DEFAULT NULL::text[]) RETURNS TABLE(xid text, holder text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -286,8 +276,6 @@ BEGIN
     WHERE xids IS NULL OR r.x::text = ANY (xids);
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_backfill_holders(xids text[]) IS 'Lists the open transactions that a backfill has to wait for before it collects its ids.';
 
 CREATE FUNCTION tube.tube_backfill_join(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -324,8 +312,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_join(backfill_id bigint) IS 'Completes a split backfill once all its ranges are inserted.';
-
 CREATE FUNCTION tube.tube_backfill_list(in_tube text DEFAULT NULL::text) RETURNS TABLE(backfill_id bigint, tube text, tbl text, order_col text, state text, paused boolean, rows_done bigint, rows_total bigint, rate double precision, seconds_left double precision, note text, pid integer, by_worker boolean, start_seq bigint, shards_left integer, created_at timestamp with time zone, ended_at timestamp with time zone, relation regclass)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -350,8 +336,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_list(in_tube text) IS 'Lists backfills, active and past, newest first.';
-
 CREATE FUNCTION tube.tube_backfill_lock(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -364,8 +348,6 @@ BEGIN
         OR pg_try_advisory_lock(tube_private_backfill_key(backfill_id));
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_backfill_lock(backfill_id bigint) IS 'Locks a backfill for this session, so that no other session works on it.';
 
 CREATE FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) RETURNS tube.tube_backfill
     LANGUAGE plpgsql SECURITY DEFINER
@@ -382,8 +364,6 @@ BEGIN
     RETURN backfill;
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) IS 'Stores what a backfill is doing, for status displays.';
 
 CREATE FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) RETURNS TABLE(waiting bigint, replica text, replica_lag double precision, replica_behind bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -412,8 +392,6 @@ BEGIN
     ORDER BY 2;
 END
 $_$;
-
-COMMENT ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) IS 'Returns the backlog and the replica lag that a backfill is throttled by.';
 
 CREATE FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision DEFAULT NULL::double precision) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -489,8 +467,6 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) IS 'Touches the rows of one range of a split backfill.';
-
 CREATE FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -531,8 +507,6 @@ BEGIN
     RETURN added;
 END
 $_$;
-
-COMMENT ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) IS 'Asks the workers of a tube to backfill its tables, by control pods; returns how many were added.';
 
 CREATE FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer DEFAULT 16) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -581,8 +555,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) IS 'Splits the rest of a backfill into ranges that several sessions insert in parallel.';
-
 CREATE FUNCTION tube.tube_backfill_step1() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -592,14 +564,14 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_step1() IS 'Draws the start seq of a backfill; the first of three transactions.';
-
 CREATE FUNCTION tube.tube_backfill_step2(timeout interval DEFAULT '00:01:00'::interval) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
     until CONSTANT timestamptz := clock_timestamp() + timeout;
+    every CONSTANT interval := '2 seconds';
+    next_notice timestamptz := '-infinity';
     pause double precision := 0.005;
     running xid[];
 BEGIN
@@ -614,13 +586,21 @@ BEGIN
         -- By xids, which stay the same when a transaction is prepared meanwhile.
         running := ARRAY(SELECT k.transactionid FROM pg_locks AS k
             WHERE k.locktype = 'transactionid' AND k.granted AND k.mode = 'ExclusiveLock'
-                AND k.transactionid = ANY (running));
+                AND k.transactionid = ANY (running)
+            ORDER BY age(k.transactionid) DESC);
         EXIT WHEN running = '{}';
         IF clock_timestamp() >= until THEN
             RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
                 MESSAGE = format('transactions that began before are still open after %s: %s',
                     timeout, tube_private_tell_running(running)),
                 HINT = 'End them, or call again with a longer timeout.';
+        END IF;
+        IF clock_timestamp() >= next_notice THEN
+            next_notice := clock_timestamp() + every;
+            RAISE NOTICE 'tube_backfill_step2: active_tx_xid=% -- waiting for %', running[1],
+                tube_private_tell_running(running[:1])
+                || CASE WHEN cardinality(running) > 1 THEN format('; %s transaction ids in all', cardinality(running))
+                    ELSE '' END;
         END IF;
         PERFORM pg_sleep(least(pause, greatest(0.001, extract(epoch FROM until - clock_timestamp()))));
         pause := least(0.1, pause * 2);
@@ -688,8 +668,6 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) IS 'Touches every row of an attached table in one transaction; the third of three.';
-
 CREATE FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -718,8 +696,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Turns a backfill_schedule control pod into a backfill that a worker runs.';
-
 CREATE FUNCTION tube.tube_backfill_tidy() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -744,8 +720,6 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_tidy() IS 'Drops the stored ids of ended backfills.';
-
 CREATE FUNCTION tube.tube_backfill_unlock(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -756,14 +730,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) IS 'Unlocks a backfill that this session has locked.';
-
 CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN ('pytube_'::text || md5((('tube'::text || '.'::text) || tube)));
-
-COMMENT ON FUNCTION tube.tube_channel(tube text) IS 'Returns the NOTIFY channel on which writers wake the sleeping workers of a tube.';
 
 CREATE FUNCTION tube.tube_ensure_absent(in_tube text) RETURNS void
     LANGUAGE plpgsql
@@ -790,8 +760,6 @@ BEGIN
     DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_ensure_absent(in_tube text) IS 'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';
 
 CREATE FUNCTION tube.tube_ensure_exists(tube text, partitions integer DEFAULT 1, predicate text DEFAULT NULL::text, key_type regtype DEFAULT NULL::regtype) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -836,8 +804,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) IS 'Creates a tube, or changes its number of partitions and its predicate.';
-
 CREATE FUNCTION tube.tube_index_sql(tube text, partitions integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -855,8 +821,6 @@ BEGIN
     END;
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_index_sql(tube text, partitions integer) IS 'Returns the CREATE INDEX statement to run before a repartition, so that the repartition does not block writers.';
 
 CREATE FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[] DEFAULT NULL::text[]) RETURNS TABLE(state text, unit_count integer, unit_bounds text[], stage text, known boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -906,8 +870,6 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) IS 'Starts a job, or resumes one of the same name.';
-
 CREATE FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[] DEFAULT NULL::integer[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -916,8 +878,6 @@ BEGIN
     RETURN tube_private_job_done(tube_private_job_mine(job_id, false), unit, rows, ids, pods, shards);
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) IS 'Records a unit of a job in the transaction that wrote its pods; false if the unit was recorded before.';
 
 CREATE TABLE tube.tube_job (
     job_id text NOT NULL,
@@ -980,8 +940,6 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) IS 'Completes a job and moves its staged pods into the tubes, all at once.';
-
 CREATE FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1016,8 +974,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) IS 'Deletes jobs and their staged pods; pods in tubes stay.';
-
 CREATE FUNCTION tube.tube_job_list(in_job text DEFAULT NULL::text) RETURNS TABLE(job_id text, tubes text[], kind text, state text, units_done bigint, units integer, rows bigint, ids bigint, pods bigint, backfill_id bigint, created_at timestamp with time zone, last_at timestamp with time zone, ended_at timestamp with time zone, begun_by name)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1041,8 +997,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_job_list(in_job text) IS 'Lists jobs, active and past, newest first.';
-
 CREATE FUNCTION tube.tube_job_units(job_id text) RETURNS integer[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1055,8 +1009,6 @@ BEGIN
         ORDER BY u.unit);
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_job_units(job_id text) IS 'Returns the numbers of the units of a job that are done.';
 
 CREATE FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) RETURNS SETOF text
     LANGUAGE plpgsql
@@ -1071,8 +1023,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement of one text column with the rights of the caller and returns its rows.';
-
 CREATE FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1081,8 +1031,6 @@ BEGIN
     RETURN tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last);
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) IS 'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';
 
 CREATE FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text DEFAULT 'neli'::text, hold interval DEFAULT '00:00:15'::interval, lease interval DEFAULT NULL::interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1128,8 +1076,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) IS 'Starts a term over a partition and ends the one before, if the epoch is still the expected one.';
-
 CREATE FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1151,8 +1097,6 @@ BEGIN
     RETURN found_epoch;
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) IS 'Returns the current epoch of a partition, which tube_leader_acquire compares.';
 
 CREATE FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1176,8 +1120,6 @@ BEGIN
     RETURN issued;
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) IS 'Raises the epochs of a tube above one that its sink has seen, after a restore from a backup.';
 
 CREATE FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1209,8 +1151,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) IS 'Ends a term in order, so that the next leader need not wait.';
-
 CREATE FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1228,8 +1168,6 @@ BEGIN
     RETURN (SELECT r.version FROM tube_registry AS r WHERE r.tube = tube_leader_renew.tube);
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) IS 'Renews a term, or fails if the term has ended.';
 
 CREATE FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) RETURNS interval
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1249,8 +1187,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) IS 'Returns how long a new term has to wait before its first mark.';
-
 CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1264,8 +1200,6 @@ BEGIN
     ORDER BY l.tube, l.partition;
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the current leader of each partition.';
 
 CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) RETURNS TABLE(leader_id uuid, renewed boolean)
     LANGUAGE sql SECURITY DEFINER
@@ -1289,8 +1223,6 @@ CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) RETURNS TA
     WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
 $$;
 
-COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) IS 'Renews all terms of a process in a tube in one statement and returns those that still lead.';
-
 CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1300,8 +1232,6 @@ BEGIN
     WHERE i.tube = tube_lease_leave.tube AND i.instance_id = tube_lease_leave.instance_id;
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) IS 'Takes a process out of the lease election, so that the others share its partitions.';
 
 CREATE FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) RETURNS TABLE(partitions integer, instances integer, free integer[], mine integer[], rank integer)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1358,8 +1288,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election and returns its own partitions and the free ones.';
-
 CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1377,11 +1305,9 @@ BEGIN
         SELECT t.* FROM tube_attachment AS t WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = t.tbl)
     ) AS a ON a.tube = r.tube
     WHERE in_tbl IS NULL OR a.tbl = in_tbl
-    ORDER BY r.tube, a.position;
+    ORDER BY r.tube, a.shard, a.position;
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_list(in_tbl regclass) IS 'Lists the tubes and the tables attached to them.';
 
 CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(park_id bigint, tube text, shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer, epoch bigint, parked_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1400,8 +1326,6 @@ BEGIN
     LIMIT in_limit;
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) IS 'Lists parked keys with their errors, latest first.';
 
 CREATE FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1424,8 +1348,6 @@ BEGIN
     RETURN deleted;
 END
 $_$;
-
-COMMENT ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) IS 'Deletes pods of a partition by seq, for consumers that have no term; a worker calls tube_pods_purge.';
 
 CREATE FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character DEFAULT 'B'::bpchar, approx_size bigint DEFAULT NULL::bigint, fetch_chunk_size integer DEFAULT 20000, insert_chunk_size integer DEFAULT 250, in_search_path text DEFAULT current_setting('search_path'::text)) RETURNS void
     LANGUAGE plpgsql
@@ -1450,7 +1372,7 @@ DECLARE
     done bigint := 0;
     pods bigint := 0;
 BEGIN
-    -- Refused before the query is run.
+    -- Refused, and warned of, before the query is run.
     BEGIN
         PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, false);
     EXCEPTION WHEN datatype_mismatch THEN
@@ -1508,7 +1430,8 @@ BEGIN
         done := done + count;
         IF clock_timestamp() - told >= every THEN
             told := clock_timestamp();
-            RAISE NOTICE '%: % ids%, % a second', tube_or_tubes, done,
+            RAISE NOTICE 'tube_pods_insert: insert_ids=% insert_finished=f -- %: % ids%, % a second',
+                done, tube_or_tubes, done,
                 CASE WHEN approx_size > 0
                     THEN format(' of about %s (%s %%)', approx_size, least(100, 100 * done / approx_size))
                     ELSE '' END,
@@ -1522,7 +1445,8 @@ BEGIN
     ELSE
         PERFORM tube_keys_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
     END IF;
-    RAISE NOTICE '%: % ids in % pods, in % s', tube_or_tubes, done, pods,
+    RAISE NOTICE 'tube_pods_insert: insert_ids=% insert_finished=t -- %: % ids in % pods, in % s',
+        done, tube_or_tubes, done, pods,
         round(extract(epoch FROM clock_timestamp() - began), 1);
 END
 $_$;
@@ -1553,8 +1477,6 @@ BEGIN
     END IF;
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) IS 'Marks the next pods of a partition for a term and returns them in processing order.';
 
 CREATE FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1611,8 +1533,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) IS 'Sets failed keys aside, each with its error, so that the partition can go on.';
-
 CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1639,8 +1559,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Deletes the pods that a term has finished.';
-
 CREATE FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1649,8 +1567,6 @@ BEGIN
     RETURN tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last);
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) IS 'Inserts ids into tubes as pods, in the given order.';
 
 CREATE FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[] DEFAULT NULL::bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1685,8 +1601,6 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Gives marked pods of a term back, so that the next mark returns them again.';
-
 CREATE FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean DEFAULT false) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1700,8 +1614,6 @@ BEGIN
         CASE WHEN exclude_backfill THEN format(' AND (%s) = 0', class) ELSE '' END, class);
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) IS 'Returns the text of a query that reads the pods of a partition in processing order.';
 
 CREATE FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1727,8 +1639,6 @@ BEGIN
     RETURN removed;
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys that were delivered in the meantime.';
 
 CREATE FUNCTION tube.tube_private_as_owner() RETURNS event_trigger
     LANGUAGE plpgsql
@@ -4131,6 +4041,7 @@ DECLARE
     put_chunk integer;
     tube_name text;
     tubes text[] := '{}';
+    lonely text[] := '{}'; -- tubes none of whose tables has the shard
     key_type regtype;
     range record;
     made bigint;
@@ -4156,11 +4067,12 @@ BEGIN
                 HINT = 'Call tube_keys_put, which takes them as texts.';
         END IF;
         SELECT a.shard AS first, a.shards INTO range FROM tube_attachment AS a
-        WHERE a.tube = tube_name AND a.shards > 1
-            AND tube_private_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+        WHERE a.tube = tube_name AND tube_private_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+            AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
         LIMIT 1;
         IF NOT FOUND THEN
             SELECT tube_private_put.shard AS first, 1 AS shards INTO range;
+            lonely := lonely || tube_name;
         END IF;
         IF ids <> '{}' THEN
             EXECUTE tube_private_put_sql(tube_name, range.first, range.shards) USING put_op, ids, put_chunk;
@@ -4174,6 +4086,9 @@ BEGIN
                 AND (s.partition - range.first % s.partitions + s.partitions) % s.partitions < range.shards;
         END IF;
     END LOOP;
+    IF (ids = '{}') <> last THEN
+        PERFORM tube_private_warn_lonely(l.tube, tube_private_put.shard) FROM unnest(lonely) AS l (tube);
+    END IF;
     RETURN pods;
 END
 $$;
@@ -4635,14 +4550,15 @@ CREATE FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition 
 DECLARE
     pods text := format('FROM %I.%I WHERE (shard %% %s) = %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s',
         tube_private_schema(), reg.tube, reg.partitions, partition, class);
+    waiting text := pods || ' AND (payload IS NULL OR ids <> ''{}'')';
     counted integer;
     plan json;
     estimate bigint;
 BEGIN
-    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT %s ORDER BY seq LIMIT 1000) AS first_ones', pods) INTO counted;
+    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT %s ORDER BY seq LIMIT 1000) AS first_ones', waiting) INTO counted;
     count := counted::text;
-    EXECUTE format('SELECT seq, ts %s ORDER BY seq LIMIT 1', pods) INTO min_seq, min_ts;
-    EXECUTE format('SELECT seq, ts %s ORDER BY seq DESC LIMIT 1', pods) INTO max_seq, max_ts;
+    EXECUTE format('SELECT seq, ts %s ORDER BY seq LIMIT 1', waiting) INTO min_seq, min_ts;
+    EXECUTE format('SELECT seq, ts %s ORDER BY seq DESC LIMIT 1', waiting) INTO max_seq, max_ts;
     IF counted = 1000 THEN
         EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s', pods) INTO plan;
         estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
@@ -4673,6 +4589,21 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_stats_shard_count(reg tube.tube_registry, partition integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (
+        -- Of the shards below a bound, those that the partition has; so of a range, the difference of two.
+        SELECT least(2147483647, coalesce(sum(
+            (a.shard::bigint + a.shards - partition + reg.partitions - 1) / reg.partitions
+            - (a.shard::bigint - partition + reg.partitions - 1) / reg.partitions), 0))
+        FROM tube_attachment AS a
+        WHERE a.tube = reg.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl));
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4688,7 +4619,8 @@ BEGIN
         FROM (
             SELECT DISTINCT a.shard::bigint + (partition - a.shard % reg.partitions + reg.partitions) % reg.partitions
                 AS first, a.shard::bigint + a.shards AS behind
-            FROM tube_attachment AS a WHERE a.tube = reg.tube
+            FROM tube_attachment AS a
+            WHERE a.tube = reg.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
         ) AS f
         WHERE f.first < f.behind
     ), shown AS (
@@ -5309,6 +5241,30 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    most CONSTANT integer := 10;
+    ranges text[] := ARRAY(
+        SELECT CASE a.shards WHEN 1 THEN a.shard::text ELSE format('%s to %s', a.shard, a.shard + (a.shards - 1)) END
+        FROM tube_attachment AS a
+        WHERE a.tube = tube_private_warn_lonely.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+        GROUP BY a.shard, a.shards ORDER BY a.shard, a.shards LIMIT most + 1);
+BEGIN
+    RAISE WARNING USING
+        MESSAGE = CASE WHEN ranges = '{}'
+            THEN format('no table is attached to tube %L, so there are no rows to read for ids in the shard %s', tube, shard)
+            ELSE format('no table that is attached to tube %L has the shard %s, so there are no rows to read for these ids',
+                tube, shard) END,
+        HINT = 'A worker that reads rows parks each of these ids. ' || CASE WHEN ranges = '{}'
+            THEN 'Attach their table first, unless its consumers read no rows.'
+            ELSE format('Give a shard of an attached table (%s), or attach the table that has this one.',
+                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END) END;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_warn_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5335,6 +5291,35 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_seq_advance(beyond bigint) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    most CONSTANT bigint := 1000000000000000;
+    was bigint := tube_settle_seq();
+BEGIN
+    IF beyond IS NULL OR beyond NOT BETWEEN 0 AND most THEN
+        RAISE EXCEPTION USING
+            ERRCODE = CASE WHEN beyond IS NULL THEN 'null_value_not_allowed' ELSE 'invalid_parameter_value' END,
+            MESSAGE = format('tube_seq can''t be advanced beyond %s', coalesce(beyond::text, 'NULL')),
+            HINT = format('Give the last_value of the other sequence, 0 to %s.', most);
+    END IF;
+    IF was < beyond THEN
+        -- Changes nothing, and takes the lock.
+        PERFORM tube_private_patiently(ARRAY['ALTER SEQUENCE tube_seq OWNED BY NONE'], 'tube_seq is advanced');
+        was := tube_settle_seq();
+    END IF;
+    IF was < beyond THEN
+        PERFORM setval('tube_seq', beyond);
+        RAISE NOTICE 'tube_seq, which was at %, goes on after %', was, beyond;
+        RETURN beyond;
+    END IF;
+    RAISE NOTICE 'tube_seq is at %, so it was left as it is', was;
+    RETURN was;
+END
+$$;
+
 CREATE FUNCTION tube.tube_settle_done(x xid8) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5343,8 +5328,6 @@ BEGIN
     RETURN pg_snapshot_xmin(pg_current_snapshot()) >= x;
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_settle_done(x xid8) IS 'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
 
 CREATE FUNCTION tube.tube_settle_holders(tube text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5355,8 +5338,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_settle_holders(tube text) IS 'Lists the open transactions that may still commit pods into a tube.';
-
 CREATE FUNCTION tube.tube_settle_left(tube text, holders text[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5365,8 +5346,6 @@ BEGIN
     RETURN NOT (tube_private_settle_locks(tube) && coalesce(holders, '{}'));
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_settle_left(tube text, holders text[]) IS 'Tells whether all transactions that tube_settle_holders listed have ended.';
 
 CREATE FUNCTION tube.tube_settle_seq() RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5384,8 +5363,6 @@ BEGIN
     RETURN (SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END FROM tube_seq AS s);
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_settle_seq() IS 'Returns the greatest seq drawn by any tube; the first step to a settled seq.';
 
 CREATE FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5413,9 +5390,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) IS 'Registers a leader as sleeping, so that writers NOTIFY it on tube_channel(tube).';
-
-CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, partition integer, shards text, inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamp with time zone, inc_max_ts timestamp with time zone, backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint, backfill_min_ts timestamp with time zone, backfill_max_ts timestamp with time zone, control_count text, parked text)
+CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, partition integer, shards integer, inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamp with time zone, inc_max_ts timestamp with time zone, backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint, backfill_min_ts timestamp with time zone, backfill_max_ts timestamp with time zone, control_count text, parked text, shard_list text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -5433,7 +5408,8 @@ BEGIN
             tube := reg.tube;
             predicate := reg.predicate;
             partition := part;
-            shards := tube_private_stats_shards(reg, part);
+            shards := tube_private_stats_shard_count(reg, part);
+            shard_list := tube_private_stats_shards(reg, part);
             SELECT * INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
             FROM tube_private_stats_class(reg, part, 0);
             SELECT * INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
@@ -5476,8 +5452,6 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) IS 'Deletes the pods that a stream has processed, up to a settled seq.';
-
 CREATE FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5505,8 +5479,6 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Deletes a backfill_end control pod and counts its shard as swept.';
-
 CREATE FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5524,8 +5496,6 @@ BEGIN
     RETURN NOT left_over;
 END
 $_$;
-
-COMMENT ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Tells whether all backfill pods of a shard before its backfill_end are done, so that the sweep may start.';
 
 CREATE FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5545,8 +5515,6 @@ BEGIN
     RETURN pods;
 END
 $_$;
-
-COMMENT ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) IS 'Touches keys that a scan of the sink has found, so that stale documents are deleted.';
 
 CREATE FUNCTION tube.tube_sync() RETURNS integer
     LANGUAGE plpgsql
@@ -5618,8 +5586,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_terms(in_tube text) IS 'Lists the terms of a tube, current and ended, for at least a day.';
-
 CREATE FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid DEFAULT NULL::uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5633,8 +5599,6 @@ BEGIN
           WHERE l.tube = s.tube AND l.partition = s.partition AND l.leader_id = tube_wake.leader_id));
 END
 $$;
-
-COMMENT ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) IS 'Registers a leader as awake, so that writers need not NOTIFY it.';
 
 CREATE FUNCTION tube.tube_wakes() RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -5903,10 +5867,13 @@ REVOKE ALL ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integ
 GRANT ALL ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_step1() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_step1() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_step2(timeout interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_step2(timeout interval) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_worker;
@@ -6281,6 +6248,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, par
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_control(reg tube.tube_registry, partition integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_stats_shard_count(reg tube.tube_registry, partition integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
@@ -6325,7 +6294,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_types(att tube.tube_attachment) FROM PU
 
 REVOKE ALL ON FUNCTION tube.tube_private_untrigger(tube text, tables regclass[], more text[], what text, attempts integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_warn_rewrite() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_seq_advance(beyond bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_done(x xid8) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_settle_done(x xid8) TO tube_worker;

@@ -4,7 +4,8 @@
 -- prepared ones too, readers not. The caller's own transaction does not count.
 --
 -- Arguments: timeout: 0 or more; 0 looks once.
--- Result: nothing.
+-- Result: nothing. While it waits, a NOTICE at first and every 2 seconds: active_tx_xid=XID of the oldest
+--   transaction that it waits for, which programs read; then "--", who holds it, and how many there are.
 -- Errors: 55P03 some are still running at the timeout; the message names up to ten of them; 22023 a
 --   timeout that is NULL or negative.
 -- Locks: none. It reads pg_locks some ten times a second.
@@ -14,6 +15,8 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
     until CONSTANT timestamptz := clock_timestamp() + timeout;
+    every CONSTANT interval := '2 seconds';
+    next_notice timestamptz := '-infinity';
     pause double precision := 0.005;
     running xid[];
 BEGIN
@@ -28,13 +31,21 @@ BEGIN
         -- By xids, which stay the same when a transaction is prepared meanwhile.
         running := ARRAY(SELECT k.transactionid FROM pg_locks AS k
             WHERE k.locktype = 'transactionid' AND k.granted AND k.mode = 'ExclusiveLock'
-                AND k.transactionid = ANY (running));
+                AND k.transactionid = ANY (running)
+            ORDER BY age(k.transactionid) DESC);
         EXIT WHEN running = '{}';
         IF clock_timestamp() >= until THEN
             RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
                 MESSAGE = format('transactions that began before are still open after %s: %s',
                     timeout, tube_private_tell_running(running)),
                 HINT = 'End them, or call again with a longer timeout.';
+        END IF;
+        IF clock_timestamp() >= next_notice THEN
+            next_notice := clock_timestamp() + every;
+            RAISE NOTICE 'tube_backfill_step2: active_tx_xid=% -- waiting for %', running[1],
+                tube_private_tell_running(running[:1])
+                || CASE WHEN cardinality(running) > 1 THEN format('; %s transaction ids in all', cardinality(running))
+                    ELSE '' END;
         END IF;
         PERFORM pg_sleep(least(pause, greatest(0.001, extract(epoch FROM until - clock_timestamp()))));
         pause := least(0.1, pause * 2);

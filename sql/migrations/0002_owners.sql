@@ -40,3 +40,20 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- Result columns can't be replaced. Who was granted the function keeps it.
+DO $$
+DECLARE
+    stats regprocedure := to_regprocedure(format('%I.tube_stats()', current_setting('pytube.install_schema')));
+BEGIN
+    IF stats IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('pytube.stats_grants', (
+        SELECT coalesce(string_agg(format('GRANT EXECUTE ON FUNCTION %s TO %I%s', stats, r.rolname,
+            CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), '; '), '')
+        FROM pg_proc AS p, aclexplode(p.proacl) AS a JOIN pg_roles AS r ON r.oid = a.grantee
+        WHERE p.oid = stats AND a.grantee <> p.proowner), true);
+    EXECUTE format('DROP FUNCTION %s', stats);
+END
+$$;

@@ -17,7 +17,9 @@
 --   fetch_chunk_size: rows read at a time, at most a million.
 --   insert_chunk_size: ids of a pod; never more than are read at a time.
 --   in_search_path: for the query.
--- Result: nothing. A NOTICE tells the progress every 2 seconds (while rows come), and at the end.
+-- Result: nothing. A NOTICE reports the progress every 2 seconds (while rows come), and at the end:
+--   insert_ids=N insert_finished=f, or t at the end, which programs read; then "--" and the same for people.
+--   A WARNING comes before the query is run where no attached table of a tube has the shard (tube_pods_put).
 -- Errors: TU102 unknown tube; TU106 shard; 22004 an id is NULL; 22023 op, or a chunk size below 1;
 --   42601 the query has not two columns; 22P02, 22003 an id is not of the tube's type; those of the query.
 -- Locks: those of an INSERT into the tubes, and those of the query.
@@ -48,7 +50,7 @@ DECLARE
     done bigint := 0;
     pods bigint := 0;
 BEGIN
-    -- Refused before the query is run.
+    -- Refused, and warned of, before the query is run.
     BEGIN
         PERFORM tube_pods_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, false);
     EXCEPTION WHEN datatype_mismatch THEN
@@ -106,7 +108,8 @@ BEGIN
         done := done + count;
         IF clock_timestamp() - told >= every THEN
             told := clock_timestamp();
-            RAISE NOTICE '%: % ids%, % a second', tube_or_tubes, done,
+            RAISE NOTICE 'tube_pods_insert: insert_ids=% insert_finished=f -- %: % ids%, % a second',
+                done, tube_or_tubes, done,
                 CASE WHEN approx_size > 0
                     THEN format(' of about %s (%s %%)', approx_size, least(100, 100 * done / approx_size))
                     ELSE '' END,
@@ -120,7 +123,8 @@ BEGIN
     ELSE
         PERFORM tube_keys_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
     END IF;
-    RAISE NOTICE '%: % ids in % pods, in % s', tube_or_tubes, done, pods,
+    RAISE NOTICE 'tube_pods_insert: insert_ids=% insert_finished=t -- %: % ids in % pods, in % s',
+        done, tube_or_tubes, done, pods,
         round(extract(epoch FROM clock_timestamp() - began), 1);
 END
 $$;

@@ -7,7 +7,8 @@
 --   over, each id gets its own; op: in a session whose application_name contains "backfill" it is B;
 --   ids: none only checks the others; chunk_size: ids of a pod; last: wakes workers that sleep, once
 --   all is put.
--- Result: how many pods were made.
+-- Result: how many pods were made. A WARNING where no attached table of a tube has the shard: with the last
+--   ids, or when the arguments are checked (no ids, and last is false).
 -- Errors: TU102 unknown tube; TU106 no shard, or a negative one; 22004 a NULL among the ids; 22023 another
 --   op than I, U, D, T, B, or a chunk size below 1; 42804 a tube has keys of another type.
 -- Locks: those of an INSERT into the tubes.

@@ -1,5 +1,8 @@
 -- tube_private_put: what tube_pods_put and tube_keys_put do.
 --
+-- Ids that come in pieces are warned of once: when they are checked, without ids, before the first piece;
+-- otherwise with the last piece.
+--
 -- Arguments, result, errors, locks: as of those; ids: bigint[] or text[].
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put(
     tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean
@@ -15,6 +18,7 @@ DECLARE
     put_chunk integer;
     tube_name text;
     tubes text[] := '{}';
+    lonely text[] := '{}'; -- tubes none of whose tables has the shard
     key_type regtype;
     range record;
     made bigint;
@@ -40,11 +44,12 @@ BEGIN
                 HINT = 'Call tube_keys_put, which takes them as texts.';
         END IF;
         SELECT a.shard AS first, a.shards INTO range FROM tube_attachment AS a
-        WHERE a.tube = tube_name AND a.shards > 1
-            AND tube_private_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+        WHERE a.tube = tube_name AND tube_private_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+            AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
         LIMIT 1;
         IF NOT FOUND THEN
             SELECT tube_private_put.shard AS first, 1 AS shards INTO range;
+            lonely := lonely || tube_name;
         END IF;
         IF ids <> '{}' THEN
             EXECUTE tube_private_put_sql(tube_name, range.first, range.shards) USING put_op, ids, put_chunk;
@@ -56,7 +61,38 @@ BEGIN
                 ARRAY(SELECT generate_series(range.first, range.first + (range.shards - 1))));
         END IF;
     END LOOP;
+    IF (ids = '{}') <> last THEN
+        PERFORM tube_private_warn_lonely(l.tube, tube_private_put.shard) FROM unnest(lonely) AS l (tube);
+    END IF;
     RETURN pods;
+END
+$$;
+
+-- tube_private_warn_lonely: warns that ids are put where no table has them.
+--
+-- Arguments: tube; shard: one that no attached table of the tube has.
+-- Result: nothing.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_warn_lonely(tube text, shard integer) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    most CONSTANT integer := 10;
+    ranges text[] := ARRAY(
+        SELECT CASE a.shards WHEN 1 THEN a.shard::text ELSE format('%s to %s', a.shard, a.shard + (a.shards - 1)) END
+        FROM tube_attachment AS a
+        WHERE a.tube = tube_private_warn_lonely.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+        GROUP BY a.shard, a.shards ORDER BY a.shard, a.shards LIMIT most + 1);
+BEGIN
+    RAISE WARNING USING
+        MESSAGE = CASE WHEN ranges = '{}'
+            THEN format('no table is attached to tube %L, so there are no rows to read for ids in the shard %s', tube, shard)
+            ELSE format('no table that is attached to tube %L has the shard %s, so there are no rows to read for these ids',
+                tube, shard) END,
+        HINT = 'A worker that reads rows parks each of these ids. ' || CASE WHEN ranges = '{}'
+            THEN 'Attach their table first, unless its consumers read no rows.'
+            ELSE format('Give a shard of an attached table (%s), or attach the table that has this one.',
+                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END) END;
 END
 $$;
 

@@ -1,7 +1,7 @@
 -- tube_list: the tubes and the tables attached to them.
 --
 -- Arguments: in_tbl: only what is attached of this table; NULL for all.
--- Result: a row per attached table, by tube and in the order of attachment; a tube without tables has
+-- Result: a row per attached table, by tube, shard and order of attachment; a tube without tables has
 --   one row with a NULL tbl (unless in_tbl is given). Tables that were dropped are not listed. After
 --   the contract's columns: shards (how many it is spread over), id_col, root (whether the ids of
 --   this table are the documents'), columns and replica (as attached), key_type (of the tube).
@@ -26,7 +26,7 @@ BEGIN
         SELECT t.* FROM tube_attachment AS t WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = t.tbl)
     ) AS a ON a.tube = r.tube
     WHERE in_tbl IS NULL OR a.tbl = in_tbl
-    ORDER BY r.tube, a.position;
+    ORDER BY r.tube, a.shard, a.position;
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_list IS 'Lists the tubes and the tables attached to them.';

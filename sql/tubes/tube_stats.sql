@@ -1,18 +1,20 @@
 -- tube_stats: how much waits in each partition of each tube.
 --
--- Cheap on a full tube: counts stop at 1000, first and last pods come from the index.
+-- Cheap on a full tube: counts stop at 1000, first and last pods come from the index. Control pods are
+-- counted in control_count alone; to pass them over costs one look at each, and there are few.
 --
--- Result: a row per tube and partition: the shards of attached tables there (the first ten); of the
---   incremental and of the backfill class each the count, and seq and time of the first and the last
---   pod; control_count: "type:count" joined by spaces, or 0; parked: keys set aside. Counts are text:
+-- Result: a row per tube and partition. shards: how many shards of attached tables are in the partition;
+--   one that two tables have counts twice. Of the incremental and of the backfill class each the count, and
+--   seq and time of the first and the last pod. control_count: "type:count" joined by spaces, or 0.
+--   parked: keys set aside. shard_list: the first ten of the shards. Counts of pods and keys are text:
 --   exact below 1000, else ~ and the planner's estimate, or 1000+ where it has none.
 CREATE OR REPLACE FUNCTION :"schema".tube_stats()
 RETURNS TABLE (
-    tube text, predicate text, partition integer, shards text,
+    tube text, predicate text, partition integer, shards integer,
     inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamptz, inc_max_ts timestamptz,
     backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint,
     backfill_min_ts timestamptz, backfill_max_ts timestamptz,
-    control_count text, parked text
+    control_count text, parked text, shard_list text
 )
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -31,7 +33,8 @@ BEGIN
             tube := reg.tube;
             predicate := reg.predicate;
             partition := part;
-            shards := tube_private_stats_shards(reg, part);
+            shards := tube_private_stats_shard_count(reg, part);
+            shard_list := tube_private_stats_shards(reg, part);
             SELECT * INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
             FROM tube_private_stats_class(reg, part, 0);
             SELECT * INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
@@ -48,10 +51,20 @@ BEGIN
 END
 $$;
 
--- tube_private_stats_class: the figures of one class of one partition.
+-- Those who were granted the one of version 0001 keep it; see migrations/0002_owners.sql.
+DO $$
+BEGIN
+    EXECUTE coalesce(nullif(current_setting('pytube.stats_grants', true), ''), 'SELECT');
+END
+$$;
+
+-- tube_private_stats_class: the figures of one class of one partition, control pods left out.
+--
+-- The payload comes first in the condition, because long arrays of ids would have to be fetched and put
+-- together to be compared.
 --
 -- Arguments: reg: the tube; partition; class: 0 incremental, 1 backfill.
--- Result: as in tube_stats; NULLs when there is no pod.
+-- Result: as in tube_stats; the count 0 and NULLs when there is no pod.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_class(
     reg :"schema".tube_registry, partition integer, class integer,
     OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamptz, OUT max_ts timestamptz
@@ -62,14 +75,15 @@ AS $$
 DECLARE
     pods text := format('FROM %I.%I WHERE (shard %% %s) = %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s',
         tube_private_schema(), reg.tube, reg.partitions, partition, class);
+    waiting text := pods || ' AND (payload IS NULL OR ids <> ''{}'')';
     counted integer;
     plan json;
     estimate bigint;
 BEGIN
-    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT %s ORDER BY seq LIMIT 1000) AS first_ones', pods) INTO counted;
+    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT %s ORDER BY seq LIMIT 1000) AS first_ones', waiting) INTO counted;
     count := counted::text;
-    EXECUTE format('SELECT seq, ts %s ORDER BY seq LIMIT 1', pods) INTO min_seq, min_ts;
-    EXECUTE format('SELECT seq, ts %s ORDER BY seq DESC LIMIT 1', pods) INTO max_seq, max_ts;
+    EXECUTE format('SELECT seq, ts %s ORDER BY seq LIMIT 1', waiting) INTO min_seq, min_ts;
+    EXECUTE format('SELECT seq, ts %s ORDER BY seq DESC LIMIT 1', waiting) INTO max_seq, max_ts;
     IF counted = 1000 THEN
         EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s', pods) INTO plan;
         estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
@@ -105,6 +119,26 @@ BEGIN
 END
 $$;
 
+-- tube_private_stats_shard_count: how many shards of attached tables one partition works on.
+--
+-- Arguments: reg: the tube; partition.
+-- Result: the sum over the attached tables, as consumers of pg-tube's know it; tables that were dropped aside.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_shard_count(reg :"schema".tube_registry, partition integer)
+RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN (
+        -- Of the shards below a bound, those that the partition has; so of a range, the difference of two.
+        SELECT least(2147483647, coalesce(sum(
+            (a.shard::bigint + a.shards - partition + reg.partitions - 1) / reg.partitions
+            - (a.shard::bigint - partition + reg.partitions - 1) / reg.partitions), 0))
+        FROM tube_attachment AS a
+        WHERE a.tube = reg.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl));
+END
+$$;
+
 -- tube_private_stats_shards: the shards of attached tables that one partition works on.
 --
 -- Arguments: reg: the tube; partition.
@@ -125,7 +159,8 @@ BEGIN
         FROM (
             SELECT DISTINCT a.shard::bigint + (partition - a.shard % reg.partitions + reg.partitions) % reg.partitions
                 AS first, a.shard::bigint + a.shards AS behind
-            FROM tube_attachment AS a WHERE a.tube = reg.tube
+            FROM tube_attachment AS a
+            WHERE a.tube = reg.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
         ) AS f
         WHERE f.first < f.behind
     ), shown AS (

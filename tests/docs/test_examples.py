@@ -88,11 +88,11 @@ def test_pages_of_sql(shell: Shell, page: str) -> None:
 
 @pytest.fixture
 def fan_out(bare_dsn: str) -> Iterator[None]:
-    """Takes the role of the page away."""
+    """Takes the roles of the page away."""
     yield
     with psycopg.connect(bare_dsn, autocommit=True) as admin:
-        admin.execute("DROP OWNED BY fan_out")
-        admin.execute("DROP ROLE fan_out, toucher")
+        admin.execute("DROP OWNED BY fan_out, consumer")
+        admin.execute("DROP ROLE fan_out, toucher, consumer")
 
 
 @pytest.mark.usefixtures("fan_out")
@@ -101,27 +101,43 @@ def test_coming_from_pg_tube(shell: Shell) -> None:
     page = BY_NAME["docs/coming-from-pg-tube.md"]
     run("install", dsn=shell.dsn)
     run("install", "--schema", "pgtube", dsn=shell.dsn)
-    shell.psql("SELECT pgtube.tube_ensure_exists('es-live', 4)")
-    shell.psql("SELECT pgtube.tube_table_ensure_attached('es-live', 'public.orders', 7)")
-    *grants, install = page.blocks("sh", "sql")[:3]
-    steps = [install, *page.blocks("sh", "sql")[3:]]
+    for tube in ("es_live", "es_spare"):
+        shell.psql(f"SELECT pgtube.tube_ensure_exists('{tube}', 4)")
+        shell.psql(f"SELECT pgtube.tube_table_ensure_attached('{tube}', 'public.orders', 7)")
+    shell.psql("SELECT setval('pgtube.tube_seq', 5000)")
+    blocks = page.blocks("sh", "sql")
+    install = next(place for place, block in enumerate(blocks) if "install.sql" in block.text)
+    grants, steps = blocks[:install], blocks[install:]
     for block in grants:
         shell.psql(block.text)
     for block in steps:
         if block.language == "sh":
             shell.run(block)
             if "backfill start" in block.text:  # the page has three ways, and each shall do
-                run("backfill", "cancel", "--tube", "es-live", dsn=shell.dsn)
+                run("backfill", "cancel", "--tube", "es_live", dsn=shell.dsn)
         else:
+            half_moved(shell, block)
             shell.psql(block.text)
         shell.psql("UPDATE public.orders SET total = total + 1 WHERE id = 1")
     with psycopg.connect(shell.dsn) as conn:
         kept = "SELECT tube, shard FROM {}.tube_list() WHERE tbl IS NOT NULL"
         assert conn.execute(kept.format("tube")).fetchall() == []
-        assert conn.execute(kept.format("pgtube")).fetchall() == [("es-live", 7)]
-        counted = 'SELECT count(*) FROM pgtube."es-live", unnest(ids) AS id WHERE id = 1'
+        assert conn.execute(kept.format("pgtube")).fetchall() == [("es_live", 7), ("es_spare", 7)]
+        counted = "SELECT count(*) FROM pgtube.es_live, unnest(ids) AS id WHERE id = 1"
         # Each update, wherever it was caught, and the backfill: all was handed over.
         assert conn.execute(counted).fetchall() == [(len(steps) + 1,)]
+        # Ours were above all of theirs, and theirs are above ours again.
+        seqs = "SELECT min(seq), max(seq) FROM {}.es_live"
+        (first_of_theirs, last_of_theirs) = conn.execute(seqs.format("pgtube")).fetchone() or (0, 0)
+        (first_of_ours, last_of_ours) = conn.execute(seqs.format("tube")).fetchone() or (0, 0)
+        assert first_of_theirs < 1_000_005_000 < first_of_ours < last_of_ours < last_of_theirs
+
+
+def half_moved(shell: Shell, block: Block) -> None:
+    """A move that forgets a tube of the table is refused; it is rolled back."""
+    if block.text.startswith("BEGIN") and "NULL" in block.text:
+        with pytest.raises(AssertionError, match="there is a function public.orders_touch"):
+            shell.psql(block.text.replace("NULL", "'es_live'"))
 
 
 @pytest.fixture

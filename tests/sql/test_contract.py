@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 import psycopg
 import pytest
+from psycopg.errors import Diagnostic
 
 from tests.helpers.capture import Conn, open_session, scalar, triggers
+from tests.helpers.roles import as_role, roles
 
 TUBE = "es-live"
 TABLE = "sh0042.item"
 STATS = (
-    "tube text, predicate text, partition integer, shards text, inc_count text, inc_min_seq bigint,"
+    "tube text, predicate text, partition integer, shards integer, inc_count text, inc_min_seq bigint,"
     " inc_max_seq bigint, inc_min_ts timestamptz, inc_max_ts timestamptz, backfill_count text,"
     " backfill_min_seq bigint, backfill_max_seq bigint, backfill_min_ts timestamptz,"
     " backfill_max_ts timestamptz, control_count text"
@@ -243,3 +245,122 @@ def test_another_number_of_partitions_is_refused(db: Conn) -> None:
 def test_the_shard_of_a_microshard_is_in_its_schemas_name(db: Conn) -> None:
     rows = db.execute("SELECT tube, tbl::text, shard FROM tube_list() ORDER BY tube").fetchall()
     assert rows == [(TUBE, "item", 42), ("spare", None, None)]
+
+
+def test_the_shards_that_are_counted(db: Conn) -> None:
+    counts = "SELECT tube, partition, shards FROM tube_stats()"
+    assert db.execute(counts).fetchall() == [(TUBE, 0, 1), (TUBE, 1, 0), ("spare", 0, 0)]
+    for schema in ("sh0043", "sh0044"):
+        db.execute(f"CREATE SCHEMA {schema}".encode())
+        db.execute(f"CREATE TABLE {schema}.item (id bigint PRIMARY KEY)".encode())
+        db.execute("SELECT tube_table_ensure_attached('es-live', %s)", (f"{schema}.item",))
+    assert db.execute(counts).fetchall() == [(TUBE, 0, 2), (TUBE, 1, 1), ("spare", 0, 0)]
+
+
+def test_control_pods_do_not_wait_as_pods_of_ids(db: Conn) -> None:
+    db.execute('SELECT "es-live_touch"(42, \'{}\', \'T\', \'{"type":"backfill_start","start_seq":"1"}\')')
+    db.execute('SELECT "es-live_touch"(42, \'{}\', \'B\', \'{"type":"backfill_end","start_seq":"1"}\')')
+    figures = (
+        "SELECT inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts, backfill_count,"
+        " backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts, control_count"
+        " FROM tube_stats()"
+    )
+    nothing = ("0", None, None, None, None) * 2
+    assert db.execute(figures).fetchall() == [
+        (*nothing, "backfill_end:1 backfill_start:1"),
+        (*nothing, "0"),
+        (*nothing, "0"),
+    ]
+
+
+def read_as_keys(notice: str) -> dict[str, str]:
+    """What a program of pg-tube's callers finds in a NOTICE: `key=value`, up to the two dashes."""
+    words = notice.partition("--")[0].split()
+    return dict(word.split("=", 1) for word in words if re.match(r"\w+=", word))
+
+
+def notices(conn: Conn) -> list[str]:
+    """Where the NOTICEs of the session go from here on; no warnings."""
+    heard: list[str] = []
+
+    def hear(notice: Diagnostic) -> None:
+        if notice.severity_nonlocalized == "NOTICE":
+            heard.append(notice.message_primary or "")
+
+    conn.add_notice_handler(hear)
+    return heard
+
+
+def test_a_fan_out_says_how_many_ids_it_has_put(db: Conn) -> None:
+    heard = notices(db)
+    db.execute(
+        "SELECT tube_pods_insert('es-live', 'SELECT g, g FROM generate_series(1, 4) AS g"
+        " WHERE g <> 3 OR pg_sleep(2.1) IS NOT NULL', 42, 'T', 4, 1)"
+    )
+    assert [read_as_keys(notice) for notice in heard] == [
+        {"insert_ids": "3", "insert_finished": "f"},
+        {"insert_ids": "4", "insert_finished": "t"},
+    ]
+    start = scalar(db, "SELECT tube_backfill_step1()")
+    db.execute("SELECT tube_backfill_step3(%s, 'es-live', 'sh0042.item', 'created_at', 42)", (start,))
+    assert read_as_keys(heard[-1]) == {"insert_ids": "3", "insert_finished": "t"}
+
+
+def test_step_2_says_which_transaction_it_waits_for(db: Conn, any_dsn: str) -> None:
+    heard = notices(db)
+    with open_session(any_dsn, application_name="slow writer") as writer, writer.transaction():
+        xid = scalar(writer, "SELECT pg_current_xact_id()")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            db.execute("SELECT tube_backfill_step2('2500 ms')")
+        who = f"pid {writer.info.backend_pid} of user postgres, application 'slow writer'"
+    assert len(heard) == 2  # at first, and after 2 seconds
+    for notice in heard:
+        assert read_as_keys(notice) == {"active_tx_xid": str(xid)}
+        assert who in notice
+    heard.clear()
+    db.execute("SELECT tube_backfill_step2()")
+    assert heard == []
+
+
+def test_tubes_are_listed_by_name_and_shard(db: Conn) -> None:
+    for shard in (9, 3):
+        db.execute(f"CREATE TABLE public.t{shard} (id bigint PRIMARY KEY)".encode())
+        db.execute("SELECT tube_table_ensure_attached(%s, %s, %s)", (TUBE, f"public.t{shard}", shard))
+    assert db.execute("SELECT tube, shard FROM tube_list()").fetchall() == [
+        (TUBE, 3),
+        (TUBE, 9),
+        (TUBE, 42),
+        ("spare", None),
+    ]
+
+
+def test_what_a_consumer_with_a_worker_of_its_own_calls(db: Conn, any_dsn: str) -> None:
+    """A member of tube_worker does all of this: lists, reads, deletes, and runs backfills asked for."""
+    db.execute("SELECT tube_backfill_schedule('es-live', 'created_at', 0, 2147483647)")
+    with roles(any_dsn, "consumer") as admin:
+        admin.execute("GRANT tube_worker TO consumer")
+        admin.execute("GRANT USAGE ON SCHEMA sh0042 TO consumer")  # as any worker: it reads documents there
+        admin.execute("GRANT SELECT ON sh0042.item TO consumer")
+        with psycopg.connect(as_role(any_dsn, "consumer"), autocommit=True) as worker:
+            worker.execute("SET search_path = tube")
+            assert worker.execute("SELECT DISTINCT tube, partitions FROM tube_list() ORDER BY 1").fetchall()
+            assert len(worker.execute("SELECT * FROM tube_stats()").fetchall()) == 3
+            read = scalar(worker, "SELECT tube_pods_sql('es-live', 2, 0)").encode()
+            ((schedule, _, shard, _, payload),) = worker.execute(read).fetchall()
+            assert payload == {"type": "backfill_schedule", "tbl": TABLE, "order_col": "created_at"}
+            start = scalar(worker, "SELECT tube_backfill_step1()")
+            worker.execute("SELECT tube_backfill_step2('59000 ms')")
+            worker.execute(
+                "SELECT tube_backfill_step3(%s, 'es-live', %s, %s, %s)",
+                (start, payload["tbl"], payload["order_col"], shard),
+            )
+            rows = worker.execute(read).fetchall()
+            assert [(op, ids) for _, op, _, ids, _ in rows] == [
+                ("T", "{}"),
+                ("B", "{}"),
+                ("B", "{1,2,3}"),
+                ("B", "{}"),
+            ]
+            seqs = [seq for seq, *_ in rows]
+            assert schedule in seqs
+            assert scalar(worker, "SELECT tube_pods_delete('es-live', 2, 0, %s)", (seqs,)) == 4

@@ -9,9 +9,21 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.errors import Diagnostic
 
 from tests.conftest import Connect
-from tests.helpers.capture import Conn, Touch, attach, make_item, make_tube, open_session, pods, scalar, take
+from tests.helpers.capture import (
+    TABLE,
+    Conn,
+    Touch,
+    attach,
+    make_item,
+    make_tube,
+    open_session,
+    pods,
+    scalar,
+    take,
+)
 
 TUBE = "es-live"
 IDS = "SELECT g, row_number() OVER () FROM generate_series(1, {count}) AS g"
@@ -38,6 +50,18 @@ def notices(conn: Conn) -> list[str]:
     """Where the notices of the session go from here on."""
     heard: list[str] = []
     conn.add_notice_handler(lambda notice: heard.append(notice.message_primary or ""))
+    return heard
+
+
+def warnings(conn: Conn) -> list[tuple[str, str]]:
+    """The same of warnings alone: message and hint."""
+    heard: list[tuple[str, str]] = []
+
+    def hear(notice: Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            heard.append((notice.message_primary or "", notice.message_hint or ""))
+
+    conn.add_notice_handler(hear)
     return heard
 
 
@@ -158,6 +182,8 @@ def test_huge_chunks_are_as_large_as_what_is_read_at_a_time(conn: Conn) -> None:
 
 def test_progress_is_told(conn: Conn) -> None:
     make_tube(conn)
+    make_item(conn)
+    attach(conn, shard=7)
     heard = notices(conn)
     insert(
         conn,
@@ -165,9 +191,64 @@ def test_progress_is_told(conn: Conn) -> None:
         approx_size=8,
         fetch_chunk_size=1,
     )
-    assert re.fullmatch(r"es-live: 3 ids of about 8 \(37 %\), \d a second", heard[0])
-    assert re.fullmatch(r"es-live: 4 ids in 4 pods, in 2\.\d s", heard[1])
+    put = "tube_pods_insert: insert_ids="
+    assert re.fullmatch(
+        rf"{put}3 insert_finished=f -- es-live: 3 ids of about 8 \(37 %\), \d a second", heard[0]
+    )
+    assert re.fullmatch(rf"{put}4 insert_finished=t -- es-live: 4 ids in 4 pods, in 2\.\d s", heard[1])
     assert len(heard) == 2
+
+
+def test_a_shard_that_no_table_has_is_warned_of_once_before_the_query_runs(db: Conn) -> None:
+    make_item(db)
+    attach(db, shard=4, shards=4)
+    db.execute("CREATE TABLE public.other (id bigint PRIMARY KEY)")
+    attach(db, "public.other", 9)
+    heard = warnings(db)
+    insert(db, IDS.format(count=5), shard=6, fetch_chunk_size=2)
+    insert(db, IDS.format(count=5), shard=9, fetch_chunk_size=2)
+    assert heard == []
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        insert(db, "SELECT 1 / (g - 1), 1 FROM generate_series(1, 2) AS g", shard=8)
+    said, hint = heard.pop()
+    assert said == (
+        "no table that is attached to tube 'es-live' has the shard 8,"
+        " so there are no rows to read for these ids"
+    )
+    assert "Give a shard of an attached table (4 to 7, 9), or attach the table that has this one." in hint
+    insert(db, IDS.format(count=5), shard=8, fetch_chunk_size=2)
+    assert heard == [(said, hint)]
+
+
+def test_a_tube_without_a_table_is_warned_of(db: Conn) -> None:
+    db.execute("SELECT tube_ensure_exists('two'), tube_ensure_exists('texts', 1, NULL, 'text')")
+    make_item(db)
+    attach(db, shard=7, tube="two")
+    heard = warnings(db)
+    insert(db, IDS.format(count=1), tubes="es-live,two,texts")
+    assert [said for said, _ in heard] == [
+        f"no table is attached to tube '{tube}', so there are no rows to read for ids in the shard 7"
+        for tube in ("es-live", "texts")
+    ]
+    assert all(
+        hint.endswith("Attach their table first, unless its consumers read no rows.") for _, hint in heard
+    )
+    heard.clear()
+    db.execute(f"DROP TABLE {TABLE}")
+    insert(db, IDS.format(count=1), tubes="two")
+    assert len(heard) == 1
+
+
+def test_ids_in_pieces_are_warned_of_with_the_last(db: Conn) -> None:
+    heard = warnings(db)
+    for function, tube in (("tube_pods_put", TUBE), ("tube_keys_put", TUBE)):
+        call = f"SELECT {function}(%s, 3, 'T', %s, 250, %s)".encode()
+        db.execute(call, (tube, "{1,2}", False))
+        db.execute(call, (tube, "{3,4}", False))
+        assert heard == []
+        db.execute(call, (tube, "{5}", True))
+        assert len(heard) == 1
+        heard.clear()
 
 
 def test_the_query_sees_what_its_caller_sees(conn: Conn, dsn: str) -> None:

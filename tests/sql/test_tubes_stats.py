@@ -61,7 +61,7 @@ def test_stats(db: Conn) -> None:
         " backfill_min_seq, backfill_max_ts, control_count, parked FROM tube_stats()"
     ).fetchall()
     assert rows[0] == (0, "2", first[0], last[0], first[1], last[1], "1", late[0], late[1], "0", "0")
-    assert rows[1][1] == "2"
+    assert rows[1][1:9] == ("0", None, None, None, None, "0", None, None)
     assert rows[1][9:] == ("backfill_end:1 backfill_start:2", "1")
 
 
@@ -101,22 +101,40 @@ def test_stats_are_cheap_on_a_full_tube(db: Conn, analysed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shard", "shards", "expected"),
+    ("shard", "shards", "counts", "expected"),
     [
-        (42, 1, [None, None, "42", None]),
-        (0, 16, ["0,4,8,12", "1,5,9,13", "2,6,10,14", "3,7,11,15"]),
+        (42, 1, [0, 0, 1, 0], [None, None, "42", None]),
+        (0, 16, [4, 4, 4, 4], ["0,4,8,12", "1,5,9,13", "2,6,10,14", "3,7,11,15"]),
         (
             1,
             100,
+            [25, 25, 25, 25],
             ["4,8,12,16,20,24,28,32,36,40,… (25)"]
             + [f"{first},{','.join(str(first + 4 * n) for n in range(1, 10))},… (25)" for first in (1, 2, 3)],
         ),
-        (5, 2, [None, "5", "6", None]),
+        (5, 2, [0, 1, 1, 0], [None, "5", "6", None]),
     ],
 )
-def test_the_shards_of_a_partition(conn: Conn, shard: int, shards: int, expected: list[str | None]) -> None:
+def test_the_shards_of_a_partition(
+    conn: Conn, shard: int, shards: int, counts: list[int], expected: list[str | None]
+) -> None:
     set_up(conn, shard=shard, shards=shards)
-    assert [row[0] for row in conn.execute("SELECT shards FROM tube_stats()")] == expected
+    assert [row[0] for row in conn.execute("SELECT shards FROM tube_stats()")] == counts
+    assert [row[0] for row in conn.execute("SELECT shard_list FROM tube_stats()")] == expected
+
+
+def test_a_dropped_table_has_no_shards(conn: Conn) -> None:
+    set_up(conn, partitions=1, shard=3)
+    conn.execute("SET pytube.own_ddl = on")  # so that nothing of ours follows the drop
+    conn.execute(f"DROP TABLE {TABLE}")
+    assert conn.execute("SELECT shards, shard_list FROM tube_stats()").fetchall() == [(0, None)]
+
+
+def test_shards_of_two_tables_count_twice_and_are_listed_once(conn: Conn) -> None:
+    set_up(conn, partitions=2, shard=0, shards=3)
+    conn.execute("CREATE TABLE public.note (id bigint PRIMARY KEY, item_id bigint)")
+    conn.execute("SELECT tube_table_ensure_attached(%s, 'public.note', 0, 3, 'item_id')", (TUBE,))
+    assert conn.execute("SELECT shards, shard_list FROM tube_stats()").fetchall() == [(4, "0,2"), (2, "1")]
 
 
 def test_pods_in_processing_order(db: Conn) -> None:
