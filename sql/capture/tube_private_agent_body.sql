@@ -42,7 +42,7 @@ BEGIN
     IF op IS NULL THEN
         RETURN true;
     END IF;
-    key := <schema>.tube_private_key_now(<name>, rel);
+    key := <schema>.tube_private_key_now(<name>, rel, <key>);
     IF key IS NULL THEN
         RETURN true;
     ELSIF NOT has_table_privilege(rel, 'SELECT') OR row_security_active(rel) THEN
@@ -67,6 +67,7 @@ $body$, jsonb_build_object(
         'put', tube_private_function(att, 'put'),
         'schema', quote_ident(tube_private_schema()),
         'name', quote_literal(att.trigger_function),
+        'key', quote_literal(quote_ident(att.id_col)),
         'touch', quote_literal(format('SELECT %s($1, coalesce(array_agg(t.id), ''{}'')) FROM (SELECT %I.tube_key_%s(',
             tube_private_function(att, 'put'), tube_private_schema(), tube_private_key_type(att.tube))),
         'from_only', quote_literal(') AS id FROM ONLY '),
@@ -97,9 +98,11 @@ $$;
 --
 -- A column that has the name is taken; else the one that had it when the table was attached, if it holds keys still.
 --
--- Arguments: function_name: of the attachment's trigger function; rel: the table, or one of its partitions.
+-- Arguments: function_name: of the attachment's trigger function; rel: the table, or one of its partitions; was_key: the
+--   name, quoted, that the caller was made with.
 -- Result: the name, quoted; NULL and a WARNING when there is none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_now(function_name text, rel regclass) RETURNS text
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_now(function_name text, rel regclass, was_key text)
+RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
@@ -109,7 +112,7 @@ DECLARE
     sees_all CONSTANT boolean := current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
 BEGIN
     IF was.tube IS NULL THEN
-        RETURN NULL; -- it is too new for this snapshot
+        RETURN was_key; -- the attachment is too new for this snapshot
     ELSIF tube_private_column_now(was.seen_oid, was.seen_attnums[1]) <> result AND NOT (sees_all AND EXISTS (
         SELECT FROM pg_attribute AS a WHERE a.attrelid = rel AND a.attname = result))
     THEN

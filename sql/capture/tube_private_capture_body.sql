@@ -4,9 +4,9 @@
 -- N without O was inserted, O without N deleted, what is in both updated; so a row that enters, leaves or changes its
 -- key is never missed. put makes U of all that for a related table.
 --
--- 1. The usual statement, of one row or 100,000, has one op for all its ids: those of the old and the new rows are the
+-- 1. The usual statement, of one row or 100,000 (10,000 with keys of texts), has one op for all its ids: those of the old and the new rows are the
 --    same, or there are none on one side. One query gathers them into arrays, and hands them on.
--- 2. All else goes by sets: ids by op, in arrays of 100,000, so that memory is bounded whatever the statement writes.
+-- 2. All else goes by sets: ids by op, in arrays of as many, so that memory is bounded whatever the statement writes.
 -- 3. Where the table no longer has the columns that the function was made for (DDL comes without asking us), all
 --    written rows are touched, by the key's name of now: too much, and nothing too few. The usual statement
 --    finds the key missing without looking for it: its name is then found in "missing", where it is NULL.
@@ -35,6 +35,9 @@ DECLARE
         'vals', array_to_string(tube_private_column_values(att.tbl, att.columns), ', '),
         'named_vals', (SELECT string_agg(format('%s AS c%s', v.value, v.place), ', ')
             FROM unnest(tube_private_column_values(att.tbl, att.columns)) WITH ORDINALITY AS v (value, place)),
+        -- Ids of an array: up to 1.6 MB of uuids; of texts, which may be long, fewer.
+        'few', CASE key_type WHEN 'text'::regtype THEN 10000 ELSE 100000 END,
+        'few_and_one', CASE key_type WHEN 'text'::regtype THEN 10001 ELSE 100001 END,
         -- Where the column is not there any more, this one is found by its name.
         'missing', format('(SELECT NULL::%s AS %I) AS missing', tube_private_type_sql(key_type), att.id_col));
     -- With a row filter on a partitioned table; see the faults above.
@@ -74,7 +77,7 @@ BEGIN<row>
         END IF;
     END IF;
     IF cap_changed OR NOT cap_done THEN
-        cap_key := <schema>.tube_private_key_now(<name>, TG_RELID);
+        cap_key := <schema>.tube_private_key_now(<name>, TG_RELID, <key_literal>);
         IF cap_key IS NOT NULL AND (cap_changed OR cap_key OPERATOR(pg_catalog.<>) <key_literal>) THEN
             IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
                 EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM old_table UNION ALL SELECT ', <now_id>, ' FROM new_table) AS x');
@@ -117,7 +120,7 @@ $$;
 
 -- tube_private_rows: the rows of one side of a statement, as arrays: ids of those that pass, and what `columns` look like.
 --
--- At most 100,001 ids are gathered: more go by sets. OFFSET 0 keeps the planner from gathering them once for each use.
+-- At most one id more than an array may have is gathered: then all go by sets. OFFSET 0 keeps the planner from gathering them once for each use.
 --
 -- Arguments: att; names: fragments of tube_private_capture_body; source: old_table or new_table; alias.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_rows(
@@ -128,9 +131,9 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
     SELECT tube_private_fill(
         CASE WHEN att.columns IS NULL
-            THEN 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT 100001) AS ids OFFSET 0) AS <alias>'
-            ELSE 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT 100001) AS ids,'
-                ' ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <vals>) FROM <source> AS "the row" LIMIT 100001) AS image OFFSET 0) AS <alias>'
+            THEN 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids OFFSET 0) AS <alias>'
+            ELSE 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids,'
+                ' ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <vals>) FROM <source> AS "the row" LIMIT <few_and_one>) AS image OFFSET 0) AS <alias>'
         END, names || jsonb_build_object('source', source, 'alias', alias))
 $$;
 
@@ -144,7 +147,7 @@ AS $$
     SELECT tube_private_fill($sql$
             SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('<op>', n.ids) INTO cap_done
             FROM <missing>, <rows>
-            WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) 100000;$sql$,
+            WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>;$sql$,
         names || jsonb_build_object('op', op, 'rows', tube_private_rows(att, names, source, 'n')))
 $$;
 
@@ -169,8 +172,8 @@ AS $$
                 WHEN n.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('D', o.ids)$sql$ END, $sql$
             END INTO cap_done
             FROM <missing>, <old_rows>, <new_rows>
-            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) 100000
-                AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) 100000$sql$,
+            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>
+                AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>$sql$,
         CASE WHEN doubtful THEN $sql$
                 AND ARRAY(SELECT <id> FROM old_table) OPERATOR(pg_catalog.=) ARRAY(SELECT <id> FROM new_table)$sql$ END, ';'),
         names || jsonb_build_object('old_rows', tube_private_rows(att, names, 'old_table', 'o'),
@@ -209,7 +212,7 @@ AS $$
             ' WHERE EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)', names) END)
 $$;
 
--- tube_private_by_sets: lines that touch ids by op, 100,000 at a time.
+-- tube_private_by_sets: lines that touch ids by op, an array at a time.
 --
 -- Arguments: names: fragments of tube_private_capture_body; sides: a query for ids and the side of each.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_by_sets(names jsonb, sides text) RETURNS text
@@ -221,7 +224,7 @@ AS $$
                 SELECT p.op, pg_catalog.array_agg(p.id) AS ids
                 FROM (
                     SELECT k.id, k.op, (pg_catalog.row_number() OVER (PARTITION BY k.op) OPERATOR(pg_catalog.-) 1)
-                        OPERATOR(pg_catalog./) 100000 AS part
+                        OPERATOR(pg_catalog./) <few> AS part
                     FROM (
                         SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
                             WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
@@ -316,7 +319,7 @@ BEGIN
             ) AS k<unchanged>;
             RETURN NULL;
         END IF;
-        cap_key := <schema>.tube_private_key_now(<name>, TG_RELID);
+        cap_key := <schema>.tube_private_key_now(<name>, TG_RELID, <key_literal>);
         IF cap_key IS NOT NULL AND TG_OP OPERATOR(pg_catalog.<>) 'INSERT' THEN
             EXECUTE pg_catalog.concat(<now>, <now_id>, ') AS x') USING OLD;
         END IF;
@@ -327,6 +330,7 @@ BEGIN
     END IF;$template$, jsonb_build_object(
         'schema', quote_ident(tube_private_schema()),
         'name', quote_literal(att.trigger_function),
+        'key_literal', quote_literal(quote_ident(att.id_col)),
         'put', tube_private_function(att, 'put'),
         'old_id', old_id,
         'new_id', new_id,

@@ -65,8 +65,8 @@ BEGIN
     ELSIF old.tube IS NOT NULL THEN
         RETURN;
     END IF;
-    IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = new.id_col AND NOT a.attnotnull)
-        AND old.tube IS NULL
+    IF old.tube IS NULL AND tube_private_is_root(new)
+        AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = new.id_col AND NOT a.attnotnull)
     THEN
         RAISE WARNING USING
             MESSAGE = format('the key %I of %s may be NULL', new.id_col, tbl),

@@ -190,18 +190,25 @@ def test_backfill_sessions_make_backfill_pods(db: Conn, rows: int) -> None:
     assert ops(db) == expected[1:]
 
 
-@pytest.mark.parametrize("values", ["(NULL)", "(1), (NULL)"])
-def test_a_row_without_an_id_is_an_error(db: Conn, values: str) -> None:
+def test_a_row_without_an_id_names_no_document(db: Conn) -> None:
+    """It fails no write of the application's, and makes no touch."""
+    said: list[str] = []
+    db.add_notice_handler(lambda notice: said.append(f"{notice.severity} {notice.message_primary}"))
     db.execute("CREATE TABLE public.item (id int, deleted boolean)")
     make_tube(db, predicate="deleted IS NULL")
     attach(db)
-    with pytest.raises(psycopg.errors.NotNullViolation, match="a row of .*item has NULL in id"):
-        db.execute(f"INSERT INTO {TABLE} (id) VALUES {values}")
-    db.execute(f"INSERT INTO {TABLE} VALUES (NULL, true), (NULL, true)")
-    with pytest.raises(psycopg.errors.NotNullViolation):
-        db.execute(f"UPDATE {TABLE} SET deleted = NULL")
-    db.execute(f"DELETE FROM {TABLE}")
+    assert said == ["WARNING the key id of public.item may be NULL"]
+    db.execute(f"INSERT INTO {TABLE} (id) VALUES (NULL)")
     assert take(db) == []
+    db.execute(f"INSERT INTO {TABLE} (id) VALUES (1), (NULL)")
+    assert ops(db) == [("I", 1)]
+    db.execute(f"UPDATE {TABLE} SET deleted = true")
+    assert ops(db) == [("D", 1)]
+    db.execute(f"UPDATE {TABLE} SET deleted = NULL, id = coalesce(id, 2) WHERE id IS NULL")
+    assert ops(db) == [("I", 2)]
+    db.execute(f"DELETE FROM {TABLE}")
+    assert ops(db) == [("D", 2)]
+    assert len(said) == 1
 
 
 def test_related_tables_only_update(db: Conn) -> None:

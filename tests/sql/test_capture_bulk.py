@@ -9,25 +9,25 @@ import pytest
 from tests.helpers.capture import TUBE, Conn, attach, make_tube, open_session, scalar
 
 LARGE = 100_000
-"""Rows from which on the ids of a tube of texts are numbered."""
 
 
 def lower_the_limit(conn: Conn, rows: int) -> None:
     """As though `rows` were very many: the generated function of the one attachment, with another number."""
     text: str = scalar(
         conn,
-        "SELECT pg_get_functiondef(trigger_function::regproc) FROM (SELECT format('tube.%I',"
+        "SELECT pg_get_functiondef(trigger_function::regproc) FROM (SELECT format('tube_capture.%I',"
         " trigger_function) AS trigger_function FROM tube_attachment) AS a",
     )
-    limit = "1000000" if "1000000" in text else "100000"
-    assert text.count(limit) >= 2
-    conn.execute(text.replace(limit, str(rows)).encode())
+    assert text.count("100000") >= 2
+    assert text.count("100001") >= 2
+    text = text.replace("100000", str(rows)).replace("100001", str(rows + 1))
+    conn.execute(text.encode())
 
 
 def touched(conn: Conn) -> list[tuple[str, int, int, int]]:
-    """By op: how many ids, how many different ones, and in how many pods; the tube is empty afterwards."""
+    """By op: how many ids, how many different ones, and the most in a pod; the tube is empty afterwards."""
     rows: Any = conn.execute(
-        f'SELECT op, count(id), count(DISTINCT id), count(DISTINCT seq) FROM tube."{TUBE}", unnest(ids) AS id'
+        f'SELECT op, count(id), count(DISTINCT id), max(cardinality(ids)) FROM tube."{TUBE}", unnest(ids) AS id'
         " GROUP BY op ORDER BY op".encode()
     ).fetchall()
     conn.execute(f'TRUNCATE tube."{TUBE}"'.encode())
@@ -45,17 +45,18 @@ def test_every_id_once_whatever_the_number_of_rows(any_dsn: str, kind: str, limi
             conn.execute("CREATE TABLE public.item_0 PARTITION OF public.item FOR VALUES FROM (0) TO (10000)")
         attach(conn, shards=2)
         lower_the_limit(conn, limit)
+        most = 200 if limit == 400 else 250
         conn.execute("INSERT INTO public.item SELECT g, 0 FROM generate_series(1, 1000) AS g")
-        assert touched(conn) == [("I", 1000, 1000, 4)]
+        assert touched(conn) == [("I", 1000, 1000, most)]
         conn.execute("UPDATE public.item SET n = 1")
-        assert touched(conn) == [("U", 1000, 1000, 4)]
+        assert touched(conn) == [("U", 1000, 1000, most)]
         conn.execute("UPDATE public.item SET id = id + 500 WHERE id > 500")
-        assert touched(conn) == [("D", 500, 500, 2), ("I", 500, 500, 2)]
+        assert touched(conn) == [("D", 500, 500, most), ("I", 500, 500, most)]
         conn.execute("DELETE FROM public.item")
-        assert touched(conn) == [("D", 1000, 1000, 4)]
+        assert touched(conn) == [("D", 1000, 1000, most)]
         conn.execute("SET application_name = 'backfill'")
         conn.execute("INSERT INTO public.item SELECT g, 0 FROM generate_series(1, 1000) AS g")
-        assert touched(conn) == [("B", 1000, 1000, 4)]
+        assert touched(conn) == [("B", 1000, 1000, most)]
 
 
 @pytest.mark.soak
