@@ -14,7 +14,6 @@ BEGIN
     FOR step IN
         SELECT s.* FROM (VALUES
             ('_ddl', 'ddl_command_end WHEN TAG IN (''ALTER TABLE'', ''CREATE TABLE'', ''CREATE FOREIGN TABLE'')', 'tube_private_see_ddl'),
-            ('_drops', 'sql_drop', 'tube_private_see_drops'),
             ('_rewrites', 'table_rewrite', 'tube_private_see_rewrite')
         ) AS s (ending, event, function)
         WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger AS e WHERE e.evtname = prefix || s.ending)

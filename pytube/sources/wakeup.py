@@ -41,10 +41,18 @@ async def wake_up(session: Session, term: Term) -> None:
 class Listener:
     """Hears the notifications of one tube, and tells the partitions they name; None: perhaps any."""
 
-    def __init__(self, session: Session, tube: str, on_wake: Callable[[int | None], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        tube: str,
+        on_wake: Callable[[int | None], None],
+        on_ddl: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_ddl` is called when an event trigger has seen DDL on an attached table."""
         self._session = session
         self._tube = tube
         self._on_wake = on_wake
+        self._on_ddl = on_ddl
         self._log = structlog.get_logger("pytube.worker").bind(tube=tube)
         self._writers_notify = False
         self.works = False
@@ -104,5 +112,7 @@ class Listener:
             if self._writers_notify and not self.works:
                 self.works = True
                 self._on_wake(None)  # what was notified before we listened was missed
+        elif payload == "ddl":
+            self._on_ddl()
         elif payload.isdigit():
             self._on_wake(int(payload))

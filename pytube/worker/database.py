@@ -85,6 +85,8 @@ class Database:
         self._on_wake = on_wake
         self._awake = awake
         self._emit = emit
+        self.ddl = asyncio.Event()
+        """Set when attached tables were changed."""
         self._up = asyncio.Event()
         self._down_since: float | None = None
         self._control: Session | None = None
@@ -153,7 +155,7 @@ class Database:
     async def _serve(self, control: Session, renewals: Session, settle: Session, listen: Session) -> None:
         self._control = control
         self.settled = settled = Settled(settle, self._tube)
-        self._listener = listener = Listener(listen, self._tube, self._on_wake)
+        self._listener = listener = Listener(listen, self._tube, self._on_wake, self.ddl.set)
         self._up.set()
         try:
             await first_to_end(_guard(control), self._renew(renewals), self._settle(settled), listener.run())

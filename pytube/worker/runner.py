@@ -114,6 +114,7 @@ class TubeRunner:
                 lambda: self.database.open_session("upkeep", durable=True),
                 lambda: 0 in self.leads_now,
                 self.warn,
+                self.database.ddl,
             )
         )
         self._serve(self._backfills.run())

@@ -1,9 +1,10 @@
-"""Has the database follow what DDL did to attached tables, where no event trigger does it at once."""
+"""Has the database follow what DDL did to attached tables: at once where an event trigger tells, else soon."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from pytube.errors import DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError
 from pytube.sources import queries
@@ -19,19 +20,23 @@ async def follow_ddl(
     open_session: OpenSession,
     leads: Callable[[], bool],
     warn: Callable[[str], None],
+    ddl: asyncio.Event,
     interval: float = INTERVAL,
 ) -> None:
-    """Call `tube_sync` every `interval` seconds while this process is the one to do it; for ever.
+    """Call `tube_sync` on `ddl` and every `interval` seconds while this process is the one to do it; for ever.
 
     Args:
         open_session: a session for one call, so that none is kept for so rare a thing.
         leads: whether it is this process' turn: of many workers one is enough.
         warn: told what went wrong, once until it goes well again.
+        ddl: set when attached tables were changed.
         interval: seconds.
     """
     told: str | None = None
     while True:
-        await asyncio.sleep(interval)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ddl.wait(), interval)
+        ddl.clear()
         if not leads():
             continue
         try:

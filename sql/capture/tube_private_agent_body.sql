@@ -50,7 +50,7 @@ BEGIN
         RETURN false;
     END IF;
     statement := concat(<touch>, key, <from_only>, rel, ' WHERE ctid >= $2 AND ctid < $3 AND (',
-        CASE WHEN <schema>.tube_private_is_current(<name>) THEN <passes> ELSE 'true' END, ')) AS t');
+        CASE WHEN <guard> THEN <passes> ELSE 'true' END, ')) AS t');
     pages := pg_relation_size(rel) / current_setting('block_size')::bigint;
     WHILE page < pages LOOP
         EXECUTE statement USING op, format('(%s,0)', page)::tid, format('(%s,0)', page + stretch)::tid;
@@ -71,6 +71,7 @@ $body$, jsonb_build_object(
         'touch', quote_literal(format('SELECT %s($1, coalesce(array_agg(t.id), ''{}'')) FROM (SELECT %I.tube_key_%s(',
             tube_private_function(att, 'put'), tube_private_schema(), tube_private_key_type(att.tube))),
         'from_only', quote_literal(') AS id FROM ONLY '),
+        'guard', coalesce(tube_private_guard(att, 'rel'), 'true'),
         'passes', quote_literal(coalesce(tube_private_passes_call(att, NULL), 'true'))));
 END
 $$;

@@ -263,14 +263,16 @@ $$;
 -- bound to, whatever they are called now. A transaction at REPEATABLE READ may see old names in the catalogue, while its
 -- statement works by those of now.
 --
--- Arguments: att.
+-- Arguments: att; rel: the name of a variable that holds the table's number.
 -- Result: SQL text; NULL where it is not needed.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_guard(att :"schema".tube_attachment) RETURNS text
+CREATE OR REPLACE FUNCTION :"schema".tube_private_guard(
+    att :"schema".tube_attachment, rel text = 'TG_RELID'
+) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
-    SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) TG_RELID'
-            ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', c.name, c.is_type), E'\n        AND ')
+    SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
+            ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
         || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
             ' OR %I.tube_private_is_current(%L))', tube_private_schema(), att.trigger_function)
     FROM (
@@ -305,7 +307,7 @@ DECLARE
 BEGIN
     RETURN tube_private_fill($template$
     IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW' THEN
-        IF <schema>.tube_private_is_current(<name>) THEN
+        IF <schema>.tube_private_is_current(<name>) AND (<guard>) THEN
             PERFORM <put>(k.op, ARRAY[k.id])
             FROM (
                 SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
@@ -332,6 +334,7 @@ BEGIN
         'name', quote_literal(att.trigger_function),
         'key_literal', quote_literal(quote_ident(att.id_col)),
         'put', tube_private_function(att, 'put'),
+        'guard', coalesce(tube_private_guard(att), 'true'),
         'old_id', old_id,
         'new_id', new_id,
         'old_passes', coalesce(tube_private_passes_call(att, 'OLD.'), 'true'),

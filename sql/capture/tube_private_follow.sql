@@ -57,7 +57,7 @@ $$;
 -- Result: with the names of now, the tube's predicate, and what was seen. NULL when the table is gone, or can't stay
 --   attached: its key is gone, or it has become a part of something, so that what is written by another name is not seen.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_wanted(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
-LANGUAGE plpgsql STABLE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 BEGIN
@@ -66,6 +66,7 @@ BEGIN
         RETURN NULL;
     END IF;
     att.row_filter := (SELECT r.predicate FROM tube_registry AS r WHERE r.tube = att.tube);
+    att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att.tbl, tube_private_key_type(att.tube)));
     RETURN att;
 END
 $$;
@@ -85,7 +86,7 @@ $$;
 --
 -- A predicate that did not fit the table stays away until one of the two changes.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_is_stale(att :"schema".tube_attachment) RETURNS boolean
-LANGUAGE plpgsql STABLE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE

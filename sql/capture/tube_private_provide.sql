@@ -23,7 +23,7 @@ BEGIN
     END IF;
     PERFORM tube_private_make_function(put, format('op text, ids %s[]', key_type), 'boolean',
         tube_private_put_body(att), ARRAY[owner], '');
-    PERFORM tube_private_provide_touch(att.tbl, key_type, true);
+    PERFORM tube_private_provide_touch(att, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
 END

@@ -34,21 +34,21 @@ BEGIN
     att.as_root := tube_private_is_root(att);
     IF old.tube IS NULL THEN
         att.members := tube_private_member_oids(att.tbl);
-        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, row_filter, misfit, trigger_function, columns, replica,
+        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, row_filter, misfit, trigger_function, touch_name, columns, replica,
             seen_oid, seen_attnums, seen_names, members, as_root)
-        VALUES (att.tube, att.tbl, att.shard, att.shards, att.id_col, att.row_filter, att.misfit, att.trigger_function, att.columns,
+        VALUES (att.tube, att.tbl, att.shard, att.shards, att.id_col, att.row_filter, att.misfit, att.trigger_function, att.touch_name, att.columns,
             att.replica, att.seen_oid, att.seen_attnums, att.seen_names, att.members, att.as_root);
-        PERFORM tube_private_provide_touch(att.tbl, tube_private_key_type(att.tube)), tube_private_provide_tube(att.tube);
+        PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube);
         RETURN;
     END IF;
     IF missing = 0 THEN
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
-            columns = att.columns, replica = att.replica, as_root = att.as_root,
+            columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
             seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards) <> (old.shard, old.shards) THEN
-            PERFORM tube_private_provide_touch(att.tbl, tube_private_key_type(att.tube)), tube_private_provide_tube(att.tube);
+            PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube);
         END IF;
         IF att.id_col = old.id_col AND att.seen_oid = old.seen_oid AND att.seen_attnums[1] <> old.seen_attnums[1] THEN
             PERFORM tube_private_ask_backfill(att, format('another column of %s has the name %I now', att.tbl, att.id_col));
@@ -228,7 +228,7 @@ BEGIN
         LOOP
             EXECUTE format('DROP FUNCTION %s CASCADE', made);
         END LOOP;
-        PERFORM tube_private_provide_touch(gone.tbl, tube_private_key_type(tube));
+        PERFORM tube_private_provide_touch(gone);
     END LOOP;
     IF FOUND THEN
         PERFORM tube_private_provide_tube(tube);

@@ -110,38 +110,46 @@ END
 $$;
 
 -- tube_private_touch_name: the name of our function behind a table's {table}_touch, unquoted.
+--
+-- Drawn once, and the same for all tubes of a table with one type of keys: a restored table has another number, and a
+-- renamed one another name.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_name(tbl regclass, key_type regtype) RETURNS text
-LANGUAGE sql IMMUTABLE SECURITY DEFINER
+LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
-AS $$ SELECT format('tube_touch_%s_%s', key_type, tbl::oid) $$;
+AS $$
+    SELECT coalesce(
+        (SELECT min(a.touch_name) FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2),
+        'tube_touch_' || left(md5(gen_random_uuid()::text), 12))
+$$;
 
 -- tube_private_provide_touch: makes, mends or drops our function behind a table's {table}_touch.
 --
 -- {table}_touch belongs to the table's owner and only calls ours, on which it depends: so it goes with it. Writers and
 -- the table's owner may call ours. There is one for each type of keys.
 --
--- Arguments: tbl: may be gone; key_type: of the tubes that it touches; attaching: whether it is about to be attached to one.
+-- Arguments: att: its table may be gone; attaching: whether it is about to be stored.
 -- Locks: an advisory lock per table, until the transaction ends: two tubes may be at it at once.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_touch(
-    tbl regclass, key_type regtype, attaching boolean = false
+    att :"schema".tube_attachment, attaching boolean = false
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET client_min_messages = warning
 AS $$
 DECLARE
-    name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_touch_name(tbl, key_type));
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
     arguments CONSTANT text := format('ids %s[], op char, payload jsonb, chunk_size integer', key_type);
     signature CONSTANT text := format('%s(%s[], character, jsonb, integer)', name, key_type);
-    body CONSTANT text := coalesce(tube_private_table_touch_body(tbl, key_type),
+    body CONSTANT text := coalesce(tube_private_table_touch_body(att.tbl, key_type),
         CASE WHEN attaching THEN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\nEND\n' END);
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint));
+    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', att.tbl::oid::bigint));
     IF body IS NULL THEN
         EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', signature);
     ELSE
         PERFORM tube_private_make_function(signature, arguments, 'void', body,
-            ARRAY[tube_private_role('writer'), (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = tbl)],
+            ARRAY[tube_private_role('writer'), (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl)],
             format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()));
     END IF;
 END
@@ -157,7 +165,7 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    inner_name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_touch_name(att.tbl, key_type));
+    inner_name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
     inner_oid CONSTANT oid := to_regprocedure(format('%s(%s[], character, jsonb, integer)', inner_name, key_type));
     rel record;
     there pg_proc;
@@ -184,7 +192,8 @@ BEGIN
     THEN
         RAISE EXCEPTION USING ERRCODE = 'TU107',
             MESSAGE = format('%s can''t be attached: there is a function %s already', att.tbl, there.oid::regprocedure),
-            HINT = 'Rename or drop that function; its name is needed for the touches of the table.';
+            HINT = 'Its name is needed for the touches of the table: rename or drop it. If pg-tube has made it, detach the table '
+                'from all tubes of pg-tube first, in the same transaction.';
     END IF;
     RETURN NEXT format('CREATE FUNCTION %I.%I(ids %s[], op char DEFAULT ''T'', payload jsonb DEFAULT NULL,'
         ' chunk_size integer DEFAULT 250) RETURNS void LANGUAGE sql VOLATILE BEGIN ATOMIC SELECT %s($1, $2, $3, $4); END',

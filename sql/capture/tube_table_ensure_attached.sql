@@ -124,6 +124,7 @@ BEGIN
     wanted.position := coalesce(wanted.position, was.position);
     wanted.row_filter := reg.predicate;
     wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(reg.tube, wanted.tbl));
+    wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(wanted.tbl, reg.key_type));
     wanted.columns := tube_private_columns(wanted.tbl, tube_private_begin_attach.columns);
     wanted.replica := coalesce(tube_private_begin_attach.replica, false);
     UPDATE tube_registry AS r SET version = r.version + 1

@@ -4,7 +4,8 @@
 -- end of the installation: triggers stay as they are, and none of their writes is missed.
 
 -- row_filter is the tube's predicate, or NULL where it does not fit the table; then misfit tells what was tried.
-ALTER TABLE :"schema".tube_attachment DROP COLUMN seen_types, DROP COLUMN touch_function, ADD misfit text;
+-- touch_name: our function behind {table}_touch.
+ALTER TABLE :"schema".tube_attachment DROP COLUMN seen_types, DROP COLUMN touch_function, ADD misfit text, ADD touch_name text;
 
 -- Names the sequence that tells writers whether a worker of the tube sleeps; see tube_private_make_flag.
 ALTER TABLE :"schema".tube_registry ADD number bigint GENERATED ALWAYS AS IDENTITY UNIQUE;

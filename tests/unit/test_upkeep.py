@@ -41,7 +41,9 @@ async def run(session: FakeSession, calls: int, leads: bool = True) -> list[str]
 
     turns = iter([False, True] * 1000)
     task = asyncio.create_task(
-        follow_ddl(open_session, lambda: leads and next(turns), warned.append, interval=0.001)
+        follow_ddl(
+            open_session, lambda: leads and next(turns), warned.append, asyncio.Event(), interval=0.001
+        )
     )
     await wait_until_async(lambda: len(session.calls) >= calls)
     task.cancel()
@@ -67,3 +69,19 @@ async def test_warnings_are_told_once_until_they_change() -> None:
     session = FakeSession([["a"], ["a"], ["a", "b"], [], ["a"]])
     told = [text.removeprefix("changed tables can't be followed: ") for text in await run(session, 6)]
     assert told == ["a", "a; b", "a"]
+
+
+async def test_it_calls_at_once_when_told_of_ddl() -> None:
+    session = FakeSession([])
+    ddl = asyncio.Event()
+
+    async def open_session() -> Session:
+        return cast("Session", session)
+
+    task = asyncio.create_task(follow_ddl(open_session, lambda: True, print, ddl, interval=3600))
+    for calls in (1, 2):
+        ddl.set()
+        await wait_until_async(lambda: len(session.calls) == calls)  # noqa: B023 # called at once
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
