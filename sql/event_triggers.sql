@@ -6,10 +6,17 @@ DECLARE
     prefix CONSTANT text := 'pytube_' || left(md5(ours), 8);
     step record;
 BEGIN
-    FOR step IN SELECT e.evtname AS name FROM pg_catalog.pg_event_trigger AS e -- of version 0001
+    -- Of version 0001.
+    FOR step IN SELECT e.evtname AS name FROM pg_catalog.pg_event_trigger AS e
         WHERE starts_with(e.evtname::text, prefix || '_follow_ddl_')
     LOOP
         EXECUTE format('DROP EVENT TRIGGER %I', step.name);
+    END LOOP;
+    FOR step IN SELECT p.oid::regprocedure AS name FROM pg_catalog.pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname IN ('tube_private_note_drops',
+            'tube_private_plan_ddl', 'tube_private_as_owner', 'tube_private_follow_ddl', 'tube_private_warn_rewrite')
+    LOOP
+        EXECUTE format('DROP FUNCTION %s', step.name);
     END LOOP;
     FOR step IN
         SELECT s.* FROM (VALUES

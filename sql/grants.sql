@@ -114,6 +114,8 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_backfill_step1,
     :"schema".tube_backfill_step2,
     :"schema".tube_backfill_step3,
+    :"schema".tube_backfill_step3_begin,
+    :"schema".tube_backfill_step3_end,
     :"schema".tube_backfill_store,
     :"schema".tube_backfill_take,
     :"schema".tube_backfill_tidy,

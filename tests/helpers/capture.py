@@ -91,7 +91,7 @@ def triggers(conn: Conn, table: str = TABLE) -> list[str]:
 
 
 def unfollow(conn: Conn) -> None:
-    """Take our event trigger away, as on a server where one may not be made."""
+    """Take our event triggers away, as on a server where none may be made."""
     found = conn.execute("SELECT evtname FROM pg_event_trigger").fetchall()
     for (name,) in found:
         conn.execute(sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(name)))

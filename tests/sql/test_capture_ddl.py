@@ -107,10 +107,8 @@ def test_two_columns_that_change_names(db: Conn, follow: Follow) -> None:
     sync(db)
     assert asked + controls(db) == ["backfill_schedule"]
     if not asked:
-        assert said == [
-            f"a backfill of public.item is asked for, for tube '{TUBE}':"
-            " another column of public.item has the name id now"
-        ]
+        (told,) = said
+        assert told.endswith(f"for tube '{TUBE}': another column of public.item has the name id now")
     assert scalar(db, "SELECT tube_sync()") == 0
     db.execute("INSERT INTO item (third, id) VALUES (5, 6)")
     assert ops(db) == [("I", 6)]
@@ -303,7 +301,6 @@ def test_an_owner_who_is_nobody_here_may_change_his_table(any_dsn: str, synced: 
     with owned_by_a_stranger(any_dsn) as (db, stranger):
         if synced:
             sync(db)
-            db.execute("REVOKE ALL ON SCHEMA tube FROM stranger")
         stranger.execute("ALTER TABLE public.item RENAME id TO ident")
         stranger.execute("INSERT INTO public.item VALUES (3)")
         stranger.execute("ALTER TABLE public.item SET SCHEMA away")
@@ -326,7 +323,7 @@ def test_an_owner_who_is_nobody_here_may_change_his_table(any_dsn: str, synced: 
 def test_a_table_with_another_owner_is_captured_with_the_rights_of_the_one_before(any_dsn: str) -> None:
     """Until somebody with the rights of both looks; nothing fails, and nothing is missed, meanwhile."""
     with owned_by_a_stranger(any_dsn) as (db, stranger):
-        stranger.execute("INSERT INTO public.item VALUES (1, 'a'), (2, 'b', true)")
+        stranger.execute("INSERT INTO public.item VALUES (1, 'a', false), (2, 'b', true)")
         assert ops(db) == [("I", 1)]
         owners = (
             "SELECT DISTINCT p.proowner::regrole::text FROM pg_proc AS p"
@@ -353,7 +350,7 @@ def test_columns_with_the_names_of_what_triggers_are_told(db: Conn, follow: Foll
     db.execute("UPDATE item SET tg_op = 2, deleted = id = 8 WHERE id BETWEEN 6 AND 9")
     assert ops(db) == [("D", 8), ("I", 7), ("U", 6), ("U", 9)]
     db.execute("TRUNCATE item")
-    assert len(keys(db)) == 699 - 1
+    assert len(keys(db)) == 699
 
 
 def dump_and_restore(server: TestServer, source: str, target: str) -> None:
@@ -430,7 +427,7 @@ def test_an_enum_in_the_predicate_of_a_restored_database(any_server: TestServer)
             attach(old)
         dump_and_restore(any_server, source, target)
         with open_session(target) as new:
-            new.execute("INSERT INTO public.item VALUES (1, 'ok'), (2, 'sad'), (3, NULL, 'ok')")
+            new.execute("INSERT INTO public.item VALUES (1, 'ok', NULL), (2, 'sad', NULL), (3, NULL, 'ok')")
             assert ops(new) == [("I", 1), ("I", 3)]
             new.execute("UPDATE public.item SET mood = 'ok' WHERE id = 2")
             new.execute("DELETE FROM public.item WHERE id = 1")

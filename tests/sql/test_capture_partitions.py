@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -21,6 +22,7 @@ from tests.helpers.capture import (
     triggers,
     unfollow,
 )
+from tests.helpers.roles import as_role, roles
 
 TREE = """
 CREATE TABLE public.log (id bigint, day int, n int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
@@ -47,12 +49,11 @@ def db(any_dsn: str) -> Iterator[Conn]:
         yield conn
 
 
-@pytest.fixture(params=["event trigger", "tube_sync"])
+@pytest.fixture(params=["event triggers", "no event triggers"])
 def follow(request: pytest.FixtureRequest, db: Conn) -> Follow:
-    """What follows DDL: nothing more is to be done, or a call of `tube_sync`."""
-    if request.param == "event trigger":
-        return lambda _conn: None
-    unfollow(db)
+    """What follows DDL, with event triggers or without: a call of `tube_sync`."""
+    if request.param == "no event triggers":
+        unfollow(db)
     return sync
 
 
@@ -127,7 +128,7 @@ def test_a_partition_that_is_made_later(db: Conn, follow: Follow) -> None:
     db.execute("CREATE TABLE log_4 PARTITION OF log FOR VALUES FROM (5) TO (6)")
     db.execute("CREATE TABLE log_3_4 PARTITION OF log_3 FOR VALUES FROM (4) TO (5)")
     follow(db)
-    take(db)
+    assert pods(db) == [], "nothing can have been missed"
     db.execute("INSERT INTO log VALUES (4, 5)")
     db.execute("INSERT INTO log_4 VALUES (5, 5)")
     db.execute("INSERT INTO log_3_4 VALUES (6, 4)")
@@ -139,6 +140,7 @@ def test_rows_come_with_a_partition_that_is_attached(db: Conn, follow: Follow) -
     db.execute("INSERT INTO late VALUES (21, 7), (22, 7)")
     db.execute("ALTER TABLE log ATTACH PARTITION late FOR VALUES FROM (7) TO (8)")
     follow(db)
+    assert has_sweep(db)
     assert ops(db) == [("I", 21), ("I", 22)]
     db.execute("DELETE FROM late WHERE id = 21")
     db.execute("UPDATE log SET n = 1 WHERE id = 22")
@@ -178,13 +180,37 @@ def test_partitions_that_come_and_go_in_one_transaction(db: Conn) -> None:
         db.execute("INSERT INTO log VALUES (7, 7)")
         db.execute("ALTER TABLE log DETACH PARTITION log_7")
         db.execute("DROP TABLE log_7")
-    scalar(db, "SELECT tube_sync()")
+    assert scalar(db, "SELECT tube_sync()") == 0
     assert {key for _, key in ops(db)} == {7}
+
+
+def test_partitions_that_come_and_go_with_tube_sync_in_the_same_transaction(db: Conn, follow: Follow) -> None:
+    with db.transaction():
+        db.execute("CREATE TABLE log_7 PARTITION OF log FOR VALUES FROM (7) TO (8)")
+        db.execute("INSERT INTO log_7 VALUES (7, 7)")
+        follow(db)
+        db.execute("INSERT INTO log_7 VALUES (8, 7)")
+        db.execute("ALTER TABLE log DETACH PARTITION log_7")
+        follow(db)
+        db.execute("DROP TABLE log_7")
+    assert ops(db) == [("D", 7), ("D", 8), ("I", 7), ("I", 8)]
+    assert scalar(db, "SELECT tube_sync()") == 0
+
+
+def test_writes_between_the_ddl_and_tube_sync(db: Conn, follow: Follow) -> None:
+    """By the name of the root they are seen at once; by that of a new partition once it is found."""
+    db.execute("CREATE TABLE log_7 PARTITION OF log FOR VALUES FROM (7) TO (8)")
+    db.execute("INSERT INTO log VALUES (7, 7)")
+    db.execute("UPDATE log SET day = 7 WHERE id = 1")
+    db.execute("INSERT INTO log_7 VALUES (8, 7)")
+    assert ops(db) == [("I", 7), ("U", 1)]
+    follow(db)
+    assert has_sweep(db)
+    assert ops(db) == [("I", 1), ("I", 7), ("I", 8)]
 
 
 def test_a_late_partition_asks_for_a_sweep(db: Conn) -> None:
     """What was deleted there before it got its triggers made no touch."""
-    unfollow(db)
     db.execute("CREATE TABLE log_7 PARTITION OF log FOR VALUES FROM (7) TO (8)")
     db.execute("INSERT INTO log VALUES (7, 7)")
     db.execute("DELETE FROM log_7")
@@ -210,17 +236,113 @@ def test_replica_is_for_the_leaves(db: Conn) -> None:
     assert ops(db) == [("I", 5), ("U", 3)]
 
 
-def test_a_foreign_partition_is_refused(db: Conn) -> None:
+def test_a_foreign_partition_is_warned_of(db: Conn) -> None:
+    """It keeps nothing else from being followed."""
+    said: list[str] = []
+    db.add_notice_handler(lambda notice: said.append(f"{notice.severity} {notice.message_primary}"))
     db.execute("CREATE FOREIGN DATA WRAPPER wrapper; CREATE SERVER far FOREIGN DATA WRAPPER wrapper")
     db.execute("ALTER TABLE log DROP CONSTRAINT log_pkey")
-    with pytest.raises(psycopg.Error, match="it is a foreign table") as refused:
-        db.execute("CREATE FOREIGN TABLE far_7 PARTITION OF log FOR VALUES FROM (7) TO (8) SERVER far")
-    assert refused.value.sqlstate == "TU107"
+    db.execute("CREATE FOREIGN TABLE far_7 PARTITION OF log FOR VALUES FROM (7) TO (8) SERVER far")
+    db.execute("CREATE TABLE log_8 PARTITION OF log FOR VALUES FROM (8) TO (9)")
+    said.clear()
+    db.execute("SELECT tube_sync()")
+    assert any(one.startswith("WARNING") and "far_7" in one for one in said), said
+    db.execute("INSERT INTO log_8 VALUES (8, 8)")
+    db.execute("INSERT INTO log VALUES (5, 1)")
+    assert ops(db) == [("I", 5), ("I", 8)]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "why"),
+    [
+        ("ALTER TABLE log ATTACH PARTITION single FOR VALUES FROM (7) TO (8)", "it is a partition of log"),
+        ("CREATE TABLE heir () INHERITS (single)", "other tables inherit from it"),
+        ("ALTER TABLE single INHERIT elder", "it inherits from another table"),
+    ],
+    ids=["partition", "parent", "child"],
+)
+def test_an_attached_table_that_becomes_a_part_of_something(db: Conn, ddl: str, why: str) -> None:
+    """That is not refused; it is detached, and said."""
+    db.execute("CREATE TABLE single (id bigint NOT NULL, day int NOT NULL, n int, PRIMARY KEY (id, day))")
+    db.execute("CREATE TABLE elder (id bigint)")
+    make_tube(db, "other")
+    attach(db, "public.single", tube="other")
+    db.execute(ddl.encode())
+    db.execute("INSERT INTO single VALUES (7, 7)")
+    assert ops(db, "other") == [("I", 7)]
+    said: list[str] = []
+    db.add_notice_handler(lambda notice: said.append(f"{notice.message_primary}"))
+    db.execute("SELECT tube_sync()")
+    assert [one.replace("public.", "") for one in said] == [f"single is detached from tube 'other': {why}"]
+    assert scalar(db, "SELECT count(*) FROM tube_list() WHERE tbl IS NULL") == 1
+    db.execute("UPDATE single SET n = 2")
+    assert ops(db, "other") == []
+    assert scalar(db, "SELECT tube_sync()") == 0
+
+
+@contextmanager
+def owner_of_a_tree(any_dsn: str) -> Iterator[tuple[Conn, Conn, Conn]]:
+    """A superuser, the owner of an attached `shop.log`, and a worker.
+
+    In the schema `late`, the owner may create tables, and nothing more.
+    """
+    with roles(any_dsn, "shopper", "worker") as admin:
+        admin.execute("CREATE SCHEMA shop AUTHORIZATION shopper; CREATE SCHEMA late")
+        admin.execute("GRANT CREATE ON SCHEMA late TO shopper; GRANT tube_worker TO worker")
+        with (
+            open_session(any_dsn) as db,
+            psycopg.connect(as_role(any_dsn, "shopper"), autocommit=True) as shopper,
+            psycopg.connect(as_role(any_dsn, "worker"), autocommit=True) as worker,
+        ):
+            shopper.execute(
+                "SET search_path = shop; CREATE TABLE log (id bigint, day int) PARTITION BY LIST (day)"
+            )
+            make_tube(db)
+            attach(db, "shop.log", 0)
+            yield db, shopper, worker
+
+
+def test_partitions_in_a_schema_where_the_owner_may_only_create(any_dsn: str) -> None:
+    """The DDL goes through; whoever looks next says who can help, until somebody can."""
+    with owner_of_a_tree(any_dsn) as (db, shopper, worker):
+        shopper.execute("CREATE TABLE late.log_1 PARTITION OF log FOR VALUES IN (1)")
+        shopper.execute("INSERT INTO log VALUES (1, 1)")
+        shopper.execute("UPDATE log SET id = 2")
+        assert ops(db) == [("D", 1), ("I", 1), ("I", 2)]
+        said: list[str] = []
+        worker.add_notice_handler(lambda notice: said.append(f"{notice.message_primary}"))
+        worker.execute("SELECT tube.tube_sync()")
+        assert said
+        assert all(TUBE in one for one in said)
+        db.execute("GRANT USAGE ON SCHEMA late TO shopper")
+        worker.execute("SELECT tube.tube_sync()")
+        assert len(triggers(db, "late.log_1")) == 4
+        take(db)
+        db.execute("UPDATE late.log_1 SET id = 3")
+        assert ops(db) == [("D", 2), ("I", 3)]
+
+
+def test_a_worker_follows_partitions_through_the_owners_agent(any_dsn: str) -> None:
+    with owner_of_a_tree(any_dsn) as (db, shopper, worker):
+        shopper.execute("CREATE TABLE log_1 PARTITION OF log FOR VALUES IN (1)")
+        shopper.execute("INSERT INTO log_1 VALUES (1, 1), (2, 1)")
+        assert ops(db) == []
+        assert scalar(worker, "SELECT tube.tube_sync()") == 1
+        assert ops(db) == [("I", 1), ("I", 2)]
+        shopper.execute("DELETE FROM log_1 WHERE id = 1")
+        assert ops(db) == [("D", 1)]
+        shopper.execute("ALTER TABLE log DETACH PARTITION log_1")
+        worker.execute("SELECT tube.tube_sync()")
+        assert ops(db) == [("D", 2)]
+        shopper.execute("DROP TABLE log_1")
+        worker.execute("SELECT tube.tube_sync()")
+        assert scalar(worker, "SELECT tube.tube_sync()") == 0
 
 
 def test_several_tubes(db: Conn) -> None:
     make_tube(db, "other")
     attach(db, "public.log", 5, tube="other")
     db.execute("CREATE TABLE log_7 PARTITION OF log FOR VALUES FROM (7) TO (8)")
+    assert scalar(db, "SELECT tube_sync()") == 2
     db.execute("INSERT INTO log_7 VALUES (7, 7)")
     assert ops(db) == ops(db, "other") == [("I", 7)]

@@ -8,10 +8,14 @@ import psycopg
 import pytest
 
 from tests.helpers.capture import TABLE, TUBE, Conn, attach, make_tube, open_session, ops, scalar, set_up
+from tests.helpers.roles import as_role, roles
 
 SET_UP = """
-CREATE TYPE mood AS ENUM ('sad', 'ok');
-CREATE DOMAIN score AS integer CHECK (VALUE >= 0);
+CREATE TYPE public.mood AS ENUM ('sad', 'ok');
+CREATE DOMAIN public.score AS integer CHECK (VALUE >= 0);
+CREATE DOMAIN public.tone AS public.mood;
+CREATE TYPE public.pair AS (a int, b int);
+CREATE TYPE public.span AS RANGE (SUBTYPE = int4);
 CREATE FUNCTION public.secret(n bigint) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
     'BEGIN RAISE EXCEPTION ''was run''; END';
 CREATE FUNCTION public.no_arguments() RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
@@ -19,8 +23,9 @@ CREATE FUNCTION public.no_arguments() RETURNS boolean LANGUAGE plpgsql IMMUTABLE
 CREATE FUNCTION public.same(a bigint, b bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT a = b';
 CREATE OPERATOR public.=== (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.same);
 CREATE TABLE public.canary (id int);
-ALTER TABLE public.item ADD mood mood, ADD score score, ADD day date, ADD at timestamptz,
-    ADD "Odd ""n"" one" int;
+ALTER TABLE public.item ADD mood public.mood, ADD score public.score, ADD day date, ADD at timestamptz,
+    ADD "Odd ""n"" one" int, ADD tone public.tone, ADD moods public.mood[], ADD pair public.pair,
+    ADD span public.span, ADD scores public.score[], ADD numbers int[], ADD "ümlaut" int;
 """
 
 REFUSED = {
@@ -41,6 +46,20 @@ REFUSED = {
     "user's function, hidden": "CASE WHEN true THEN public.secret(id) END",
     "user's operator": "id OPERATOR(public.===) 1",
     "function of ours": "tube.tube_shard_of(id, 0, 1) = 0",
+    "user's type": "mood = 'ok'::public.mood",
+    "user's type without its schema": "mood = 'ok'::mood",
+    "user's type by CAST": "CAST('ok' AS public.mood) = mood",
+    "user's function, quoted": '"public"."secret"(id)',
+    "user's function, spaced": "public . secret(id)",
+    "user's function behind a comment": "public --\n . secret(id)",
+    "user's function behind a literal": "value <> '' AND public.secret(id)",
+    "user's function behind an escaped quote": "value <> E'\\' AND public.secret(id) AND value <> '",
+    "column of the table by its name": "item.id = 1",
+    "block comment": "id = 1 /* one */",
+    "dollar quotes": "value = $$x$$",
+    "composite type": "pair IS NOT NULL",
+    "range type of a user": "span IS NOT NULL",
+    "array of domains": "scores IS NOT NULL",
     "bad literal": "day = 'no day'",
     "second statement": "true); DROP TABLE public.canary; SELECT (true",
     "second statement, comment": "true); DROP TABLE public.canary; --",
@@ -60,6 +79,13 @@ ALLOWED = [
     "NOT deleted",
     "mood = 'ok'",
     "mood IN ('sad', 'ok')",
+    "tone = 'ok'",
+    "moods = '{ok,sad}' OR 'ok' = ANY (moods)",
+    "numbers = '{1}'",
+    '"ümlaut" = 1',
+    "value = 'a.b' AND value <> '/* */ $$ public.secret(id)'",
+    "id > 1.5 AND id < 1e3",
+    "value = 'it''s' AND id = 1",
     "score > 3",
     "value LIKE 'a%' -- a comment",
     "value = E'a\\'b' OR value = 'back\\slash'",
@@ -76,7 +102,7 @@ ALLOWED = [
 @pytest.fixture
 def db(any_dsn: str) -> Iterator[Conn]:
     """A session on each version, with a table and what predicates may not call."""
-    with open_session(any_dsn) as conn:
+    with open_session(any_dsn, client_encoding="utf8") as conn:
         set_up(conn)
         conn.execute(SET_UP)
         yield conn
@@ -185,7 +211,7 @@ def test_a_table_that_was_dropped_is_not_asked(db: Conn) -> None:
 
 
 def test_tables_without_a_predicate_before_the_first_is_attached(conn: Conn) -> None:
-    make_tube(conn, TUBE, predicate="anything > 0 AND t.other")
+    make_tube(conn, TUBE, predicate="anything > 0 AND other")
     conn.execute("CREATE TABLE public.t (id int PRIMARY KEY)")
     with pytest.raises(psycopg.Error) as refused:
         attach(conn, "public.t")
@@ -198,3 +224,29 @@ def test_a_virtual_generated_column(conn: Conn) -> None:
     with pytest.raises(psycopg.Error) as refused:
         attach(conn, "public.v")
     assert refused.value.sqlstate == "TU105"
+
+
+def test_another_predicate_asks_for_the_owner_of_each_attached_table(any_dsn: str) -> None:
+    with roles(any_dsn, "one", "two") as admin:
+        admin.execute("GRANT tube_admin TO one, two; GRANT CREATE ON SCHEMA public TO one, two")
+        with (
+            psycopg.connect(as_role(any_dsn, "one"), autocommit=True) as one,
+            psycopg.connect(as_role(any_dsn, "two"), autocommit=True) as two,
+            open_session(any_dsn) as db,
+        ):
+            for owner, shard in ((one, 1), (two, 2)):
+                owner.execute("SET search_path = tube, public")
+                name = f"public.of_{owner.info.user}"
+                owner.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, n int)".encode())
+                if owner is one:
+                    make_tube(one)
+                attach(owner, name, shard)
+            before = state(db)
+            with pytest.raises(psycopg.Error, match="belongs to two, who has to agree") as refused:
+                make_tube(one, predicate="n > 1")
+            assert refused.value.sqlstate == "42501"
+            assert state(db) == before
+            admin.execute("GRANT two TO one")
+            make_tube(one, predicate="n > 1")
+            two.execute("INSERT INTO public.of_two VALUES (1, 1), (2, 2)")
+            assert ops(db) == [("I", 2)]
