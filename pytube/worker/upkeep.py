@@ -1,4 +1,4 @@
-"""Has the database follow what DDL did to attached tables, where no event trigger does it at once."""
+"""Has the database follow what DDL did to attached tables, and give repartitioned tubes their index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def follow_ddl(
     warn: Callable[[str], None],
     interval: float = INTERVAL,
 ) -> None:
-    """Call `tube_sync` every `interval` seconds while this process is the one to do it; for ever.
+    """Call `tube_sync` and `tube_index_fit` every `interval` seconds while this process is the one to do it; for ever.
 
     Args:
         open_session: a session for one call, so that none is kept for so rare a thing.
@@ -38,6 +38,7 @@ async def follow_ddl(
             session = await open_session()
             try:
                 said = "; ".join(await session.warnings(queries.SYNC))
+                await session.warnings(queries.FIT_INDEX)  # apart: each holds its locks to its end
             finally:
                 await session.close()
         except (DatabaseUnavailable, SchemaMismatch):
