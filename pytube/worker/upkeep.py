@@ -21,7 +21,7 @@ async def follow_ddl(
     warn: Callable[[str], None],
     interval: float = INTERVAL,
 ) -> None:
-    """Call `tube_sync` and `tube_index_fit` every `interval` seconds while this process is the one to do it; for ever.
+    """Call `tube_sync`, then `tube_index_fit`, every `interval` seconds while it is this process' turn.
 
     Args:
         open_session: a session for one call, so that none is kept for so rare a thing.

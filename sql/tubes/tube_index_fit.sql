@@ -4,7 +4,7 @@
 -- minute. A tube that has the index is left alone: any other index may be prepared for the next number.
 --
 -- Result: how many tubes got it.
--- Errors: none of a tube's.
+-- Errors: those of building an index.
 -- Locks: of each of these tubes the registry row and the table, for which it waits at most 100 ms, until the
 --   transaction ends: call it in one of its own. A tube that somebody changes just now is passed over.
 CREATE OR REPLACE FUNCTION :"schema".tube_index_fit() RETURNS integer

@@ -27,7 +27,7 @@ def server(any_dsn: str) -> Iterator[Conn]:
 
 @pytest.fixture(params=["never analysed", "analysed when empty", "analysed when full", "another index"])
 def term(request: pytest.FixtureRequest, server: Conn) -> Term:
-    """A term over one of two partitions of a long queue, under right and wrong statistics, and before a repartition."""
+    """A term over one of two partitions of a long queue, whatever the statistics, also with two indexes."""
     make_tube(server, partitions=2)
     server.execute("ALTER TABLE tube.queue SET (autovacuum_enabled = off)")
     if request.param == "another index":
@@ -105,7 +105,15 @@ def test_pods_are_looked_up_by_the_whole_index(server: Conn, term: Term, functio
     )
     seqs = "ARRAY(SELECT generate_series(1, 1000))::bigint[]"
     array = scalar(server, f"SELECT quote_literal({seqs})")
-    found = plan(server, function, f"{verb} WHERE {where}", "uuid, bigint[], integer", f"'{term.leader_id}'", array, "0")
+    found = plan(
+        server,
+        function,
+        f"{verb} WHERE {where}",
+        "uuid, bigint[], integer",
+        f"'{term.leader_id}'",
+        array,
+        "0",
+    )
     assert {node["Node Type"] for node in scans(found)} <= {"Index Scan", "Tid Scan"}
     (lookup,) = [node for node in scans(found) if node["Node Type"] == "Index Scan"]
     condition = lookup["Index Cond"]
