@@ -798,15 +798,24 @@ CREATE FUNCTION tube.tube_index_fit() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    lacking text;
+    fitted integer := 0;
 BEGIN
-    RETURN (
-        SELECT count(*) FILTER (WHERE tube_private_fit_index(r.tube))
-        FROM (
-            SELECT t.tube FROM tube_registry AS t
-            WHERE NOT EXISTS (
-                SELECT FROM tube_private_indexes(t.tube) AS i WHERE i.partitions = t.partitions AND i.valid)
-            FOR NO KEY UPDATE SKIP LOCKED
-        ) AS r);
+    FOR lacking IN
+        SELECT r.tube FROM tube_registry AS r
+        WHERE NOT EXISTS (
+            SELECT FROM tube_private_indexes(r.tube) AS i WHERE i.partitions = r.partitions AND i.valid)
+        FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        BEGIN
+            fitted := fitted + tube_private_fit_index(lacking)::integer;
+        EXCEPTION WHEN OTHERS THEN
+            -- One tube's trouble is no other's.
+            RAISE WARNING USING MESSAGE = format('tube %L does not get its index: %s', lacking, SQLERRM);
+        END;
+    END LOOP;
+    RETURN fitted;
 END
 $$;
 
