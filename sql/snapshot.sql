@@ -4583,20 +4583,23 @@ $$;
 CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
+    AS $$
 DECLARE
     cut integer;
     common integer;
 BEGIN
     pods := format('(shard %% %s) = %s', partitions, partition);
     slices := ARRAY[pods];
-    -- As tube_private_indexes, without its call: each mark and purge looks here.
-    SELECT substring(c.relname FROM '_p([0-9]+)_idx$')::integer AS number INTO cut
-    FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-    WHERE i.indrelid = to_regclass(quote_ident(tube)) AND i.indisvalid
-        AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$')
-    ORDER BY lcm(substring(c.relname FROM '_p([0-9]+)_idx$')::integer, partitions), number DESC
-    LIMIT 1;
+    -- Nearly always it is there, and each mark and purge looks here. (A longer name is cut; then it is found below.)
+    PERFORM FROM pg_index AS i
+    WHERE i.indexrelid = to_regclass(quote_ident(format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions)))
+        AND i.indisvalid;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT i.partitions INTO cut FROM tube_private_indexes(tube) AS i
+    WHERE i.valid
+    ORDER BY lcm(i.partitions, tube_private_slices.partitions), i.partitions DESC LIMIT 1;
     IF cut <> partitions THEN
         common := gcd(cut, partitions);
         slices := ARRAY(SELECT format('(shard %% %s) = %s AND %s', cut, s.part, pods)
@@ -4605,7 +4608,7 @@ BEGIN
             cut, ARRAY(SELECT generate_series(partition % common, cut - 1, common)), pods) END;
     END IF;
 END
-$_$;
+$$;
 
 CREATE FUNCTION tube.tube_private_stale(a tube.tube_attachment) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER

@@ -21,13 +21,16 @@ DECLARE
 BEGIN
     pods := format('(shard %% %s) = %s', partitions, partition);
     slices := ARRAY[pods];
-    -- As tube_private_indexes, without its call: each mark and purge looks here.
-    SELECT substring(c.relname FROM '_p([0-9]+)_idx$')::integer AS number INTO cut
-    FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-    WHERE i.indrelid = to_regclass(quote_ident(tube)) AND i.indisvalid
-        AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$')
-    ORDER BY lcm(substring(c.relname FROM '_p([0-9]+)_idx$')::integer, partitions), number DESC
-    LIMIT 1;
+    -- Nearly always it is there, and each mark and purge looks here. (A longer name is cut; then it is found below.)
+    PERFORM FROM pg_index AS i
+    WHERE i.indexrelid = to_regclass(quote_ident(format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions)))
+        AND i.indisvalid;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT i.partitions INTO cut FROM tube_private_indexes(tube) AS i
+    WHERE i.valid
+    ORDER BY lcm(i.partitions, tube_private_slices.partitions), i.partitions DESC LIMIT 1;
     IF cut <> partitions THEN
         common := gcd(cut, partitions);
         slices := ARRAY(SELECT format('(shard %% %s) = %s AND %s', cut, s.part, pods)
