@@ -121,6 +121,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_backfill_tidy,
     :"schema".tube_backfill_unlock,
     :"schema".tube_channel,
+    :"schema".tube_index_fit,
     :"schema".tube_leader_acquire,
     :"schema".tube_leader_epoch,
     :"schema".tube_leader_release,

@@ -78,6 +78,7 @@ SELECT coalesce(max(version_num), '') < '0002' AS run_0002 FROM :"schema".tube_v
 \ir tubes/tube_private_end_terms.sql
 \ir tubes/tube_private_repartition.sql
 \ir tubes/tube_index_sql.sql
+\ir tubes/tube_index_fit.sql
 \ir tubes/tube_ensure_exists.sql
 \ir tubes/tube_ensure_absent.sql
 \ir tubes/tube_list.sql
@@ -103,6 +104,7 @@ SELECT coalesce(max(version_num), '') < '0002' AS run_0002 FROM :"schema".tube_v
 \ir leader/tube_lease_leave.sql
 
 -- Pods: read, marked, purged, given back; and from which seq on nothing can be missing. ----------------
+\ir pods/tube_private_slices.sql
 \ir pods/tube_pods_sql.sql
 \ir pods/tube_pods_delete.sql
 \ir pods/tube_private_mark_sql.sql

@@ -377,9 +377,9 @@ DECLARE
 BEGIN
     FOR part IN 0 .. reg.partitions - 1 LOOP
         EXIT WHEN pods > pods_limit;
-        EXECUTE format('SELECT count(*) FROM (SELECT FROM %I.%I WHERE (shard %% %s) = %s'
+        EXECUTE format('SELECT count(*) FROM (SELECT FROM %I.%I WHERE %s'
             ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1 AND payload ->> ''type'' IS NULL LIMIT $1) AS first_ones',
-            tube_private_schema(), reg.tube, reg.partitions, part)
+            tube_private_schema(), reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods)
         INTO counted USING pods_limit + 1 - pods;
         pods := pods + counted;
     END LOOP;
@@ -804,17 +804,47 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_index_fit() RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    lacking text;
+    fitted integer := 0;
+BEGIN
+    FOR lacking IN
+        SELECT r.tube FROM tube_registry AS r
+        WHERE NOT EXISTS (
+            SELECT FROM tube_private_indexes(r.tube) AS i WHERE i.partitions = r.partitions AND i.valid)
+        FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        BEGIN
+            fitted := fitted + tube_private_fit_index(lacking)::integer;
+        EXCEPTION WHEN OTHERS THEN
+            -- One tube's trouble is no other's.
+            RAISE WARNING USING MESSAGE = format('tube %L does not get its index: %s', lacking, SQLERRM);
+        END;
+    END LOOP;
+    RETURN fitted;
+END
+$$;
+
 CREATE FUNCTION tube.tube_index_sql(tube text, partitions integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
     name text := format('%I.%I', tube_private_schema(), tube_private_index(tube, partitions));
+    present CONSTANT integer := (tube_private_require(tube)).partitions;
     valid boolean;
 BEGIN
-    PERFORM tube_private_require(tube), tube_private_check_partitions(partitions);
+    PERFORM tube_private_check_partitions(partitions);
     SELECT i.indisvalid INTO valid FROM pg_index AS i WHERE i.indexrelid = to_regclass(name);
     RETURN CASE
+        WHEN valid AND partitions = present THEN (
+            SELECT format('DROP INDEX CONCURRENTLY %I.%I', tube_private_schema(), i.name)
+            FROM tube_private_indexes(tube) AS i
+            WHERE i.partitions <> present ORDER BY i.partitions LIMIT 1)
         WHEN valid THEN NULL
         WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %s', name)
         ELSE tube_private_index_ddl(tube, partitions, true)
@@ -1339,9 +1369,9 @@ BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_pods_delete.tube FOR KEY SHARE;
     PERFORM tube_private_check_partition(tube, partitions, partition);
     backfills := tube_private_backfills_at_end(tube, seqs);
-    EXECUTE format('DELETE FROM %I.%I WHERE (shard %% %s) = %s'
+    EXECUTE format('DELETE FROM %I.%I WHERE %s'
         ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = ANY (''{0,1}'') AND seq = ANY ($1)',
-        tube_private_schema(), tube, partitions, partition)
+        tube_private_schema(), tube, (tube_private_slices(tube, partitions, partition)).pods)
     USING seqs;
     GET DIAGNOSTICS deleted = ROW_COUNT;
     PERFORM tube_private_backfill_count_ends(b.id) FROM unnest(backfills) AS b (id);
@@ -1460,6 +1490,7 @@ CREATE FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition int
     SET jit TO 'off'
     AS $$
 DECLARE
+    statement text;
     marked integer;
 BEGIN
     IF pods_limit IS NULL OR pods_limit NOT BETWEEN 1 AND 1000000 THEN
@@ -1468,12 +1499,11 @@ BEGIN
     END IF;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
 
-    RETURN QUERY EXECUTE tube_private_mark_sql(tube, partitions, partition, 0)
-        USING leader_id, coalesce(floor, 0), pods_limit;
+    statement := tube_private_mark_sql(tube, partitions, partition);
+    RETURN QUERY EXECUTE statement USING leader_id, coalesce(floor, 0), pods_limit, 0;
     GET DIAGNOSTICS marked = ROW_COUNT;
     IF marked < pods_limit AND exclude_backfill IS NOT TRUE THEN
-        RETURN QUERY EXECUTE tube_private_mark_sql(tube, partitions, partition, 1)
-            USING leader_id, coalesce(backfill_floor, 0), pods_limit - marked;
+        RETURN QUERY EXECUTE statement USING leader_id, coalesce(backfill_floor, 0), pods_limit - marked, 1;
     END IF;
 END
 $$;
@@ -1545,13 +1575,13 @@ CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition in
 DECLARE
     purged integer := 0;
     done   integer;
+    statement text;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    statement := format('DELETE FROM %I AS pod WHERE', tube) || tube_private_pods_where(tube, partitions, partition);
     FOR class IN 0..1 LOOP
         EXIT WHEN purged >= coalesce(cardinality(seqs), 0);
-        EXECUTE format('DELETE FROM %I AS pod WHERE', tube)
-            || tube_private_pods_where(tube, partitions, partition, class)
-            USING leader_id, seqs;
+        EXECUTE statement USING leader_id, seqs, class;
         GET DIAGNOSTICS done = ROW_COUNT;
         purged := purged + done;
     END LOOP;
@@ -1580,20 +1610,17 @@ CREATE FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition in
 DECLARE
     given_back integer := 0;
     done       integer;
-    condition  text;
+    statement  text;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    statement := format('UPDATE %I AS pod SET leader_id = NULL WHERE', tube) || CASE
+        WHEN seqs IS NULL THEN format(
+            $where$ %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3 AND pod.leader_id = $1$where$,
+            (tube_private_slices(tube, partitions, partition)).pods)
+        ELSE tube_private_pods_where(tube, partitions, partition) END;
     FOR class IN 0..1 LOOP
         EXIT WHEN given_back >= cardinality(seqs);
-        IF seqs IS NULL THEN
-            condition := format(
-                $where$ (pod.shard %% %s) = %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = %s
-                    AND pod.leader_id = $1$where$, partitions, partition, class);
-        ELSE
-            condition := tube_private_pods_where(tube, partitions, partition, class);
-        END IF;
-        EXECUTE format('UPDATE %I AS pod SET leader_id = NULL WHERE', tube) || condition
-            USING leader_id, seqs;
+        EXECUTE statement USING leader_id, seqs, class;
         GET DIAGNOSTICS done = ROW_COUNT;
         given_back := given_back + done;
     END LOOP;
@@ -1606,12 +1633,19 @@ CREATE FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition inte
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    class CONSTANT text := 'CASE WHEN op = ''B'' THEN 1 ELSE 0 END';
+    class CONSTANT text := '(CASE WHEN op = ''B'' THEN 1 ELSE 0 END)';
+    slices text[];
 BEGIN
     PERFORM tube_private_check_partition(tube, partitions, partition);
-    RETURN format('SELECT seq, op, shard::integer, ids::text, payload FROM %I.%I WHERE (shard %% %s) = %s%s ORDER BY (%s), seq',
-        tube_private_schema(), tube, partitions, partition,
-        CASE WHEN exclude_backfill THEN format(' AND (%s) = 0', class) ELSE '' END, class);
+    slices := ARRAY(SELECT s.slice || CASE WHEN exclude_backfill THEN format(' AND %s = 0', class) ELSE '' END
+        FROM unnest((tube_private_slices(tube, partitions, partition)).slices) AS s (slice));
+    IF cardinality(slices) = 1 THEN
+        RETURN format('SELECT seq, op, shard::integer, ids::text, payload FROM %I.%I WHERE %s ORDER BY %s, seq',
+            tube_private_schema(), tube, slices[1], class);
+    END IF;
+    RETURN format('SELECT seq, op, shard::integer, ids::text, payload FROM (%s) AS pods ORDER BY class, seq',
+        (SELECT string_agg(format('(SELECT *, %s AS class FROM %I.%I WHERE %s ORDER BY class, seq)',
+            class, tube_private_schema(), tube, s.slice), ' UNION ALL ') FROM unnest(slices) AS s (slice)));
 END
 $$;
 
@@ -2012,8 +2046,9 @@ BEGIN
     PERFORM tube_private_backfill_drop(backfill.backfill_id);
     EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1', queue) USING tag;
     FOR part IN 0 .. all_partitions - 1 LOOP
-        EXECUTE format('DELETE FROM %s WHERE (shard %% %s) = %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
-            ' AND seq > $1 AND leader_id IS NULL AND payload @> $2', queue, all_partitions, part)
+        EXECUTE format('DELETE FROM %s WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+            ' AND seq > $1 AND leader_id IS NULL AND payload @> $2',
+            queue, (tube_private_slices(backfill.tube, all_partitions, part)).pods)
             USING backfill.start_seq, tag;
         GET DIAGNOSTICS done = ROW_COUNT;
         taken := taken + done;
@@ -3032,6 +3067,37 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_fit_index(tube text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    most CONSTANT bigint := 8 * 1024 * 1024; -- bytes: some 40000 pods of one id, built in 50 ms
+    reg tube_registry := tube_private_require(tube);
+    wanted text := tube_private_index(tube, reg.partitions);
+    statements text[];
+    ready boolean;
+BEGIN
+    SELECT array_agg(format('DROP INDEX %I.%I', tube_private_schema(), i.name))
+            FILTER (WHERE i.name <> wanted OR NOT i.valid),
+        coalesce(bool_or(i.name = wanted AND i.valid), false)
+    INTO statements, ready
+    FROM tube_private_indexes(tube) AS i;
+    IF NOT ready THEN
+        statements := statements || tube_private_index_ddl(tube, reg.partitions, false);
+    END IF;
+    IF statements IS NULL THEN
+        RETURN true;
+    ELSIF NOT ready AND pg_relation_size(format('%I.%I', tube_private_schema(), tube)::regclass) > most THEN
+        RETURN false;
+    END IF;
+    PERFORM tube_private_briefly(statements);
+    RETURN true;
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    RETURN false;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_follow(att tube.tube_attachment, mode text) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -3275,6 +3341,19 @@ BEGIN
         tube_private_index(tube, partitions), tube_private_schema(), tube, partitions);
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_indexes(tube text) RETURNS TABLE(name text, partitions integer, valid boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    RETURN QUERY
+    SELECT c.relname::text, substring(c.relname FROM '_p([0-9]+)_idx$')::integer, i.indisvalid
+    FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+    WHERE i.indrelid = to_regclass(quote_ident(tube))
+        AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$');
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3641,7 +3720,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer, class integer) RETURNS text
+CREATE FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -3650,24 +3729,35 @@ DECLARE
     ids CONSTANT text := 'CASE WHEN array_ndims(pod.ids) > 1'
         ' THEN ARRAY(SELECT k.id FROM unnest(pod.ids) AS k (id) WHERE k.id IS NOT NULL)'
         ' ELSE array_remove(pod.ids, NULL) END';
+    slices CONSTANT record := tube_private_slices(tube, partitions, partition);
+    merged CONSTANT boolean := cardinality(slices.slices) > 1;
+    seqs text[];
+    mark text;
 BEGIN
-    RETURN format($mark$
-        UPDATE %1$I AS pod SET leader_id = $1
-        WHERE (pod.shard %% %2$s) = %3$s
-          AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = %4$s
-          AND pod.seq > $2
-          AND pod.seq <= coalesce((
-              SELECT p.seq FROM %1$I AS p
-              WHERE (p.shard %% %2$s) = %3$s
-                AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = %4$s
+    seqs := ARRAY(
+        SELECT format($seqs$
+              SELECT p.seq FROM %I AS p
+              WHERE %s
+                AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $4
                 AND p.seq > $2
                 AND p.leader_id IS DISTINCT FROM $1
-              ORDER BY p.seq
+              ORDER BY p.seq$seqs$, tube, slice)
+        FROM unnest(slices.slices) AS slice);
+    mark := format($mark$
+        UPDATE %1$I AS pod SET leader_id = $1
+        WHERE %2$s
+          AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $4
+          AND pod.seq > $2
+          AND pod.seq <= coalesce((%3$s
               LIMIT 1 OFFSET $3 - 1), 9223372036854775807)
           AND pod.leader_id IS DISTINCT FROM $1
-        RETURNING pod.seq, pod.op::text, pod.shard::integer, %5$s, pod.payload, pod.ts
-        $mark$, tube, partitions, partition, class,
+        RETURNING pod.seq, pod.op::text, pod.shard::integer, %4$s, pod.payload, pod.ts
+        $mark$, tube, slices.pods,
+        CASE WHEN merged
+            THEN format('SELECT m.seq FROM ((%s)) AS m ORDER BY m.seq', array_to_string(seqs, ') UNION ALL ('))
+            ELSE seqs[1] END,
         CASE WHEN bigints THEN ids || ', NULL::text[]' ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
+    RETURN CASE WHEN merged THEN format('WITH marked AS (%s) SELECT * FROM marked ORDER BY seq', mark) ELSE mark END;
 END
 $_$;
 
@@ -3918,28 +4008,30 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer, class integer) RETURNS text
+CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
+DECLARE
+    pods CONSTANT text := (tube_private_slices(tube, partitions, partition)).pods;
 BEGIN
     IF current_setting('server_version_num')::integer >= 170000 THEN
         RETURN format($where$
-            (pod.shard %% %1$s) = %2$s
-            AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = %3$s
+            %s
+            AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3
             AND pod.seq = ANY ((SELECT $2)::bigint[])
-            AND pod.leader_id = $1$where$, partitions, partition, class);
+            AND pod.leader_id = $1$where$, pods);
     END IF;
     RETURN format($where$
         pod.ctid = ANY (ARRAY(
             SELECT found.place
             FROM unnest($2) AS wanted (seq), LATERAL (
-                SELECT p.ctid AS place FROM %4$I AS p
-                WHERE (p.shard %% %1$s) = %2$s
-                  AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = %3$s
+                SELECT p.ctid AS place FROM %1$I AS p
+                WHERE %2$s
+                  AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $3
                   AND p.seq = wanted.seq
                   AND p.leader_id = $1
-                OFFSET 0) AS found))$where$, partitions, partition, class, tube);
+                OFFSET 0) AS found))$where$, tube, pods);
 END
 $_$;
 
@@ -4200,12 +4292,7 @@ $$;
 CREATE FUNCTION tube.tube_private_repartition(tube text, partitions integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-DECLARE
-    queue regclass := format('%I.%I', tube_private_schema(), tube)::regclass;
-    wanted text := tube_private_index(tube, partitions);
-    drops text[];
-    ready boolean;
+    AS $$
 BEGIN
     PERFORM tube_private_end_terms(tube, 'repartitioned');
     UPDATE tube_registry AS r
@@ -4216,18 +4303,13 @@ BEGIN
     WHERE r.tube = tube_private_repartition.tube;
     PERFORM tube_private_free_partitions(tube);
 
-    -- The index of any number of partitions, ready or left over by a build that failed.
-    SELECT array_agg(format('DROP INDEX %I.%I', tube_private_schema(), c.relname))
-            FILTER (WHERE c.relname <> wanted OR NOT i.indisvalid),
-        coalesce(bool_or(c.relname = wanted AND i.indisvalid), false)
-    INTO drops, ready
-    FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-    WHERE i.indrelid = queue AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$');
-    PERFORM tube_private_patiently(
-        drops || CASE WHEN ready THEN '{}' ELSE ARRAY[tube_private_index_ddl(tube, partitions, false)] END,
-        format('tube %L gets %s partitions', tube, partitions));
+    IF NOT tube_private_fit_index(tube) THEN
+        RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
+            HINT = format('Outside of a transaction, run what tube_index_sql(%L, %s) gives, until it gives NULL.',
+                tube, partitions);
+    END IF;
 END
-$_$;
+$$;
 
 CREATE TABLE tube.tube_registry (
     tube text NOT NULL,
@@ -4512,6 +4594,36 @@ BEGIN
             THEN format('(%s + (%s %% %s + %s) %% %s)::integer', shard, id, shards, shards, shards)
         ELSE format('tube_shard_of(%s, %s, %s)', id, shard, shards)
     END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    cut integer;
+    common integer;
+BEGIN
+    pods := format('(shard %% %s) = %s', partitions, partition);
+    slices := ARRAY[pods];
+    -- Nearly always it is there, and each mark and purge looks here. (A longer name is cut; then it is found below.)
+    PERFORM FROM pg_index AS i
+    WHERE i.indexrelid = to_regclass(quote_ident(format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions)))
+        AND i.indisvalid;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT i.partitions INTO cut FROM tube_private_indexes(tube) AS i
+    WHERE i.valid
+    ORDER BY lcm(i.partitions, tube_private_slices.partitions), i.partitions DESC LIMIT 1;
+    IF cut <> partitions THEN
+        common := gcd(cut, partitions);
+        slices := ARRAY(SELECT format('(shard %% %s) = %s AND %s', cut, s.part, pods)
+            FROM generate_series(partition % common, cut - 1, common) AS s (part));
+        pods := CASE WHEN cardinality(slices) = 1 THEN slices[1] ELSE format('(shard %% %s) = ANY (%L) AND %s',
+            cut, ARRAY(SELECT generate_series(partition % common, cut - 1, common)), pods) END;
+    END IF;
 END
 $$;
 
@@ -5442,9 +5554,9 @@ BEGIN
             HINT = 'A tube is read by workers or by a stream. End the workers, or do not purge.';
     END IF;
     FOR part IN 0 .. reg.partitions - 1 LOOP
-        EXECUTE format('DELETE FROM %I.%I AS t WHERE (t.shard %% %s) = %s'
+        EXECUTE format('DELETE FROM %I.%I AS t WHERE %s'
             ' AND (CASE WHEN t.op = ''B'' THEN 1 ELSE 0 END) = ANY (''{0,1}'') AND t.seq <= $1',
-            tube_private_schema(), reg.tube, reg.partitions, part) USING seq;
+            tube_private_schema(), reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods) USING seq;
         GET DIAGNOSTICS here = ROW_COUNT;
         gone := gone + here;
     END LOOP;
@@ -5489,9 +5601,9 @@ DECLARE
     left_over boolean;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE (shard %% %s) = %s'
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE %s'
         ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1 AND seq < $1 AND shard = $2'
-        ' AND ids <> ''{}'')', tube, partitions, partition)
+        ' AND ids <> ''{}'')', tube, (tube_private_slices(tube, partitions, partition)).pods)
     INTO left_over USING seq, shard;
     RETURN NOT left_over;
 END
@@ -5891,6 +6003,9 @@ REVOKE ALL ON FUNCTION tube.tube_ensure_absent(in_tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_index_fit() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_index_fit() TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) FROM PUBLIC;
@@ -6104,6 +6219,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_end_terms(tube text, outcome text) FROM
 
 REVOKE ALL ON FUNCTION tube.tube_private_fill(template text, fragments jsonb) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_fit_index(tube text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_follow(att tube.tube_attachment, mode text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_ddl() FROM PUBLIC;
@@ -6125,6 +6242,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer
 REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_index_ddl(tube text, partitions integer, beside_writers boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_indexes(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
 
@@ -6164,7 +6283,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_makeshift(trigger_function text, op tex
 
 REVOKE ALL ON FUNCTION tube.tube_private_many(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer, class integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 
@@ -6194,7 +6313,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text,
 
 REVOKE ALL ON FUNCTION tube.tube_private_plan_ddl() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer, class integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_present(att tube.tube_attachment) FROM PUBLIC;
 
@@ -6241,6 +6360,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text
 REVOKE ALL ON FUNCTION tube.tube_private_settle_locks(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stale(a tube.tube_attachment) FROM PUBLIC;
 

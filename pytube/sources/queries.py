@@ -14,6 +14,7 @@ ALIVE: Final = "SELECT 1"
 TUBE_PARTITIONS: Final = "SELECT partitions FROM tube_registry WHERE tube = %(tube)s"
 
 SYNC: Final = "SELECT tube_sync()"
+FIT_INDEX: Final = "SELECT tube_index_fit()"
 
 LAST_EPOCH: Final = "SELECT last_epoch FROM tube_registry WHERE tube = %(tube)s"
 

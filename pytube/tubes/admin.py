@@ -69,8 +69,9 @@ class Tubes:
         with translated():
             there = self._partitions(tube)
             wanted = partitions if partitions is not None else there or 1
-            if there is not None and there != wanted:
-                self._build_index(tube, wanted)
+            if there is not None:
+                # also where it has them: an index may be left to build, or to drop
+                self._fit_index(tube, wanted)
             self._run(
                 queries.ENSURE_EXISTS,
                 tube=tube,
@@ -78,6 +79,8 @@ class Tubes:
                 predicate=predicate,
                 key_type=None if key_type is None else key_type.value,
             )
+            if there is not None and there != wanted:
+                self._fit_index(tube, wanted)
 
     def rebase(self, tube: str, epoch: int) -> int:
         """Let the epochs of a tube go on above `epoch`, the highest that its sink holds.
@@ -173,8 +176,8 @@ class Tubes:
         row = self._connection.execute(statement, {"tube": tube}).fetchone()
         return None if row is None else int(row[0])
 
-    def _build_index(self, tube: str, partitions: int) -> None:
-        """The index for `partitions`, built while the tube is in use; the switch finds it then."""
+    def _fit_index(self, tube: str, partitions: int) -> None:
+        """The index for `partitions`, built while the tube is in use; with these, others are dropped so."""
         for schema, name in self._connection.execute(
             queries.LEFTOVERS, {"schema": self._schema, "tube": tube}
         ).fetchall():
@@ -183,11 +186,13 @@ class Tubes:
                 sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier(schema, name))
             )
         statement = queries.within(queries.INDEX_SQL, self._schema)
-        row = self._connection.execute(statement, {"tube": tube, "partitions": partitions}).fetchone()
-        if row is None or row[0] is None:
-            return
-        _log.info(f"building the index of {tube} for {partitions} partitions")
-        self._connection.execute(str(row[0]).encode())
+        parameters = {"tube": tube, "partitions": partitions}
+        while (row := self._connection.execute(statement, parameters).fetchone()) and row[0]:
+            if row[0].startswith("DROP"):
+                _log.info(f"dropping the index of {tube} for another number of partitions")
+            else:
+                _log.info(f"building the index of {tube} for {partitions} partitions")
+            self._connection.execute(str(row[0]).encode())
 
     def _run(self, query: str, **parameters: object) -> None:
         self._connection.execute(queries.within(query, self._schema), parameters)

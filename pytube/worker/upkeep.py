@@ -1,4 +1,4 @@
-"""Has the database follow what DDL did to attached tables: at once where an event trigger tells, else soon."""
+"""Has the database follow what DDL did to attached tables, and give repartitioned tubes their index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def follow_ddl(
     ddl: asyncio.Event,
     interval: float = INTERVAL,
 ) -> None:
-    """Call `tube_sync` on `ddl` and every `interval` seconds while this process is the one to do it; for ever.
+    """Call `tube_sync`, then `tube_index_fit`, on `ddl` and every `interval` seconds, while it is this process' turn.
 
     Args:
         open_session: a session for one call, so that none is kept for so rare a thing.
@@ -43,6 +43,7 @@ async def follow_ddl(
             session = await open_session()
             try:
                 said = "; ".join(await session.warnings(queries.SYNC))
+                await session.warnings(queries.FIT_INDEX)  # apart: each holds its locks to its end
             finally:
                 await session.close()
         except (DatabaseUnavailable, SchemaMismatch):

@@ -20,9 +20,9 @@ DECLARE
 BEGIN
     FOR part IN 0 .. reg.partitions - 1 LOOP
         EXIT WHEN pods > pods_limit;
-        EXECUTE format('SELECT count(*) FROM (SELECT FROM %I.%I WHERE (shard %% %s) = %s'
+        EXECUTE format('SELECT count(*) FROM (SELECT FROM %I.%I WHERE %s'
             ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1 AND payload ->> ''type'' IS NULL LIMIT $1) AS first_ones',
-            tube_private_schema(), reg.tube, reg.partitions, part)
+            tube_private_schema(), reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods)
         INTO counted USING pods_limit + 1 - pods;
         pods := pods + counted;
     END LOOP;

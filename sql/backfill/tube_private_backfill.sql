@@ -89,8 +89,9 @@ BEGIN
     PERFORM tube_private_backfill_drop(backfill.backfill_id);
     EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1', queue) USING tag;
     FOR part IN 0 .. all_partitions - 1 LOOP
-        EXECUTE format('DELETE FROM %s WHERE (shard %% %s) = %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
-            ' AND seq > $1 AND leader_id IS NULL AND payload @> $2', queue, all_partitions, part)
+        EXECUTE format('DELETE FROM %s WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+            ' AND seq > $1 AND leader_id IS NULL AND payload @> $2',
+            queue, (tube_private_slices(backfill.tube, all_partitions, part)).pods)
             USING backfill.start_seq, tag;
         GET DIAGNOSTICS done = ROW_COUNT;
         taken := taken + done;

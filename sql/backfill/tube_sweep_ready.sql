@@ -17,9 +17,9 @@ DECLARE
     left_over boolean;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE (shard %% %s) = %s'
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE %s'
         ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1 AND seq < $1 AND shard = $2'
-        ' AND ids <> ''{}'')', tube, partitions, partition)
+        ' AND ids <> ''{}'')', tube, (tube_private_slices(tube, partitions, partition)).pods)
     INTO left_over USING seq, shard;
     RETURN NOT left_over;
 END

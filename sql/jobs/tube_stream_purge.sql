@@ -23,9 +23,9 @@ BEGIN
             HINT = 'A tube is read by workers or by a stream. End the workers, or do not purge.';
     END IF;
     FOR part IN 0 .. reg.partitions - 1 LOOP
-        EXECUTE format('DELETE FROM %I.%I AS t WHERE (t.shard %% %s) = %s'
+        EXECUTE format('DELETE FROM %I.%I AS t WHERE %s'
             ' AND (CASE WHEN t.op = ''B'' THEN 1 ELSE 0 END) = ANY (''{0,1}'') AND t.seq <= $1',
-            tube_private_schema(), reg.tube, reg.partitions, part) USING seq;
+            tube_private_schema(), reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods) USING seq;
         GET DIAGNOSTICS here = ROW_COUNT;
         gone := gone + here;
     END LOOP;

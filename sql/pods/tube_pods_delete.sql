@@ -22,9 +22,9 @@ BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_pods_delete.tube FOR KEY SHARE;
     PERFORM tube_private_check_partition(tube, partitions, partition);
     backfills := tube_private_backfills_at_end(tube, seqs);
-    EXECUTE format('DELETE FROM %I.%I WHERE (shard %% %s) = %s'
+    EXECUTE format('DELETE FROM %I.%I WHERE %s'
         ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = ANY (''{0,1}'') AND seq = ANY ($1)',
-        tube_private_schema(), tube, partitions, partition)
+        tube_private_schema(), tube, (tube_private_slices(tube, partitions, partition)).pods)
     USING seqs;
     GET DIAGNOSTICS deleted = ROW_COUNT;
     PERFORM tube_private_backfill_count_ends(b.id) FROM unnest(backfills) AS b (id);

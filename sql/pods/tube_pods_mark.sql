@@ -38,6 +38,7 @@ SET enable_indexscan = on
 SET jit = off
 AS $$
 DECLARE
+    statement text;
     marked integer;
 BEGIN
     IF pods_limit IS NULL OR pods_limit NOT BETWEEN 1 AND 1000000 THEN
@@ -46,12 +47,11 @@ BEGIN
     END IF;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
 
-    RETURN QUERY EXECUTE tube_private_mark_sql(tube, partitions, partition, 0)
-        USING leader_id, coalesce(floor, 0), pods_limit;
+    statement := tube_private_mark_sql(tube, partitions, partition);
+    RETURN QUERY EXECUTE statement USING leader_id, coalesce(floor, 0), pods_limit, 0;
     GET DIAGNOSTICS marked = ROW_COUNT;
     IF marked < pods_limit AND exclude_backfill IS NOT TRUE THEN
-        RETURN QUERY EXECUTE tube_private_mark_sql(tube, partitions, partition, 1)
-            USING leader_id, coalesce(backfill_floor, 0), pods_limit - marked;
+        RETURN QUERY EXECUTE statement USING leader_id, coalesce(backfill_floor, 0), pods_limit - marked, 1;
     END IF;
 END
 $$;

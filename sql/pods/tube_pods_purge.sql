@@ -19,13 +19,13 @@ AS $$
 DECLARE
     purged integer := 0;
     done   integer;
+    statement text;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    statement := format('DELETE FROM %I AS pod WHERE', tube) || tube_private_pods_where(tube, partitions, partition);
     FOR class IN 0..1 LOOP
         EXIT WHEN purged >= coalesce(cardinality(seqs), 0);
-        EXECUTE format('DELETE FROM %I AS pod WHERE', tube)
-            || tube_private_pods_where(tube, partitions, partition, class)
-            USING leader_id, seqs;
+        EXECUTE statement USING leader_id, seqs, class;
         GET DIAGNOSTICS done = ROW_COUNT;
         purged := purged + done;
     END LOOP;

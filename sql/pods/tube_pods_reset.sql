@@ -23,20 +23,17 @@ AS $$
 DECLARE
     given_back integer := 0;
     done       integer;
-    condition  text;
+    statement  text;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    statement := format('UPDATE %I AS pod SET leader_id = NULL WHERE', tube) || CASE
+        WHEN seqs IS NULL THEN format(
+            $where$ %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3 AND pod.leader_id = $1$where$,
+            (tube_private_slices(tube, partitions, partition)).pods)
+        ELSE tube_private_pods_where(tube, partitions, partition) END;
     FOR class IN 0..1 LOOP
         EXIT WHEN given_back >= cardinality(seqs);
-        IF seqs IS NULL THEN
-            condition := format(
-                $where$ (pod.shard %% %s) = %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = %s
-                    AND pod.leader_id = $1$where$, partitions, partition, class);
-        ELSE
-            condition := tube_private_pods_where(tube, partitions, partition, class);
-        END IF;
-        EXECUTE format('UPDATE %I AS pod SET leader_id = NULL WHERE', tube) || condition
-            USING leader_id, seqs;
+        EXECUTE statement USING leader_id, seqs, class;
         GET DIAGNOSTICS done = ROW_COUNT;
         given_back := given_back + done;
     END LOOP;

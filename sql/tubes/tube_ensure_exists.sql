@@ -2,7 +2,8 @@
 --
 -- Arguments:
 --   tube: its name, 1 to 57 bytes, no comma.
---   partitions: 1 to 1024. Another number than before ends every term (see tube_index_sql).
+--   partitions: 1 to 1024. Another number than before ends every term, and waits for no writer. A NOTICE tells when
+--     the index for it is still to be built (see tube_index_sql).
 --   predicate: which rows of attached tables belong to the tube: a condition over their columns that
 --     obeys the rules of row filters. NULL keeps what there is, an empty string removes it.
 --   key_type: of the ids: bigint, uuid or text. NULL means bigint for a new tube, and what it has for
@@ -12,7 +13,7 @@
 -- Errors: 42501 the caller is no owner of an attached table, and the predicate changes; 22023 key_type, TU101 name, TU103 partitions, TU105 predicate refused (the table at fault is named), 55P03
 --   the locks could not be had. Nothing was changed then.
 -- Locks: until the transaction ends, the registry row FOR UPDATE, and with another number of
---   partitions also all leader rows and the tube's table. None when nothing is to be done.
+--   partitions also all leader rows, and the tube's table if it can be had at once. None when nothing is to be done.
 CREATE OR REPLACE FUNCTION :"schema".tube_ensure_exists(
     tube text, partitions integer = 1, predicate text = NULL, key_type regtype = NULL
 ) RETURNS void

@@ -1,22 +1,19 @@
 -- tube_private_repartition: gives a tube another number of partitions.
 --
--- Ends every term; each worker starts new ones. The index for the new number is built here, with
--- writers blocked, unless it is there already (tube_index_sql); the others are dropped.
+-- Ends every term; each worker starts new ones. Writers don't notice: that needs no lock on the tube's table. The
+-- index for the new number is built here, and others dropped, where that is quick (tube_private_fit_index).
+-- Else the partitions are read by the index of before (tube_private_slices) until tube_index_fit finds it quick, or
+-- somebody runs what tube_index_sql gives.
 --
 -- Arguments: tube, partitions: checked, and not those that it has.
 -- Result: nothing.
--- Errors: 55P03 the locks could not be had.
--- Locks: the caller holds the registry row FOR UPDATE; then all leader rows FOR UPDATE; then the
---   tube's table ACCESS EXCLUSIVE for the drop, all until the transaction ends.
+-- Errors: 55P03 a call under one of the terms took longer than 5 s.
+-- Locks: the caller holds the registry row FOR UPDATE; then all leader rows FOR UPDATE; then, where it can be had
+--   within 100 ms, the tube's table ACCESS EXCLUSIVE; all until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_repartition(tube text, partitions integer) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
-DECLARE
-    queue regclass := format('%I.%I', tube_private_schema(), tube)::regclass;
-    wanted text := tube_private_index(tube, partitions);
-    drops text[];
-    ready boolean;
 BEGIN
     PERFORM tube_private_end_terms(tube, 'repartitioned');
     UPDATE tube_registry AS r
@@ -27,15 +24,10 @@ BEGIN
     WHERE r.tube = tube_private_repartition.tube;
     PERFORM tube_private_free_partitions(tube);
 
-    -- The index of any number of partitions, ready or left over by a build that failed.
-    SELECT array_agg(format('DROP INDEX %I.%I', tube_private_schema(), c.relname))
-            FILTER (WHERE c.relname <> wanted OR NOT i.indisvalid),
-        coalesce(bool_or(c.relname = wanted AND i.indisvalid), false)
-    INTO drops, ready
-    FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-    WHERE i.indrelid = queue AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$');
-    PERFORM tube_private_patiently(
-        drops || CASE WHEN ready THEN '{}' ELSE ARRAY[tube_private_index_ddl(tube, partitions, false)] END,
-        format('tube %L gets %s partitions', tube, partitions));
+    IF NOT tube_private_fit_index(tube) THEN
+        RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
+            HINT = format('Outside of a transaction, run what tube_index_sql(%L, %s) gives, until it gives NULL.',
+                tube, partitions);
+    END IF;
 END
 $$;

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
+
 import pytest
 
 from tests.conftest import Connect
 from tests.helpers.capture import TABLE, TUBE, Conn, make_item, make_tube, ops, scalar, set_up, take, triggers
 from tests.helpers.terms import Claim, acquire, mark
+from tests.helpers.waiting import wait_until
 from tests.isolation.conftest import NewSession
 
 ATTACH = "SELECT tube_table_ensure_attached(%s, %s, 0)"
+QUICK = "-c search_path=tube,public -c lock_timeout=1s"
 UPDATE = f"UPDATE {TABLE} SET value = 'x' WHERE id = %s"
 
 
@@ -144,14 +150,131 @@ def test_a_repartition_lets_writers_pass(conn: Conn, session: NewSession, connec
     slow.begin()
     slow.run(UPDATE, (1,))
     change = admin.start("SELECT tube_ensure_exists(%s, 3)", (TUBE,))
-    assert change.blocked(by=slow)
     quick = connect(options="-c search_path=tube,public -c lock_timeout=2s")
     for _ in range(10):
         quick.execute(UPDATE, (2,))
+    change.rows()
+    assert scalar(conn, "SELECT partitions FROM tube_registry") == 3, "while a writer stays open"
     slow.run(UPDATE, (1,))
     slow.commit()
-    change.rows()
-    assert scalar(conn, "SELECT partitions FROM tube_registry") == 3
+    assert [number for number, _ in indexes(conn)] == [2]
+    assert scalar(conn, "SELECT tube_index_fit()") == 1
+    assert indexes(conn) == [(3, True)]
+    assert len(mark(conn, acquire(conn, Claim(TUBE, 3, 0)))) == 13
+
+
+OPEN = 2.0
+"""Seconds that a writer below keeps its transaction open after the first of its two rows."""
+
+
+class SlowWriters:
+    """Writers that overlap, so that the tube's table is never without one. Each row has an id of its own."""
+
+    def __init__(self, connect: Connect, count: int) -> None:
+        self._stop = threading.Event()
+        self._ids = itertools.count(1)
+        self.committed: list[int] = []
+        self.slowest = 0.0
+        self._threads = [
+            threading.Thread(target=self._write, args=(connect(options=QUICK), n * OPEN / count))
+            for n in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _write(self, conn: Conn, first: float) -> None:
+        self._stop.wait(first)
+        while not self._stop.is_set():
+            with conn.transaction():
+                written = [next(self._ids), next(self._ids)]
+                self._insert(conn, written[0])
+                self._stop.wait(OPEN)
+                self._insert(conn, written[1])
+            self.committed += written
+
+    def _insert(self, conn: Conn, key: int) -> None:
+        began = time.monotonic()
+        conn.execute(f"INSERT INTO {TABLE} VALUES (%s)", (key,))
+        self.slowest = max(self.slowest, time.monotonic() - began)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def indexes(conn: Conn, tube: str = TUBE) -> list[tuple[int, bool]]:
+    """The numbers of partitions for which the tube has an index, and whether it is ready."""
+    return conn.execute(
+        "SELECT partitions, valid FROM tube_private_indexes(%s) ORDER BY 1", (tube,)
+    ).fetchall()
+
+
+def marked(conn: Conn, partitions: int) -> dict[int, set[int]]:
+    """What each partition's new term takes: the ids. A pod is in one partition, that of its shard."""
+    found: dict[int, set[int]] = {}
+    for partition in range(partitions):
+        pods = mark(conn, acquire(conn, Claim(TUBE, partitions, partition)), limit=100_000)
+        assert [pod.seq for pod in pods] == sorted(pod.seq for pod in pods)
+        assert all(pod.shard % partitions == partition for pod in pods)
+        found[partition] = {key for pod in pods for key in pod.ids}
+    return found
+
+
+@pytest.mark.parametrize("number", [8, 2, 3])
+def test_a_repartition_waits_for_no_writer_of_many(conn: Conn, connect: Connect, number: int) -> None:
+    set_up(conn, partitions=4, shards=16)
+    old = acquire(conn, Claim(TUBE, 4, 1))
+    writers = SlowWriters(connect, 6)
+    try:
+        wait_until(lambda: len(writers.committed) >= 12)
+        assert len(mark(conn, old, limit=2)) == 2, "some pods are an old term's"
+        began = time.monotonic()
+        conn.execute("SELECT tube_ensure_exists(%s, %s)", (TUBE, number))
+        assert time.monotonic() - began < 1
+        assert indexes(conn) == [(4, True)]
+        there, seen = set(writers.committed), marked(conn, number)
+        assert there <= set().union(*seen.values())
+        assert scalar(conn, "SELECT tube_index_fit()") == 0, "there never is a moment without a writer"
+        # By hand, while they go on.
+        assert settle(conn, number) == ["CREATE", "DROP"]
+        assert indexes(conn) == [(number, True)]
+    finally:
+        writers.stop()
+    assert writers.slowest < 1
+    seen = marked(conn, number)
+    assert sum(map(len, seen.values())) == len(writers.committed)
+    assert set().union(*seen.values()) == set(writers.committed)
+
+
+def settle(conn: Conn, partitions: int) -> list[str]:
+    """Run what tube_index_sql gives until there is nothing; the first words."""
+    done = []
+    while statement := scalar(conn, "SELECT tube_index_sql(%s, %s)", (TUBE, partitions)):
+        conn.execute(statement.encode())
+        done.append(statement.split()[0])
+    return done
+
+
+def test_tubes_that_have_their_index_keep_the_next_one(conn: Conn) -> None:
+    make_tube(conn, partitions=2)
+    assert settle(conn, 3) == ["CREATE"]
+    assert scalar(conn, "SELECT tube_index_fit()") == 0
+    assert indexes(conn) == [(2, True), (3, True)]
+    assert settle(conn, 2) == ["DROP"]
+
+
+def test_a_long_tube_is_not_built_with_its_writers_held_up(conn: Conn) -> None:
+    make_tube(conn, partitions=2)
+    conn.execute(
+        'INSERT INTO "es-live" (op, shard, ids)'
+        " SELECT 'U', g % 16, ARRAY[g] FROM generate_series(1, 100000) AS g"
+    )
+    make_tube(conn, partitions=6)
+    assert indexes(conn) == [(2, True)]
+    assert scalar(conn, "SELECT tube_index_fit()") == 0
+    assert sum(map(len, marked(conn, 6).values())) == 100_000
+    assert settle(conn, 6) == ["CREATE", "DROP"]
 
 
 def test_two_repartition_at_once(conn: Conn, session: NewSession) -> None:

@@ -25,12 +25,14 @@ def server(any_dsn: str) -> Iterator[Conn]:
         yield conn
 
 
-@pytest.fixture(params=["never analysed", "analysed when empty", "analysed when full"])
+@pytest.fixture(params=["never analysed", "analysed when empty", "analysed when full", "another index"])
 def term(request: pytest.FixtureRequest, server: Conn) -> Term:
-    """A term over one of two partitions of a long queue, under right and wrong statistics."""
+    """A term over one of two partitions of a long queue, whatever the statistics, also with two indexes."""
     make_tube(server, partitions=2)
     server.execute("ALTER TABLE tube.queue SET (autovacuum_enabled = off)")
-    if request.param == "analysed when empty":
+    if request.param == "another index":
+        server.execute(scalar(server, "SELECT tube_index_sql('queue', 4)").encode())
+    if request.param in ("analysed when empty", "another index"):
         fill(server, 1)
         server.execute("DELETE FROM tube.queue")
         server.execute("VACUUM ANALYZE tube.queue")
@@ -71,15 +73,16 @@ def buffers(conn: Conn, call: str) -> int:
 
 
 def test_a_mark_takes_pods_in_the_order_of_the_whole_index(server: Conn, term: Term) -> None:
-    statement = scalar(server, "SELECT tube_private_mark_sql('queue', 2, 1, 0)")
+    statement = scalar(server, "SELECT tube_private_mark_sql('queue', 2, 1)")
     found = plan(
         server,
         "tube_pods_mark",
         statement,
-        "uuid, bigint, integer",
+        "uuid, bigint, integer, integer",
         f"'{term.leader_id}'",
         "5",
         "1000",
+        "0",
     )
     last, taken = sorted(scans(found), key=lambda node: node["Index Cond"].count("seq"))
     for scan in (last, taken):
@@ -94,7 +97,7 @@ def test_a_mark_takes_pods_in_the_order_of_the_whole_index(server: Conn, term: T
 
 @pytest.mark.parametrize("function", ["tube_pods_purge", "tube_pods_reset"])
 def test_pods_are_looked_up_by_the_whole_index(server: Conn, term: Term, function: str) -> None:
-    where = scalar(server, "SELECT tube_private_pods_where('queue', 2, 1, 0)")
+    where = scalar(server, "SELECT tube_private_pods_where('queue', 2, 1)")
     verb = (
         "DELETE FROM tube.queue AS pod"
         if "purge" in function
@@ -102,7 +105,15 @@ def test_pods_are_looked_up_by_the_whole_index(server: Conn, term: Term, functio
     )
     seqs = "ARRAY(SELECT generate_series(1, 1000))::bigint[]"
     array = scalar(server, f"SELECT quote_literal({seqs})")
-    found = plan(server, function, f"{verb} WHERE {where}", "uuid, bigint[]", f"'{term.leader_id}'", array)
+    found = plan(
+        server,
+        function,
+        f"{verb} WHERE {where}",
+        "uuid, bigint[], integer",
+        f"'{term.leader_id}'",
+        array,
+        "0",
+    )
     assert {node["Node Type"] for node in scans(found)} <= {"Index Scan", "Tid Scan"}
     (lookup,) = [node for node in scans(found) if node["Node Type"] == "Index Scan"]
     condition = lookup["Index Cond"]

@@ -53,6 +53,7 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_channel": SERVES,
     "tube_ensure_absent": PRIVATE,
     "tube_ensure_exists": PRIVATE,
+    "tube_index_fit": SERVES,
     "tube_index_sql": PRIVATE,
     "tube_job_begin": TOUCHES,
     "tube_job_done": TOUCHES,

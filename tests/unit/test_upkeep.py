@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from pytube.errors import DatabaseUnavailable, StatementFailed
+from pytube.sources import queries
 from pytube.sources.session import Session
 from pytube.worker.upkeep import follow_ddl
 from tests.helpers.waiting import wait_until_async
@@ -20,8 +21,12 @@ class FakeSession:
         self.answers = answers
         self.calls: list[str] = []
         self.closed = 0
+        self.fits = 0
 
     async def warnings(self, statement: str) -> list[str]:
+        if statement == queries.FIT_INDEX:
+            self.fits += 1
+            return []
         self.calls.append(statement)
         answer = self.answers.pop(0) if self.answers else []
         if isinstance(answer, Exception):
@@ -56,7 +61,8 @@ async def test_it_calls_on_and_closes_each_session() -> None:
     session = FakeSession([])
     assert await run(session, 3) == []
     assert session.closed >= 2
-    assert set(session.calls) == {"SELECT tube_sync()"}
+    assert set(session.calls) == {queries.SYNC}
+    assert session.fits >= 2
 
 
 async def test_what_goes_wrong_is_told_once_until_it_goes_well() -> None:

@@ -48,6 +48,14 @@ SEEDS = [
         ("isolation/test_fencing.py::test_pods_of_an_earlier_term_are_taken_over",),
     ),
     Seed(
+        "part_of_a_partition_left_out",
+        "after a repartition, pods in one part of the index of before are found by nobody",
+        "sql/pods/tube_private_slices.sql",
+        "            FROM generate_series(partition % common, cut - 1, common) AS s (part));\n",
+        "            FROM generate_series(partition % common, cut - 1 - common, common) AS s (part));\n",
+        ("sql/test_pods_slices.py::test_slices_are_the_partition",),
+    ),
+    Seed(
         "unit_in_twice",
         "a task that is tried again adds its unit once more",
         "sql/jobs/tube_job_done.sql",
