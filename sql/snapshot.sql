@@ -17,6 +17,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement with the rights and search_path of the caller and returns its rows; tube_pods_insert uses it.';
+
 CREATE TABLE tube.tube_backfill (
     backfill_id bigint NOT NULL,
     tube text NOT NULL,
@@ -97,10 +99,7 @@ BEGIN
         backfill.state := 'delivering';
         backfill.inserted_at := clock_timestamp();
     END IF;
-    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
-    FROM tube_sleeper AS s
-    WHERE s.tube = backfill.tube
-        AND EXISTS (SELECT FROM unnest(touched) AS t (shard) WHERE t.shard % s.partitions = s.partition);
+    PERFORM tube_private_wake_sleepers(backfill.tube, coalesce(touched, '{}'));
     UPDATE tube_backfill AS b
     SET state = backfill.state, inserted_at = backfill.inserted_at, note = NULL,
         rows_done = b.rows_done + ids_inserted, pods_done = b.pods_done + inserted,
@@ -112,7 +111,42 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate double precision) IS 'Inserts the next pods of a backfill and advances its cursor.';
+
 CREATE FUNCTION tube.tube_backfill_collect(backfill_id bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET row_security TO 'off'
+    SET work_mem TO '64MB'
+    SET jit TO 'off'
+    SET cursor_tuple_fraction TO '1'
+    AS $$
+DECLARE
+    query CONSTANT text := tube_backfill_query(backfill_id);
+    pod record;
+    places bigint := 0;
+BEGIN
+    IF query IS NULL THEN
+        RETURN tube_backfill_collected(backfill_id, NULL, NULL);
+    END IF;
+    BEGIN
+        FOR pod IN EXECUTE query LOOP
+            places := places + 1;
+            PERFORM tube_backfill_store(backfill_id, places, pod.shard, pod.ids);
+        END LOOP;
+    EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR program_limit_exceeded THEN
+        IF SQLSTATE LIKE 'TU%' THEN
+            RAISE;
+        END IF;
+        RETURN tube_backfill_collected(backfill_id, NULL, SQLERRM);
+    END;
+    RETURN tube_backfill_collected(backfill_id, places, NULL);
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) IS 'Stores the ids of a backfill, in order, in a table of its own.';
+
+CREATE FUNCTION tube.tube_backfill_collected(backfill_id bigint, pods bigint, wrong text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -120,38 +154,28 @@ CREATE FUNCTION tube.tube_backfill_collect(backfill_id bigint) RETURNS bigint
 DECLARE
     backfill tube_backfill;
     att tube_attachment;
-    pods bigint;
-    wrong text;
+    ids CONSTANT text := tube_private_backfill_ids(tube_backfill_collected.backfill_id);
 BEGIN
-    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_collect.backfill_id;
-    IF NOT FOUND THEN
-        PERFORM tube_private_backfill(tube_backfill_collect.backfill_id);
-    END IF;
-    PERFORM tube_private_backfill_taken(backfill.backfill_id);
-    IF backfill.state <> 'waiting' OR backfill.paused THEN
-        RETURN backfill.rows_total;
-    END IF;
-    wrong := tube_private_backfill_changed(backfill);
-    IF wrong IS NULL THEN
-        BEGIN
-            SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
-            pods := tube_private_backfill_store(backfill, att);
-        EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR program_limit_exceeded
-            OR SQLSTATE 'TU104' OR SQLSTATE 'TU107'
-        THEN
-            wrong := SQLERRM;
-        END;
-    END IF;
-    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = backfill.backfill_id FOR NO KEY UPDATE;
+    PERFORM tube_private_backfill_taken(tube_backfill_collected.backfill_id);
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_collected.backfill_id FOR NO KEY UPDATE;
     IF NOT FOUND OR backfill.state <> 'waiting' THEN
-        EXECUTE 'DROP TABLE IF EXISTS ' || tube_private_backfill_ids(tube_backfill_collect.backfill_id);
+        IF pods IS NULL THEN
+            RETURN backfill.rows_total;
+        END IF;
+        EXECUTE 'DROP TABLE IF EXISTS ' || ids;
         RETURN NULL;
-    ELSIF wrong IS NOT NULL THEN
+    END IF;
+    wrong := coalesce(wrong, CASE WHEN pods IS NULL THEN tube_private_backfill_changed(backfill) END);
+    IF wrong IS NOT NULL THEN
+        EXECUTE 'DROP TABLE IF EXISTS ' || ids;
         PERFORM tube_private_backfill_end(backfill, 'failed', wrong);
         RETURN NULL;
+    ELSIF pods IS NULL THEN
+        RETURN backfill.rows_total; -- it is paused
     END IF;
-    EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM %s', tube_private_backfill_ids(backfill.backfill_id))
-    INTO backfill.rows_total;
+    SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
+    EXECUTE format('ALTER TABLE %s ADD PRIMARY KEY (place)', ids);
+    EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM %s', ids) INTO backfill.rows_total;
     UPDATE tube_backfill AS b
     SET state = 'inserting', rows_total = backfill.rows_total, pods_total = pods, note = NULL,
         key_attnum = tube_private_backfill_key_of(att), row_filter = att.row_filter,
@@ -160,6 +184,8 @@ BEGIN
     RETURN backfill.rows_total;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_backfill_collected(backfill_id bigint, pods bigint, wrong text) IS 'Ends the collection of a backfill''s ids; called by tube_backfill_collect alone.';
 
 CREATE FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) RETURNS tube.tube_backfill
     LANGUAGE plpgsql SECURITY DEFINER
@@ -189,6 +215,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) IS 'Pauses, resumes or cancels a backfill.';
+
 CREATE FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text DEFAULT NULL::text, supersede boolean DEFAULT false, by_worker boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -212,7 +240,7 @@ BEGIN
             MESSAGE = format('%s is not attached to tube %L', tube_backfill_create.tbl, tube_backfill_create.tube),
             HINT = 'Attach it first: tube_table_ensure_attached.';
     END IF;
-    SELECT c.attname AS name, format_type(c.atttypid, c.atttypmod) AS type INTO col FROM pg_attribute AS c
+    SELECT c.attname AS name, format_type(c.atttypid, c.atttypmod) AS type, c.atttypid AS type_oid INTO col FROM pg_attribute AS c
     WHERE c.attrelid = att.tbl AND c.attnum > 0 AND NOT c.attisdropped
         AND c.attname = coalesce(tube_backfill_create.order_col, att.id_col);
     IF NOT FOUND THEN
@@ -220,13 +248,11 @@ BEGIN
             MESSAGE = format('%s has no column %L', att.tbl, coalesce(tube_backfill_create.order_col, att.id_col)),
             HINT = 'Give a column of the table to order by, or none.';
     END IF;
-    BEGIN
-        EXECUTE format('SELECT FROM unnest(NULL::%s[]) AS u (v) ORDER BY u.v', col.type);
-    EXCEPTION WHEN undefined_function THEN
+    IF NOT tube_private_has_order(col.type_oid) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
             MESSAGE = format('the column %I of %s has the type %s, whose values have no order', col.name, att.tbl, col.type),
             HINT = 'Give another column of the table to order by, or none.';
-    END;
+    END IF;
     -- What tube_backfill_step3 holds while it runs.
     IF NOT pg_try_advisory_xact_lock(
         hashtextextended(format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
@@ -265,6 +291,38 @@ EXCEPTION WHEN unique_violation THEN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text, supersede boolean, by_worker boolean) IS 'Registers a backfill and draws its start seq; touches nothing yet.';
+
+CREATE FUNCTION tube.tube_backfill_divide(backfill_id bigint, bounds text[]) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    backfill tube_backfill := tube_private_backfill_held(tube_backfill_divide.backfill_id);
+    att tube_attachment;
+    job CONSTANT text := 'backfill ' || backfill.backfill_id;
+BEGIN
+    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
+        RETURN job;
+    END IF;
+    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
+    INSERT INTO tube_job (job_id, backfill_id, tubes, kind, fingerprint, units, bounds)
+    VALUES (job, backfill.backfill_id, ARRAY[backfill.tube], 'ranges', job, cardinality(tube_backfill_divide.bounds) + 1,
+        tube_backfill_divide.bounds);
+    PERFORM tube_private_backfill_control(backfill, 'backfill_start', 'T');
+    UPDATE tube_backfill AS b
+    SET state = 'inserting', rows_total = nullif(tube_private_rows_estimate(att.tbl), 0),
+        pods_total = cardinality(tube_backfill_divide.bounds) + 1, note = 'in ranges',
+        key_attnum = tube_private_backfill_key_of(att), row_filter = att.row_filter,
+        collected_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE b.backfill_id = backfill.backfill_id;
+    RETURN job;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_backfill_divide(backfill_id bigint, bounds text[]) IS 'Has a backfill done in ranges; called by tube_backfill_split alone.';
+
 CREATE FUNCTION tube.tube_backfill_holders(xids text[] DEFAULT NULL::text[]) RETURNS TABLE(xid text, holder text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -276,6 +334,8 @@ BEGIN
     WHERE xids IS NULL OR r.x::text = ANY (xids);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_backfill_holders(xids text[]) IS 'Lists the open transactions that a backfill has to wait for before it collects its ids.';
 
 CREATE FUNCTION tube.tube_backfill_join(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -312,6 +372,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_backfill_join(backfill_id bigint) IS 'Completes a split backfill once all its ranges are inserted.';
+
 CREATE FUNCTION tube.tube_backfill_list(in_tube text DEFAULT NULL::text) RETURNS TABLE(backfill_id bigint, tube text, tbl text, order_col text, state text, paused boolean, rows_done bigint, rows_total bigint, rate double precision, seconds_left double precision, note text, pid integer, by_worker boolean, start_seq bigint, shards_left integer, created_at timestamp with time zone, ended_at timestamp with time zone, relation regclass)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -336,6 +398,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_backfill_list(in_tube text) IS 'Lists backfills, active and past, newest first.';
+
 CREATE FUNCTION tube.tube_backfill_lock(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -348,6 +412,8 @@ BEGIN
         OR pg_try_advisory_lock(tube_private_backfill_key(backfill_id));
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_backfill_lock(backfill_id bigint) IS 'Locks a backfill for this session, so that no other session works on it.';
 
 CREATE FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) RETURNS tube.tube_backfill
     LANGUAGE plpgsql SECURITY DEFINER
@@ -364,6 +430,8 @@ BEGIN
     RETURN backfill;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) IS 'Stores what a backfill is doing, for status displays.';
 
 CREATE FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) RETURNS TABLE(waiting bigint, replica text, replica_lag double precision, replica_behind bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -393,79 +461,187 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision DEFAULT NULL::double precision) RETURNS bigint
+COMMENT ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) IS 'Returns the backlog and the replica lag that a backfill is throttled by.';
+
+CREATE FUNCTION tube.tube_backfill_query(backfill_id bigint) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    backfill tube_backfill;
+    att tube_attachment;
+    key_type regtype;
+    ids CONSTANT text := tube_private_backfill_ids(tube_backfill_query.backfill_id);
+BEGIN
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_query.backfill_id;
+    IF NOT FOUND THEN
+        PERFORM tube_private_backfill(tube_backfill_query.backfill_id);
+    END IF;
+    PERFORM tube_private_backfill_taken(backfill.backfill_id);
+    IF backfill.state <> 'waiting' OR backfill.paused OR tube_private_backfill_changed(backfill) IS NOT NULL THEN
+        RETURN NULL;
+    END IF;
+    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
+    key_type := tube_private_key_type(att.tube);
+    EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids %s[] NOT NULL)', ids, key_type);
+    -- Texts may not fit into a page, others do.
+    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE %s', ids,
+        CASE key_type WHEN 'text'::regtype THEN 'EXTERNAL' ELSE 'PLAIN' END);
+    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
+    RETURN tube_private_backfill_rows(backfill, att, 'true');
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_backfill_query(backfill_id bigint) IS 'Returns the query for the ids of a backfill; called by tube_backfill_collect alone.';
+
+CREATE FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision DEFAULT NULL::double precision) RETURNS bigint
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET row_security TO 'off'
     SET work_mem TO '64MB'
     SET jit TO 'off'
+    SET cursor_tuple_fraction TO '1'
+    AS $$
+DECLARE
+    query CONSTANT text := tube_backfill_range_query(backfill_id, unit);
+    pod record;
+    pods bigint := 0;
+    ids_read bigint := 0;
+    touched integer[] := '{}';
+BEGIN
+    IF coalesce(query, '') = '' THEN
+        RETURN CASE query WHEN '' THEN 0 END;
+    END IF;
+    FOR pod IN EXECUTE query LOOP
+        PERFORM tube_backfill_range_put(backfill_id, pod.shard, pod.ids);
+        pods := pods + 1;
+        ids_read := ids_read + cardinality(pod.ids);
+        IF pod.shard <> ALL (touched) THEN
+            touched := touched || pod.shard;
+        END IF;
+    END LOOP;
+    RETURN tube_backfill_range_done(backfill_id, unit, ids_read, pods, touched, rate);
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) IS 'Touches the rows of one range of a split backfill.';
+
+CREATE FUNCTION tube.tube_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_variable
+DECLARE
+    job tube_job := tube_private_job('backfill ' || backfill_id, false);
+BEGIN
+    IF NOT tube_private_job_done(job, unit, ids, ids, pods, touched) THEN
+        RAISE EXCEPTION 'range % of backfill % was done by another session meanwhile', unit, backfill_id
+            USING ERRCODE = 'unique_violation', HINT = 'Call again, and it does nothing.';
+    END IF;
+    -- Whoever ends the backfill locks its row: it then takes these pods back, or they never come.
+    UPDATE tube_backfill AS b
+    SET rows_done = b.rows_done + ids, pods_done = b.pods_done + 1, updated_at = clock_timestamp(),
+        rate = coalesce(tube_backfill_range_done.rate, b.rate)
+    WHERE b.backfill_id = tube_backfill_range_done.backfill_id AND b.state = 'inserting';
+    IF NOT FOUND THEN
+        PERFORM tube_private_backfill_still(b) FROM tube_backfill AS b
+        WHERE b.backfill_id = tube_backfill_range_done.backfill_id;
+    END IF;
+    RETURN ids;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) IS 'Records that a range is in; called by tube_backfill_range alone.';
+
+CREATE FUNCTION tube.tube_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
+DECLARE
+    backfill tube_backfill;
+BEGIN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
+    END IF;
+    SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
+    WHERE b.backfill_id = tube_backfill_range_put.backfill_id AND b.state = 'inserting';
+    IF NOT FOUND OR shard NOT BETWEEN backfill.shard AND backfill.shard + (backfill.shards - 1) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU131', MESSAGE = format('backfill %s is not being inserted in ranges, or not into shard %s',
+            backfill_id, shard), HINT = 'Call tube_backfill_range.';
+    END IF;
+    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) VALUES (''B'', $1, $2, $3)', tube_private_schema(), backfill.tube)
+    USING shard, ids, jsonb_build_object('backfill', backfill.backfill_id);
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) IS 'Puts a pod of a range into the tube; called by tube_backfill_range alone.';
+
+CREATE FUNCTION tube.tube_backfill_range_query(backfill_id bigint, unit integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
 #variable_conflict use_column
 DECLARE
-    job tube_job := tube_private_job('backfill ' || tube_backfill_range.backfill_id, false);
+    job tube_job := tube_private_job('backfill ' || tube_backfill_range_query.backfill_id, false);
     backfill tube_backfill;
     att tube_attachment;
-    pods bigint;
-    rows_read bigint;
-    touched integer[];
 BEGIN
-    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_range.backfill_id;
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_range_query.backfill_id;
     IF backfill.paused THEN
         RETURN NULL;
     ELSIF unit IS NULL OR unit NOT BETWEEN 0 AND job.units - 1 THEN
         RAISE EXCEPTION 'backfill % has no range %', backfill.backfill_id, unit
             USING ERRCODE = 'invalid_parameter_value', HINT = format('It has the ranges 0 to %s.', job.units - 1);
-    ELSIF EXISTS (SELECT FROM tube_job_unit AS u WHERE u.job_id = job.job_id AND u.unit = tube_backfill_range.unit) THEN
-        RETURN 0;
+    ELSIF EXISTS (SELECT FROM tube_job_unit AS u WHERE u.job_id = job.job_id AND u.unit = tube_backfill_range_query.unit) THEN
+        RETURN '';
     END IF;
     att := tube_private_backfill_still(backfill);
-    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
-    EXECUTE tube_private_fill($range$
-        WITH put AS (
-            INSERT INTO <queue> (op, shard, ids, payload)
-            SELECT 'B', k.shard, array_agg(k.id ORDER BY k.n), $1
-            FROM (
-                SELECT o.id, o.shard, o.n, (o.n - 1) / 250 AS chunk
-                FROM (
-                    SELECT r.id, r.shard, row_number() OVER (PARTITION BY r.shard ORDER BY r.by) AS n
-                    FROM (
-                        SELECT <distinct>id, <shard_of> AS shard, by
-                        FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE (<filter>) AND (<within>)) AS t
-                        WHERE id IS NOT NULL<first>
-                    ) AS r
-                ) AS o
-            ) AS k
-            GROUP BY k.shard, k.chunk
-            ORDER BY k.chunk, k.shard
-            RETURNING shard, cardinality(ids) AS ids
-        )
-        SELECT count(*), coalesce(sum(p.ids), 0), coalesce(array_agg(DISTINCT p.shard), '{}') FROM put AS p$range$,
-        jsonb_build_object(
-            'queue', format('%I.%I', tube_private_schema(), backfill.tube),
-            'id', tube_private_key_expression(att),
-            'by', quote_ident(backfill.order_col),
-            'table', att.tbl::regclass::text,
-            'filter', coalesce(att.row_filter, 'true'),
-            'within', tube_private_backfill_within(att.tbl, backfill.order_col, job.bounds, unit),
-            'shard_of', tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(backfill.tube)),
-            'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
-            'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
-    INTO pods, rows_read, touched USING jsonb_build_object('backfill', backfill.backfill_id);
-    IF NOT tube_private_job_done(job, unit, rows_read, rows_read, pods, touched) THEN
-        RAISE EXCEPTION 'range % of backfill % was done by another session meanwhile', unit, backfill.backfill_id
-            USING ERRCODE = 'unique_violation', HINT = 'Call again, and it does nothing.';
+    RETURN tube_private_backfill_rows(backfill, att,
+        tube_private_backfill_within(att.tbl, backfill.order_col, job.bounds, unit));
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_backfill_range_query(backfill_id bigint, unit integer) IS 'Returns the query for the ids of a range; called by tube_backfill_range alone.';
+
+CREATE FUNCTION tube.tube_backfill_sample(backfill_id bigint, ranges integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    backfill tube_backfill := tube_private_backfill_held(tube_backfill_sample.backfill_id);
+    changed CONSTANT text := tube_private_backfill_changed(backfill);
+    att tube_attachment;
+BEGIN
+    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
+        RETURN NULL;
+    ELSIF backfill.state <> 'waiting' OR changed IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU124',
+            MESSAGE = format('backfill %s of %s can''t be split any more: %s',
+                backfill.backfill_id, backfill.table_name, coalesce(changed, 'it is ' || backfill.state)),
+            HINT = 'tube_backfill_list() shows what became of it.';
+    ELSIF ranges IS NULL OR ranges NOT BETWEEN 1 AND 10000 THEN
+        RAISE EXCEPTION 'a table can''t be divided into % ranges', coalesce(ranges::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
     END IF;
-    -- Whoever ends the backfill locks its row: it then takes these pods back, or they never come.
-    UPDATE tube_backfill AS b
-    SET rows_done = b.rows_done + rows_read, pods_done = b.pods_done + 1, updated_at = clock_timestamp(),
-        rate = coalesce(tube_backfill_range.rate, b.rate)
-    WHERE b.backfill_id = backfill.backfill_id AND b.state = 'inserting';
-    IF NOT FOUND THEN
-        PERFORM tube_private_backfill_still(b) FROM tube_backfill AS b WHERE b.backfill_id = backfill.backfill_id;
+    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
+    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('%s is attached with columns, and %L, which may change without a touch, is none of them',
+                att.tbl, backfill.order_col),
+            HINT = 'Order by the column of the ids.';
     END IF;
-    RETURN rows_read;
+    PERFORM tube_private_backfill_literals(att.tbl, backfill.order_col);
+    -- Also where there is one range: whether the table can be read is to be seen now.
+    RETURN format('SELECT array_agg(format(''%%s'', b.value) ORDER BY b.value) FROM (SELECT DISTINCT unnest('
+        'percentile_disc(ARRAY(SELECT n::float8 / %1$s FROM generate_series(1, %1$s - 1) AS n)) WITHIN GROUP (ORDER BY %2$I))'
+        ' AS value FROM %3$s TABLESAMPLE SYSTEM (%4$s) WHERE %2$I IS NOT NULL) AS b', ranges, backfill.order_col, att.tbl,
+        least(100, 100 * 1000.0 * ranges / greatest(1, tube_private_rows_estimate(att.tbl)))::real);
 END
 $_$;
+
+COMMENT ON FUNCTION tube.tube_backfill_sample(backfill_id bigint, ranges integer) IS 'Returns the query for values that divide a table; called by tube_backfill_split alone.';
 
 CREATE FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -508,52 +684,25 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) IS 'Asks the workers of a tube to backfill its tables, by control pods; returns how many were added.';
+
 CREATE FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer DEFAULT 16) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET row_security TO 'off'
     AS $$
-#variable_conflict use_column
 DECLARE
-    backfill tube_backfill := tube_private_backfill_held(tube_backfill_split.backfill_id);
-    changed CONSTANT text := tube_private_backfill_changed(backfill);
-    att tube_attachment;
-    job CONSTANT text := 'backfill ' || backfill.backfill_id;
-    total bigint;
-    bounds text[];
+    sample CONSTANT text := tube_backfill_sample(backfill_id, ranges);
+    bounds text[] := '{}';
 BEGIN
-    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
-        RETURN job;
-    ELSIF backfill.state <> 'waiting' OR changed IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU124',
-            MESSAGE = format('backfill %s of %s can''t be split any more: %s',
-                backfill.backfill_id, backfill.table_name, coalesce(changed, 'it is ' || backfill.state)),
-            HINT = 'tube_backfill_list() shows what became of it.';
+    IF sample IS NOT NULL THEN
+        EXECUTE sample INTO bounds;
     END IF;
-    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
-    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('%s is attached with columns, and %L, which may change without a touch, is none of them',
-                att.tbl, backfill.order_col),
-            HINT = 'Order by the column of the ids.';
-    END IF;
-    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
-    PERFORM tube_private_backfill_literals(att.tbl, backfill.order_col);
-    total := (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
-        WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(att.tbl) AS t WHERE t.isleaf UNION SELECT att.tbl::oid)
-            AND c.relkind <> 'p');
-    bounds := tube_private_backfill_bounds(att.tbl, backfill.order_col, ranges, total);
-    INSERT INTO tube_job (job_id, backfill_id, tubes, kind, fingerprint, units, bounds)
-    VALUES (job, backfill.backfill_id, ARRAY[backfill.tube], 'ranges', job, cardinality(bounds) + 1, bounds);
-    PERFORM tube_private_backfill_control(backfill, 'backfill_start', 'T');
-    UPDATE tube_backfill AS b
-    SET state = 'inserting', rows_total = nullif(total, 0), pods_total = cardinality(bounds) + 1, note = 'in ranges',
-        key_attnum = tube_private_backfill_key_of(att), row_filter = att.row_filter,
-        collected_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE b.backfill_id = backfill.backfill_id;
-    RETURN job;
+    RETURN tube_backfill_divide(backfill_id, coalesce(bounds, '{}'));
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) IS 'Splits the rest of a backfill into ranges that several sessions insert in parallel.';
 
 CREATE FUNCTION tube.tube_backfill_step1() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -563,6 +712,8 @@ BEGIN
     RETURN nextval('tube_seq')::text;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_backfill_step1() IS 'Draws the start seq of a backfill; the first of three transactions.';
 
 CREATE FUNCTION tube.tube_backfill_step2(timeout interval DEFAULT '00:01:00'::interval) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -608,22 +759,40 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_backfill_step2(timeout interval) IS 'Waits until every transaction that is running now is over: the second of three steps of a backfill.';
+
 CREATE FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer DEFAULT NULL::integer, fetch_chunk_size integer DEFAULT 20000, insert_chunk_size integer DEFAULT 250) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET row_security TO 'off'
     SET jit TO 'off'
+    AS $$
+DECLARE
+    plan CONSTANT record := tube_backfill_step3_begin(step1, tube, tbl, order_col, shard);
+BEGIN
+    IF plan.query IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM tube_pods_insert(tube, plan.query, plan.first, 'B', plan.size, fetch_chunk_size, insert_chunk_size);
+    PERFORM tube_backfill_step3_end(step1, tube, tbl, plan.first);
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) IS 'Touches every row of an attached table in one transaction; the third of three.';
+
+CREATE FUNCTION tube.tube_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
 DECLARE
-    att tube_attachment := tube_private_backfill_table(tube, tbl);
+    att CONSTANT tube_attachment := tube_private_backfill_table(tube, tbl);
     column_name CONSTANT name := tube_private_backfill_column(att.tbl, order_col);
     root CONSTANT boolean := tube_private_is_root(att);
-    first CONSTANT integer := coalesce(shard, att.shard);
-    shards CONSTANT integer := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
-    key CONSTANT text := tube_private_key_expression(att);
-    key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    query text;
+    shards integer;
+    key CONSTANT text := tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube));
 BEGIN
+    first := coalesce(shard, att.shard);
+    shards := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
     PERFORM tube_private_check_step3(step1, att, shard);
     IF NOT pg_try_advisory_xact_lock(hashtextextended(
         format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
@@ -640,33 +809,54 @@ BEGIN
             att.tbl, quote_literal(att.tube);
         RETURN;
     END IF;
-
-    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
-    query := format(CASE WHEN root THEN 'SELECT %1$s, 0 FROM %2$s WHERE %3$s%4$s%5$s ORDER BY %6$I'
+    query := format(CASE WHEN root THEN 'SELECT %1$s, 0 FROM %2$s WHERE %3$s AND %4$I IS NOT NULL%5$s ORDER BY %6$I'
         ELSE 'SELECT r.id, 0 FROM (SELECT DISTINCT ON (t.id) t.id, t.by'
-            ' FROM (SELECT %1$s AS id, %6$I AS by FROM %2$s WHERE %3$s%4$s%5$s) AS t'
+            ' FROM (SELECT %1$s AS id, %6$I AS by FROM %2$s WHERE %3$s AND %4$I IS NOT NULL%5$s) AS t'
             ' ORDER BY t.id, t.by) AS r ORDER BY r.by' END,
-        CASE WHEN root AND NOT (
-                SELECT a.attnotnull FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = att.id_col)
-            THEN format('coalesce(%s, tube_private_null_id(%s, %L)::%s)', key, att.tbl::oid, att.id_col, key_type)
-            ELSE key END,
-        att.tbl, coalesce('(' || att.row_filter || ')', 'true'),
-        CASE WHEN root THEN '' ELSE format(' AND %I IS NOT NULL', att.id_col) END,
+        key, att.tbl, coalesce('(' || att.row_filter || E'\n)', 'true'), att.id_col,
         CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
-            tube_private_shard_expression(key, att.shard, att.shards, key_type), first) END,
+            tube_private_shard_expression(key, att.shard, att.shards), first) END,
         column_name);
+    size := (SELECT nullif(greatest(c.reltuples, 0), 0)::bigint * shards / att.shards FROM pg_class AS c WHERE c.oid = att.tbl);
     IF root THEN
         PERFORM tube_private_put_control(att.tube, first, shards, 'T', 'backfill_start', step1);
     END IF;
-    PERFORM tube_pods_insert(att.tube, query, first, 'B',
-        (SELECT nullif(greatest(c.reltuples, 0), 0)::bigint * shards / att.shards
-         FROM pg_class AS c WHERE c.oid = att.tbl),
-        fetch_chunk_size, insert_chunk_size);
-    IF root THEN
-        PERFORM tube_private_put_control(att.tube, first, shards, 'B', 'backfill_end', step1);
-    END IF;
 END
 $_$;
+
+COMMENT ON FUNCTION tube.tube_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint) IS 'The part of tube_backfill_step3 before it reads the table; called by it alone.';
+
+CREATE FUNCTION tube.tube_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    att CONSTANT tube_attachment := tube_private_backfill_table(tube, tbl);
+BEGIN
+    IF tube_private_is_root(att) THEN
+        PERFORM tube_private_put_control(att.tube, first, CASE WHEN first = att.shard THEN att.shards ELSE 1 END, 'B',
+            'backfill_end', step1);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) IS 'The part of tube_backfill_step3 after it has read the table; called by it alone.';
+
+CREATE FUNCTION tube.tube_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
+    END IF;
+    PERFORM tube_private_backfill_taken(backfill_id);
+    EXECUTE format('INSERT INTO %s (place, shard, ids) VALUES ($1, $2, $3)', tube_private_backfill_ids(backfill_id))
+    USING place, shard, ids;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) IS 'Stores a pod of a backfill that is being collected; called by tube_backfill_collect alone.';
 
 CREATE FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -682,10 +872,12 @@ BEGIN
     IF payload IS NULL THEN
         RETURN NULL;
     END IF;
+    -- By the catalogue: our owner may not look into the schemas of others.
     BEGIN
-        tbl := to_regclass(payload ->> 'tbl');
-    EXCEPTION WHEN syntax_error OR invalid_name OR feature_not_supported OR insufficient_privilege THEN
-        tbl := NULL; -- a table in a schema that our owner may not use is attached to no tube
+        SELECT c.oid INTO tbl FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE ARRAY[n.nspname, c.relname]::text[] = parse_ident(payload ->> 'tbl');
+    EXCEPTION WHEN invalid_parameter_value THEN
+        tbl := NULL;
     END;
     IF tbl IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
@@ -695,6 +887,8 @@ BEGIN
     RETURN tube_backfill_create(tube, tbl, payload ->> 'order_col', false, true);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Turns a backfill_schedule control pod into a backfill that a worker runs.';
 
 CREATE FUNCTION tube.tube_backfill_tidy() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -720,6 +914,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_backfill_tidy() IS 'Drops the stored ids of ended backfills.';
+
 CREATE FUNCTION tube.tube_backfill_unlock(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -730,19 +926,22 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) IS 'Unlocks a backfill that this session has locked.';
+
 CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN ('pytube_'::text || md5((('tube'::text || '.'::text) || tube)));
 
+COMMENT ON FUNCTION tube.tube_channel(tube text) IS 'Returns the NOTIFY channel on which writers wake the sleeping workers of a tube.';
+
 CREATE FUNCTION tube.tube_ensure_absent(in_tube text) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $$
 DECLARE
     reg tube_registry;
-    tables regclass[];
 BEGIN
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = in_tube FOR UPDATE;
     IF NOT FOUND THEN
@@ -750,59 +949,34 @@ BEGIN
     END IF;
     UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
     PERFORM tube_private_end_terms(in_tube, 'superseded');
-    PERFORM tube_private_prune(in_tube);
-    SELECT array_agg(a.tbl ORDER BY a.tbl) INTO tables FROM tube_attachment AS a WHERE a.tube = in_tube;
-    PERFORM tube_private_untrigger(in_tube, tables, ARRAY[format('DROP TABLE %I.%I', tube_private_schema(), in_tube)],
-        format('tube %L is dropped', in_tube));
-    PERFORM tube_private_forget(in_tube, tables);
+    PERFORM tube_private_patiently(ARRAY[
+        format('SELECT tube_private_forget(a.tube, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %L GROUP BY a.tube', in_tube),
+        format('DROP TABLE %I.%I', tube_private_schema(), in_tube)], format('tube %L is dropped', in_tube));
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);
     DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
+    EXECUTE format('DROP SEQUENCE %I', 'tube_sleeps_' || reg.number);
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_ensure_absent(in_tube text) IS 'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';
+
 CREATE FUNCTION tube.tube_ensure_exists(tube text, partitions integer DEFAULT 1, predicate text DEFAULT NULL::text, key_type regtype DEFAULT NULL::regtype) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $$
-#variable_conflict use_column
 DECLARE
-    reg tube_registry;
-    wanted text;
+    att tube_attachment;
 BEGIN
-    PERFORM tube_private_check_partitions(partitions);
-    wanted := nullif(btrim(predicate, E' \t\r\n'), '');
-    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_ensure_exists.tube;
-    PERFORM tube_private_check_key_type(tube_ensure_exists.tube, reg.key_type, tube_ensure_exists.key_type);
-    IF reg.tube IS NULL THEN
-        PERFORM tube_private_check_name(tube_ensure_exists.tube);
-        PERFORM tube_private_parse_predicate(tube_ensure_exists.tube, wanted);
-        INSERT INTO tube_registry (tube, partitions, predicate, key_type, last_epoch)
-        SELECT tube_ensure_exists.tube, tube_ensure_exists.partitions, wanted,
-            coalesce(tube_ensure_exists.key_type, 'bigint'), i.last_epoch
-        FROM tube_installation AS i
-        ON CONFLICT DO NOTHING;
-        IF FOUND THEN
-            PERFORM tube_private_make(tube_ensure_exists.tube), tube_private_sync(tube_ensure_exists.tube);
-            RETURN;
-        END IF;
-        -- Another session made it meanwhile.
-    ELSIF reg.partitions = tube_ensure_exists.partitions
-        AND (tube_ensure_exists.predicate IS NULL OR reg.predicate IS NOT DISTINCT FROM wanted)
-    THEN
-        RETURN;
-    END IF;
-
-    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_ensure_exists.tube FOR UPDATE;
-    IF tube_ensure_exists.predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
-        PERFORM tube_private_set_predicate(tube_ensure_exists.tube, wanted);
-    END IF;
-    IF reg.partitions <> tube_ensure_exists.partitions THEN
-        PERFORM tube_private_repartition(tube_ensure_exists.tube, tube_ensure_exists.partitions);
-    END IF;
+    PERFORM tube_private_parse_predicate(tube, nullif(btrim(predicate, E' \t\r\n'), ''));
+    FOR att IN SELECT w.* FROM tube_private_ensure_tube(tube, partitions, predicate, key_type) AS w LOOP
+        PERFORM tube_private_bring_in_line(att, 'ordered');
+    END LOOP;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) IS 'Creates a tube, or changes its number of partitions and its predicate.';
 
 CREATE FUNCTION tube.tube_index_fit() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -829,6 +1003,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_index_fit() IS 'Gives repartitioned tubes the index for their number of partitions, where that is quick.';
+
 CREATE FUNCTION tube.tube_index_sql(tube text, partitions integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -851,6 +1027,8 @@ BEGIN
     END;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_index_sql(tube text, partitions integer) IS 'Returns the CREATE INDEX statement to run before a repartition, so that the repartition does not block writers.';
 
 CREATE FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[] DEFAULT NULL::text[]) RETURNS TABLE(state text, unit_count integer, unit_bounds text[], stage text, known boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -893,12 +1071,14 @@ BEGIN
             ' attempt uuid)', stage, tube_private_schema(), key_type);
         EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', stage);
         EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', stage);
-        EXECUTE format('GRANT INSERT ON %s TO %I', stage, job.begun_by);
+        EXECUTE format('GRANT INSERT ON %s TO %I, %I', stage, job.begun_by, tube_private_role('admin'));
     END IF;
     RETURN QUERY SELECT job.state, job.units, job.bounds, CASE WHEN job.kind IN ('staged', 'attempts')
         THEN tube_private_job_stage(job.number) END, NOT added;
 END
 $_$;
+
+COMMENT ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) IS 'Starts a job, or resumes one of the same name.';
 
 CREATE FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[] DEFAULT NULL::integer[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -908,6 +1088,8 @@ BEGIN
     RETURN tube_private_job_done(tube_private_job_mine(job_id, false), unit, rows, ids, pods, shards);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) IS 'Records a unit of a job in the transaction that wrote its pods; false if the unit was recorded before.';
 
 CREATE TABLE tube.tube_job (
     job_id text NOT NULL,
@@ -970,6 +1152,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) IS 'Completes a job and moves its staged pods into the tubes, all at once.';
+
 CREATE FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1004,6 +1188,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) IS 'Deletes jobs and their staged pods; pods in tubes stay.';
+
 CREATE FUNCTION tube.tube_job_list(in_job text DEFAULT NULL::text) RETURNS TABLE(job_id text, tubes text[], kind text, state text, units_done bigint, units integer, rows bigint, ids bigint, pods bigint, backfill_id bigint, created_at timestamp with time zone, last_at timestamp with time zone, ended_at timestamp with time zone, begun_by name)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1027,6 +1213,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_job_list(in_job text) IS 'Lists jobs, active and past, newest first.';
+
 CREATE FUNCTION tube.tube_job_units(job_id text) RETURNS integer[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1039,6 +1227,62 @@ BEGIN
         ORDER BY u.unit);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_job_units(job_id text) IS 'Returns the numbers of the units of a job that are done.';
+
+CREATE FUNCTION tube.tube_key_bigint(value anyelement) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT NULL::pg_catalog.int8$$;
+
+COMMENT ON FUNCTION tube.tube_key_bigint(value anyelement) IS 'Returns a column''s value as a key of type bigint; NULL for a value of another type.';
+
+CREATE FUNCTION tube.tube_key_bigint(value smallint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (value)::bigint;
+
+COMMENT ON FUNCTION tube.tube_key_bigint(value smallint) IS 'Returns a column''s value as a key of type bigint; NULL for a value of another type.';
+
+CREATE FUNCTION tube.tube_key_bigint(value integer) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (value)::bigint;
+
+COMMENT ON FUNCTION tube.tube_key_bigint(value integer) IS 'Returns a column''s value as a key of type bigint; NULL for a value of another type.';
+
+CREATE FUNCTION tube.tube_key_bigint(value bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN value;
+
+COMMENT ON FUNCTION tube.tube_key_bigint(value bigint) IS 'Returns a column''s value as a key of type bigint; NULL for a value of another type.';
+
+CREATE FUNCTION tube.tube_key_text(value anyelement) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT NULL::pg_catalog.text$$;
+
+COMMENT ON FUNCTION tube.tube_key_text(value anyelement) IS 'Returns a column''s value as a key of type text; NULL for a value of another type.';
+
+CREATE FUNCTION tube.tube_key_text(value text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN value;
+
+COMMENT ON FUNCTION tube.tube_key_text(value text) IS 'Returns a column''s value as a key of type text; NULL for a value of another type.';
+
+CREATE FUNCTION tube.tube_key_text(value character varying) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (value)::text;
+
+COMMENT ON FUNCTION tube.tube_key_text(value character varying) IS 'Returns a column''s value as a key of type text; NULL for a value of another type.';
+
+CREATE FUNCTION tube.tube_key_uuid(value anyelement) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT NULL::pg_catalog.uuid$$;
+
+COMMENT ON FUNCTION tube.tube_key_uuid(value anyelement) IS 'Returns a column''s value as a key of type uuid; NULL for a value of another type.';
+
+CREATE FUNCTION tube.tube_key_uuid(value uuid) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN value;
+
+COMMENT ON FUNCTION tube.tube_key_uuid(value uuid) IS 'Returns a column''s value as a key of type uuid; NULL for a value of another type.';
 
 CREATE FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) RETURNS SETOF text
     LANGUAGE plpgsql
@@ -1053,6 +1297,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement of one text column with the rights of the caller and returns its rows.';
+
 CREATE FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1061,6 +1307,8 @@ BEGIN
     RETURN tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) IS 'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';
 
 CREATE FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text DEFAULT 'neli'::text, hold interval DEFAULT '00:00:15'::interval, lease interval DEFAULT NULL::interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1106,6 +1354,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) IS 'Starts a term over a partition and ends the one before, if the epoch is still the expected one.';
+
 CREATE FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1127,6 +1377,8 @@ BEGIN
     RETURN found_epoch;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) IS 'Returns the current epoch of a partition, which tube_leader_acquire compares.';
 
 CREATE FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1150,6 +1402,8 @@ BEGIN
     RETURN issued;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) IS 'Raises the epochs of a tube above one that its sink has seen, after a restore from a backup.';
 
 CREATE FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1181,6 +1435,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) IS 'Ends a term in order, so that the next leader need not wait.';
+
 CREATE FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1198,6 +1454,8 @@ BEGIN
     RETURN (SELECT r.version FROM tube_registry AS r WHERE r.tube = tube_leader_renew.tube);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) IS 'Renews a term, or fails if the term has ended.';
 
 CREATE FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) RETURNS interval
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1217,6 +1475,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) IS 'Returns how long a new term has to wait before its first mark.';
+
 CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1230,6 +1490,8 @@ BEGIN
     ORDER BY l.tube, l.partition;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the current leader of each partition.';
 
 CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) RETURNS TABLE(leader_id uuid, renewed boolean)
     LANGUAGE sql SECURITY DEFINER
@@ -1253,6 +1515,8 @@ CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) RETURNS TA
     WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
 $$;
 
+COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) IS 'Renews all terms of a process in a tube in one statement and returns those that still lead.';
+
 CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1262,6 +1526,8 @@ BEGIN
     WHERE i.tube = tube_lease_leave.tube AND i.instance_id = tube_lease_leave.instance_id;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) IS 'Takes a process out of the lease election, so that the others share its partitions.';
 
 CREATE FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) RETURNS TABLE(partitions integer, instances integer, free integer[], mine integer[], rank integer)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1318,6 +1584,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election and returns its own partitions and the free ones.';
+
 CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1339,6 +1607,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_list(in_tbl regclass) IS 'Lists the tubes and the tables attached to them.';
+
 CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(park_id bigint, tube text, shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer, epoch bigint, parked_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1356,6 +1626,8 @@ BEGIN
     LIMIT in_limit;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) IS 'Lists parked keys with their errors, latest first.';
 
 CREATE FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1378,6 +1650,8 @@ BEGIN
     RETURN deleted;
 END
 $_$;
+
+COMMENT ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) IS 'Deletes pods of a partition by seq, for consumers that have no term; a worker calls tube_pods_purge.';
 
 CREATE FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character DEFAULT 'B'::bpchar, approx_size bigint DEFAULT NULL::bigint, fetch_chunk_size integer DEFAULT 20000, insert_chunk_size integer DEFAULT 250, in_search_path text DEFAULT current_setting('search_path'::text)) RETURNS void
     LANGUAGE plpgsql
@@ -1481,6 +1755,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) IS 'Touches all ids that a query returns; the query runs with the caller''s rights.';
+
 CREATE FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer DEFAULT 1000, floor bigint DEFAULT 0, backfill_floor bigint DEFAULT 0, exclude_backfill boolean DEFAULT false) RETURNS TABLE(seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1507,6 +1783,8 @@ BEGIN
     END IF;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) IS 'Marks the next pods of a partition for a term and returns them in processing order.';
 
 CREATE FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1563,6 +1841,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) IS 'Sets failed keys aside, each with its error, so that the partition can go on.';
+
 CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1589,6 +1869,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Deletes the pods that a term has finished.';
+
 CREATE FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1597,6 +1879,8 @@ BEGIN
     RETURN tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last);
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) IS 'Inserts ids into tubes as pods, in the given order.';
 
 CREATE FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[] DEFAULT NULL::bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1628,6 +1912,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Gives marked pods of a term back, so that the next mark returns them again.';
+
 CREATE FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean DEFAULT false) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1648,6 +1934,8 @@ BEGIN
             class, tube_private_schema(), tube, s.slice), ' UNION ALL ') FROM unnest(slices) AS s (slice)));
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) IS 'Returns the text of a query that reads the pods of a partition in processing order.';
 
 CREATE FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1674,31 +1962,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_as_owner() RETURNS event_trigger
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET lock_timeout TO '5s'
-    AS $$
-DECLARE
-    left_over CONSTANT jsonb := nullif(current_setting('pytube.owner_ddl', true), '')::jsonb;
-    statement text;
-BEGIN
-    IF current_setting('pytube.own_ddl', true) = 'on' OR left_over IS NULL THEN
-        RETURN;
-    END IF;
-    PERFORM set_config('pytube.own_ddl', 'on', true), set_config('pytube.owner_ddl', '', true);
-    FOR statement IN SELECT jsonb_array_elements_text(left_over -> 'statements') LOOP
-        BEGIN
-            EXECUTE statement;
-        EXCEPTION WHEN insufficient_privilege THEN
-            IF (left_over ->> 'needed')::boolean THEN
-                RAISE;
-            END IF;
-        END;
-    END LOOP;
-    PERFORM set_config('pytube.own_ddl', 'off', true);
-END
-$$;
+COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys that were delivered in the meantime.';
 
 CREATE TABLE tube.tube_attachment (
     tube text NOT NULL,
@@ -1709,21 +1973,112 @@ CREATE TABLE tube.tube_attachment (
     "position" bigint NOT NULL,
     row_filter text,
     trigger_function text NOT NULL,
-    touch_function text,
     columns name[],
     replica boolean DEFAULT false NOT NULL,
     seen_oid oid,
     seen_attnums smallint[],
     seen_names name[],
-    seen_types oid[],
     members oid[],
     waiting oid[],
     as_root boolean,
+    misfit text,
+    touch_name text,
     CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
     CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
 );
 
-CREATE FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, came regclass) RETURNS void
+CREATE FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    RETURN tube_private_fill($body$
+#variable_conflict use_variable
+DECLARE
+    kinds CONSTANT text[] := ARRAY['AFTER INSERT ON %s REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT',
+        'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT',
+        'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT',
+        'BEFORE TRUNCATE ON %s FOR EACH STATEMENT',
+        'AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW'];
+    stretch CONSTANT bigint := 500;
+    pages bigint;
+    page bigint := 0;
+    key text;
+    statement text;
+BEGIN
+    FOR n IN 1..5 LOOP
+        CONTINUE WHEN triggers IS NULL OR triggers[n] IS NULL;
+        EXECUTE format('CREATE TRIGGER %I ' || kinds[n] || ' EXECUTE FUNCTION %s()', triggers[n], rel, <capture>);
+        IF n = 5 THEN
+            EXECUTE format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I, ENABLE REPLICA TRIGGER %I', rel, triggers[4], triggers[5]);
+        END IF;
+    END LOOP;
+    IF op IS NULL THEN
+        RETURN true;
+    END IF;
+    key := <schema>.tube_private_key_now(<name>, rel, <key>);
+    IF key IS NULL THEN
+        RETURN true;
+    ELSIF NOT has_table_privilege(rel, 'SELECT') OR row_security_active(rel) THEN
+        PERFORM <put>(op, NULL);
+        RETURN false;
+    END IF;
+    statement := concat(<touch>, key, <from_only>, rel, ' WHERE ctid >= $2 AND ctid < $3 AND (',
+        CASE WHEN <guard> THEN <passes> ELSE 'true' END, ')) AS t');
+    pages := pg_relation_size(rel) / current_setting('block_size')::bigint;
+    WHILE page < pages LOOP
+        EXECUTE statement USING op, format('(%s,0)', page)::tid, format('(%s,0)', page + stretch)::tid;
+        page := page + stretch;
+    END LOOP;
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        PERFORM <put>(op, NULL);
+        RETURN false;
+    END IF;
+    RETURN true;
+END
+$body$, jsonb_build_object(
+        'capture', quote_literal(tube_private_function(att, 'capture')),
+        'put', tube_private_function(att, 'put'),
+        'schema', quote_ident(tube_private_schema()),
+        'name', quote_literal(att.trigger_function),
+        'key', quote_literal(quote_ident(att.id_col)),
+        'touch', quote_literal(format('SELECT %s($1, coalesce(array_agg(t.id), ''{}'')) FROM (SELECT %I.tube_key_%s(',
+            tube_private_function(att, 'put'), tube_private_schema(), tube_private_key_type(att.tube))),
+        'from_only', quote_literal(') AS id FROM ONLY '),
+        'guard', coalesce(tube_private_guard(att, 'rel'), 'true'),
+        'passes', quote_literal(coalesce(tube_private_passes_call(att, NULL), 'true'))));
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '1s'
+    AS $$
+DECLARE
+    agent CONSTANT text := tube_private_function(att, 'agent');
+    part record;
+BEGIN
+    IF to_regprocedure(agent || '(regclass, name[], text)') IS NULL THEN
+        RETURN;
+    END IF;
+    FOR part IN
+        SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
+        FROM tube_private_trigger_names(att) AS t WHERE t.wanted AND t.rel <> att.tbl
+        GROUP BY t.rel HAVING NOT bool_and(t.is_there)
+    LOOP
+        BEGIN
+            -- Those of a partitioned table have no place for TRUNCATE.
+            PERFORM tube_private_call_agent(agent, part.rel, part.names, NULL);
+        EXCEPTION WHEN OTHERS THEN
+            RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', part.rel, att.tube, SQLERRM),
+                HINT = format('Do it as its owner: SELECT %I.tube_sync();', tube_private_schema());
+        END;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -1733,149 +2088,79 @@ BEGIN
     USING att.shard, jsonb_build_object('type', 'backfill_schedule', 'order_col', att.id_col::text, 'tbl', (
         SELECT format('%I.%I', n.nspname, c.relname)
         FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl));
-    PERFORM tube_private_notify(tube_channel(s.tube), s.partition) FROM tube_sleeper AS s WHERE s.tube = att.tube;
-    RAISE WARNING USING
-        MESSAGE = format('a backfill of %s is asked for, for tube %L: a transaction at %s may not see all rows of %s',
-            att.tbl, att.tube, upper(current_setting('transaction_isolation')), came),
-        HINT = 'Attach partitions that hold rows at READ COMMITTED: then just their rows are touched.';
+    PERFORM tube_private_wake_sleepers(att.tube, ARRAY[att.shard]);
+    RAISE WARNING 'a backfill of % is asked for, for tube %: %', att.tbl, quote_literal(att.tube), why;
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mode text) RETURNS void
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
+    message CONSTANT text := format('%s belongs to %I, who has to agree to what tube %L does with it', att.tbl, owner, att.tube);
+    detail CONSTANT text := (SELECT d.statement FROM tube_private_owner_ddl(att) AS d LIMIT 1);
+BEGIN
+    IF mode = 'late' THEN
+        RAISE WARNING USING MESSAGE = message, DETAIL = detail,
+            HINT = format('Until then its writes are captured at a higher cost, or not from new partitions. Run as %I: SELECT %I.tube_sync();',
+                owner, tube_private_schema());
+    ELSE
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = detail,
+            HINT = format('Do it as %I, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
+    END IF;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-#variable_conflict use_column
 DECLARE
-    first integer;
-    wanted tube_attachment;
-    reg tube_registry;
-    old tube_attachment;
-    new tube_attachment;
+    change CONSTANT record := tube_private_begin_attach(tube, tbl, shard, shards, id_col, columns, replica);
+    old CONSTANT tube_attachment := change.was;
+    new CONSTANT tube_attachment := change.wanted;
 BEGIN
-    SELECT r.* INTO STRICT reg FROM tube_registry AS r
-    WHERE r.tube = tube_private_attach.tube FOR NO KEY UPDATE;
-    PERFORM tube_private_prune(reg.tube);
-    first := tube_private_range(reg.tube, tube_private_attach.tbl, tube_private_attach.shard,
-        tube_private_attach.shards);
-    wanted.id_col := tube_private_key(tube_private_attach.tbl, tube_private_attach.id_col, reg.key_type);
-    wanted.columns := tube_private_columns(tube_private_attach.tbl, tube_private_attach.columns);
-    wanted.replica := coalesce(tube_private_attach.replica, false);
-
-    SELECT a.* INTO old FROM tube_attachment AS a
-    WHERE a.tube = reg.tube AND a.tbl = tube_private_attach.tbl;
-    IF NOT FOUND THEN
-        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, columns, replica, row_filter, trigger_function)
-        VALUES (reg.tube, tube_private_attach.tbl, first, tube_private_attach.shards,
-            wanted.id_col, wanted.columns, wanted.replica,
-            tube_private_row_filter(reg.tube, tube_private_attach.tbl, reg.predicate),
-            tube_private_capture_name(reg.tube, tube_private_attach.tbl))
-        RETURNING * INTO new;
-    ELSIF (old.shard, old.shards, old.id_col, old.columns, old.replica)
-        IS NOT DISTINCT FROM (first, tube_private_attach.shards, wanted.id_col, wanted.columns, wanted.replica)
+    PERFORM tube_private_bring_in_line(new, 'ordered');
+    IF old.tube IS NOT NULL AND (old.shard, old.shards, old.id_col, old.columns, old.replica)
+        IS DISTINCT FROM (new.shard, new.shards, new.id_col, new.columns, new.replica)
     THEN
-        PERFORM tube_private_sync(reg.tube, 'ordered', ARRAY[old.tbl]); -- mends what was dropped by hand, and takes no lock else
-        RETURN;
-    ELSE
-        UPDATE tube_attachment AS a
-        SET shard = first, shards = tube_private_attach.shards, id_col = wanted.id_col,
-            columns = wanted.columns, replica = wanted.replica, seen_oid = NULL
-        WHERE a.tube = reg.tube AND a.tbl = tube_private_attach.tbl;
-        UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
-        WHERE a.tube = reg.tube AND a.tbl = tube_private_attach.tbl
-            AND (old.shard, old.shards) <> (first, tube_private_attach.shards);
-        SELECT a.* INTO new FROM tube_attachment AS a
-        WHERE a.tube = reg.tube AND a.tbl = tube_private_attach.tbl;
-    END IF;
-    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
-    PERFORM tube_private_sync(reg.tube, 'ordered', ARRAY[new.tbl]);
-    IF old.tbl IS NOT NULL THEN
         RAISE NOTICE USING
             MESSAGE = format('%s, attached to tube %L by %s, is now attached by %s',
-                new.tbl, new.tube, tube_private_attached_how(old), tube_private_attached_how(new)),
+                tbl, tube, tube_private_attached_how(old), tube_private_attached_how(new)),
             HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
+    ELSIF old.tube IS NOT NULL THEN
+        RETURN;
+    END IF;
+    IF old.tube IS NULL AND tube_private_is_root(new)
+        AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = new.id_col AND NOT a.attnotnull)
+    THEN
+        RAISE WARNING USING
+            MESSAGE = format('the key %I of %s may be NULL', new.id_col, tbl),
+            HINT = 'A row without a key names no document: it makes no touch.';
+    END IF;
+    IF tube_private_can_fail(new.row_filter) AND old.tube IS NULL THEN
+        RAISE NOTICE USING
+            MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
+            HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
     END IF;
     IF NOT tube_private_is_root(new) AND tube_private_attach.id_col IS NULL THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
-                new.tbl, new.tube, new.shard),
+                tbl, tube, new.shard),
             HINT = 'Its ids are taken for those of that table. Name the column that holds them in id_col; if '
                 'they are others, attach it in a shard of its own.';
     END IF;
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_attachable(tbl regclass, member boolean DEFAULT false) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    rel record;
-    wrong text;
-BEGIN
-    SELECT c.oid, c.relkind, c.relpersistence, n.nspname INTO rel
-    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE c.oid = tbl;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU108',
-            MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
-            HINT = 'Give the name of a table, with its schema.';
-    END IF;
-    wrong := CASE
-        WHEN rel.nspname IN ('pg_catalog', 'information_schema', 'pg_toast') THEN 'it is a catalogue'
-        WHEN rel.nspname = tube_private_schema() THEN 'it is one of pytube''s own'
-        WHEN rel.relkind = 'v' THEN 'it is a view'
-        WHEN rel.relkind = 'm' THEN 'it is a materialized view'
-        WHEN rel.relkind = 'f' THEN 'it is a foreign table'
-        WHEN rel.relkind NOT IN ('r', 'p') THEN 'it is no table'
-        WHEN rel.relpersistence = 't' THEN 'it is a temporary table'
-        WHEN member THEN NULL
-        ELSE tube_private_misfit(tbl)
-    END;
-    IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107',
-            MESSAGE = format('%s can''t be attached: %s', tbl, wrong),
-            HINT = 'Attach plain, permanent tables, and partitioned ones as a whole.';
-    END IF;
-    IF NOT member THEN
-        PERFORM tube_private_attachable(t.relid, true) FROM pg_partition_tree(tbl) AS t WHERE t.relid <> tbl;
-        PERFORM tube_private_privileges(tbl, rel.nspname);
-    END IF;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN format('%I with shards %s to %s', att.id_col, att.shard, att.shard + (att.shards - 1))
-        || coalesce(', columns ' || array_to_string(att.columns, ' '), '') || CASE WHEN att.replica THEN ', replica' ELSE '' END;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_attempts(mode text) RETURNS integer
-    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN CASE mode WHEN 'ddl' THEN 4 WHEN 'late' THEN 20 ELSE 100 END;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_await(att tube.tube_attachment) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    come CONSTANT oid[] := ARRAY(
-        SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel::oid <> ALL (att.members) ORDER BY 1);
-BEGIN
-    IF come <> '{}' THEN
-        UPDATE tube_attachment AS a SET members = a.members || come, waiting = a.waiting || come
-        WHERE a.tube = att.tube AND a.tbl = att.tbl;
-    END IF;
-END
+    SELECT format('%I with shards %s to %s', att.id_col, att.shard, att.shard + (att.shards - 1))
+        || coalesce(', columns ' || array_to_string(att.columns, ' '), '') || CASE WHEN att.replica THEN ', replica' ELSE '' END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill(backfill_id bigint) RETURNS tube.tube_backfill
@@ -1895,28 +2180,6 @@ BEGIN
     RETURN result;
 END
 $$;
-
-CREATE FUNCTION tube.tube_private_backfill_bounds(tbl regclass, col name, ranges integer, total bigint) RETURNS text[]
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET row_security TO 'off'
-    AS $_$
-DECLARE
-    result text[];
-BEGIN
-    IF ranges IS NULL OR ranges NOT BETWEEN 1 AND 10000 THEN
-        RAISE EXCEPTION 'a table can''t be divided into % ranges', coalesce(ranges::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
-    ELSIF ranges = 1 THEN
-        RETURN '{}';
-    END IF;
-    EXECUTE format('SELECT array_agg(format(''%%s'', b.value) ORDER BY b.value) FROM (SELECT DISTINCT unnest('
-        'percentile_disc(ARRAY(SELECT n::float8 / $1 FROM generate_series(1, $1 - 1) AS n)) WITHIN GROUP (ORDER BY %1$I))'
-        ' AS value FROM %2$s TABLESAMPLE SYSTEM ($2) WHERE %1$I IS NOT NULL) AS b', col, tbl)
-    INTO result USING ranges, least(100, 100 * 1000.0 * ranges / greatest(1, total))::real;
-    RETURN coalesce(result, '{}');
-END
-$_$;
 
 CREATE FUNCTION tube.tube_private_backfill_changed(backfill tube.tube_backfill) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2015,10 +2278,8 @@ BEGIN
     IF to_regclass(ids) IS NOT NULL AND NOT EXISTS (
         SELECT FROM tube_registry AS r WHERE r.tube = 'tube_backfill_ids_' || backfill_id) -- a tube may be called so
     THEN
-        PERFORM tube_private_own_ddl(true);
         EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', ids);
         EXECUTE format('DROP TABLE %s', ids);
-        PERFORM tube_private_own_ddl(false);
     END IF;
     RETURN true;
 EXCEPTION
@@ -2120,7 +2381,7 @@ BEGIN
     SELECT a.atttypid, a.atttypmod INTO found_type, modifier FROM pg_attribute AS a
     WHERE a.attrelid = tbl AND a.attname = col AND NOT a.attisdropped;
     base := tube_private_base_type(found_type);
-    IF NOT tube_private_built_in(base) AND NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = base AND t.typtype = 'e') THEN
+    IF NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = base AND (t.oid < 16384 OR t.typtype = 'e')) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('%s can''t be divided by %I: its type is %s', tbl, col, found_type::regtype),
             HINT = 'Divide it by a column of a built-in type.';
@@ -2139,6 +2400,36 @@ BEGIN
         HINT = 'Wait for it, resume it or cancel it; or supersede it with the new one (--supersede).';
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_backfill_rows(backfill tube.tube_backfill, att tube.tube_attachment, within text) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+    SELECT tube_private_fill($query$
+        SELECT k.shard, array_agg(k.id ORDER BY k.n) AS ids
+        FROM (
+            SELECT o.id, o.shard, o.n, (o.n - 1) / 250 AS chunk
+            FROM (
+                SELECT r.id, r.shard, row_number() OVER (PARTITION BY r.shard ORDER BY r.by) AS n
+                FROM (
+                    SELECT <distinct>id, <shard_of> AS shard, by
+                    FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE (<filter>
+                        ) AND (<within>)) AS t
+                    WHERE id IS NOT NULL<first>
+                ) AS r
+            ) AS o
+        ) AS k
+        GROUP BY k.shard, k.chunk
+        ORDER BY k.chunk, k.shard$query$, jsonb_build_object(
+            'id', tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube)),
+            'by', quote_ident(backfill.order_col),
+            'table', att.tbl::regclass::text,
+            'filter', coalesce(att.row_filter, 'true'),
+            'within', within,
+            'shard_of', tube_private_shard_expression('id', att.shard, att.shards),
+            'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
+            'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
+$_$;
 
 CREATE FUNCTION tube.tube_private_backfill_space() RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -2172,55 +2463,6 @@ BEGIN
     RETURN att;
 END
 $$;
-
-CREATE FUNCTION tube.tube_private_backfill_store(backfill tube.tube_backfill, att tube.tube_attachment) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET row_security TO 'off'
-    SET work_mem TO '64MB'
-    SET jit TO 'off'
-    AS $_$
-DECLARE
-    key_type CONSTANT regtype := tube_private_key_type(backfill.tube);
-    ids CONSTANT text := tube_private_backfill_ids(backfill.backfill_id);
-    pods bigint;
-BEGIN
-    PERFORM tube_private_check_table(att.tbl::text, att.tbl, tube_private_types(att));
-    EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids %s[] NOT NULL)',
-        ids, key_type);
-    -- Texts may not fit into a page, others do.
-    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE %s', ids,
-        CASE key_type WHEN 'text'::regtype THEN 'EXTERNAL' ELSE 'PLAIN' END);
-    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
-    EXECUTE tube_private_fill($collect$
-        INSERT INTO <ids> (place, shard, ids)
-        SELECT row_number() OVER (ORDER BY k.chunk, k.shard), k.shard, array_agg(k.id ORDER BY k.n)
-        FROM (
-            SELECT o.id, o.shard, o.n, (o.n - 1) / 250 AS chunk
-            FROM (
-                SELECT r.id, r.shard, row_number() OVER (PARTITION BY r.shard ORDER BY r.by) AS n
-                FROM (
-                    SELECT <distinct>id, <shard_of> AS shard, by
-                    FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE <filter>) AS t
-                    WHERE id IS NOT NULL<first>
-                ) AS r
-            ) AS o
-        ) AS k
-        GROUP BY k.shard, k.chunk
-        ORDER BY 1$collect$, jsonb_build_object(
-            'ids', ids,
-            'id', tube_private_key_expression(att),
-            'by', quote_ident(backfill.order_col),
-            'table', att.tbl::regclass::text,
-            'filter', coalesce(att.row_filter, 'true'),
-            'shard_of', tube_private_shard_expression('id', att.shard, att.shards, key_type),
-            'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
-            'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END));
-    GET DIAGNOSTICS pods = ROW_COUNT;
-    EXECUTE format('ALTER TABLE %s ADD PRIMARY KEY (place)', ids);
-    RETURN pods;
-END
-$_$;
 
 CREATE FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2315,17 +2557,82 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_base_type(type oid) RETURNS oid
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+    WITH RECURSIVE down (oid, base, depth) AS (
+        SELECT t.oid, t.typbasetype, 0 FROM pg_type AS t WHERE t.oid = $1
+        UNION ALL
+        SELECT t.oid, t.typbasetype, d.depth + 1 FROM down AS d JOIN pg_type AS t ON t.oid = d.base
+    )
+    SELECT d.oid FROM down AS d ORDER BY d.depth DESC LIMIT 1
+$_$;
+
+CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    first integer;
 BEGIN
-    RETURN (
-        WITH RECURSIVE level (type, base) AS (
-            SELECT t.oid, t.typbasetype FROM pg_type AS t WHERE t.oid = tube_private_base_type.type
-            UNION ALL
-            SELECT t.oid, t.typbasetype FROM level AS l JOIN pg_type AS t ON t.oid = l.base
-        )
-        SELECT l.type FROM level AS l WHERE l.base = 0);
+    SELECT r.* INTO STRICT reg FROM tube_registry AS r
+    WHERE r.tube = tube_private_begin_attach.tube FOR NO KEY UPDATE;
+    PERFORM tube_private_prune(reg.tube);
+    first := tube_private_range(reg.tube, tube_private_begin_attach.tbl, tube_private_begin_attach.shard,
+        tube_private_begin_attach.shards);
+    SELECT a.* INTO was FROM tube_attachment AS a
+    WHERE a.tube = reg.tube AND a.tbl = tube_private_begin_attach.tbl FOR NO KEY UPDATE;
+    IF (was.shard, was.shards) <> (first, tube_private_begin_attach.shards) THEN
+        UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
+        WHERE a.tube = reg.tube AND a.tbl = was.tbl RETURNING a.position INTO wanted.position;
+    END IF;
+    wanted.tube := reg.tube;
+    wanted.tbl := tube_private_begin_attach.tbl;
+    wanted.shard := first;
+    wanted.shards := tube_private_begin_attach.shards;
+    wanted.id_col := tube_private_key(wanted.tbl, tube_private_begin_attach.id_col, reg.key_type);
+    wanted.position := coalesce(wanted.position, was.position);
+    wanted.row_filter := reg.predicate;
+    wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(reg.tube, wanted.tbl));
+    wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(wanted.tbl, reg.key_type));
+    wanted.columns := tube_private_columns(wanted.tbl, tube_private_begin_attach.columns);
+    wanted.replica := coalesce(tube_private_begin_attach.replica, false);
+    UPDATE tube_registry AS r SET version = r.version + 1
+    WHERE r.tube = reg.tube AND (was.tube IS NULL OR (was.shard, was.shards, was.id_col, was.columns, was.replica)
+        IS DISTINCT FROM (wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    att tube_attachment;
+    wanted tube_attachment;
+BEGIN
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_private_begin_sync.tube FOR NO KEY UPDATE;
+    SELECT a.* INTO att FROM tube_attachment AS a
+    WHERE a.tube = tube_private_begin_sync.tube AND a.tbl = tube_private_begin_sync.tbl FOR NO KEY UPDATE;
+    wanted := tube_private_wanted(att);
+    IF att.tube IS NULL OR wanted.tube IS NOT NULL THEN
+        IF att.misfit = tube_private_misfit(tube_private_begin_sync.tube, tube_private_begin_sync.tbl) THEN
+            wanted.row_filter := NULL; -- it was tried before
+        END IF;
+        RETURN wanted;
+    END IF;
+    PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
+    IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
+        RAISE WARNING USING
+            MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube,
+                coalesce(tube_private_table_fault(att.tbl), format('its key %I was dropped, or has another type', att.id_col))),
+            HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again, by id_col.'
+                ELSE 'Attach the partitioned table as a whole, and backfill it.' END;
+    END IF;
+    RETURN NULL;
 END
 $$;
 
@@ -2335,7 +2642,6 @@ CREATE FUNCTION tube.tube_private_briefly(statements text[]) RETURNS void
     SET lock_timeout TO '100ms'
     AS $$
 DECLARE
-    was CONSTANT boolean := tube_private_own_ddl(true);
     left_over double precision := 100; -- milliseconds; 0 as a lock_timeout would be for ever
     began timestamptz;
     statement text;
@@ -2346,257 +2652,198 @@ BEGIN
         EXECUTE statement;
         left_over := left_over - greatest(0, extract(epoch FROM clock_timestamp() - began) * 1000 - 5);
     END LOOP;
-    PERFORM tube_private_own_ddl(was);
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_built_in(type oid) RETURNS boolean
+CREATE FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    what CONSTANT text := format('%s is attached to tube %L', att.tbl, att.tube);
+    is_owner CONSTANT boolean := (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = att.tbl);
+    missing text[];
+BEGIN
+    PERFORM tube_private_provide(att);
+    IF is_owner AND att.row_filter IS NOT NULL AND NOT tube_private_has_predicate(att) THEN
+        BEGIN
+            PERFORM tube_private_try_predicate(att);
+        EXCEPTION WHEN SQLSTATE 'TU105' THEN
+            IF mode = 'ordered' THEN
+                RAISE;
+            END IF;
+            RAISE WARNING USING MESSAGE = SQLERRM,
+                DETAIL = format('Until it fits again, all rows of %s are touched, and workers can''t read them.', att.tbl),
+                HINT = 'Give the tube another predicate by tube_ensure_exists.';
+            att.misfit := tube_private_misfit(att.tube, att.tbl);
+            att.row_filter := NULL;
+        END;
+    END IF;
+    -- Partitions may be made until the locks are there, so it looks again until none is new.
+    FOR look IN 1..20 LOOP
+        missing := ARRAY(SELECT d.statement FROM tube_private_owner_ddl(att) AS d WHERE is_owner OR d.rel IS NOT NULL);
+        EXIT WHEN missing = '{}' OR NOT is_owner;
+        PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_run_owner_ddl(%L)', missing)], what,
+            CASE mode WHEN 'late' THEN 20 ELSE 100 END);
+    END LOOP;
+    PERFORM tube_private_store(att, mode);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_by_sets(names jsonb, sides text) RETURNS text
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+    SELECT tube_private_fill($sql$
+            FOR cap_put IN
+                SELECT p.op, pg_catalog.array_agg(p.id) AS ids
+                FROM (
+                    SELECT k.id, k.op, (pg_catalog.row_number() OVER (PARTITION BY k.op) OPERATOR(pg_catalog.-) 1)
+                        OPERATOR(pg_catalog./) <few> AS part
+                    FROM (
+                        SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
+                            WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
+                        FROM <missing>, LATERAL (<sides>) AS x
+                        GROUP BY x.id
+                    ) AS k
+                ) AS p
+                GROUP BY p.op, p.part
+            LOOP
+                cap_done := <put>(cap_put.op, cap_put.ids) AND cap_done IS NOT false;
+            END LOOP;$sql$, names || jsonb_build_object('sides', sides))
+$_$;
+
+CREATE FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers name[], op text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+DECLARE
+    result boolean;
+BEGIN
+    EXECUTE format('SELECT %s($1, $2, $3)', agent) INTO result USING rel, triggers, op;
+    RETURN result;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_can_fail(predicate text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$ SELECT coalesce(predicate ~ '[/*]|::|\m[cC][aA][sS][tT]\M', false) $$;
+
+CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN tube_private_base_type(type) < 16384; -- what initdb made has lower numbers
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_came_now(rel regclass) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    -- A row has the last 32 bits of its writer's number; of ours and those before it, the difference fits.
-    now_is CONSTANT bigint := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
-BEGIN
-    RETURN EXISTS (
-        SELECT FROM pg_partition_ancestors(rel) AS a
-        JOIN pg_inherits AS i ON i.inhrelid = a.relid
-        CROSS JOIN LATERAL (
-            SELECT now_is + ((i.xmin::text::bigint - now_is % 4294967296 + 6442450944) % 4294967296 - 2147483648) AS number
-        ) AS x
-        -- What we see and is under way is ours. (Of very old numbers nothing is known.)
-        WHERE x.number > 2 AND pg_xact_status(x.number::text::xid8) = 'in progress');
-EXCEPTION WHEN invalid_parameter_value THEN
-    RETURN false; -- of before the last wraparound, it looks like one to come
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_capture(att tube.tube_attachment) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    root CONSTANT boolean := tube_private_is_root(att);
-BEGIN
-    -- First, for the lock: two who make the same function anew would fail each other.
-    UPDATE tube_attachment AS a SET as_root = root
-    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM root;
-    PERFORM tube_private_generate(format('%I.%I', tube_private_schema(), att.trigger_function),
-        '', 'trigger', tube_private_capture_body(att, root));
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, root boolean) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    vals CONSTANT text[] := tube_private_column_values(att.tbl, att.columns);
-    changed CONSTANT text := (
-        SELECT coalesce(string_agg(format(' OR r.c%s IS DISTINCT FROM n.c%s', i, i), ''), '')
-        FROM generate_subscripts(vals, 1) AS i);
-    fragments jsonb := jsonb_build_object(
-        'id', tube_private_key_expression(att),
-        'key', key_type,
-        'guard', tube_private_guard(att),
-        'gate', tube_private_type_gate(att),
-        'values', (
-            SELECT coalesce(string_agg(format(', %s AS c%s', v.value, v.place), ''), '')
-            FROM unnest(vals) WITH ORDINALITY AS v (value, place)),
-        'rows', CASE WHEN att.replica THEN tube_private_row_body(att, root) ELSE '' END,
-        'truncated', tube_private_truncated_call(att, root),
-        'many', tube_private_many(att),
-        'changed', changed,
-        'id_literal', quote_literal(att.id_col),
-        'filter', coalesce(att.row_filter, 'true'),
-        'queue', format('%I.%I', tube_private_schema(), att.tube),
-        'tube', quote_literal(att.tube),
-        'channel', quote_literal(tube_channel(att.tube)),
-        'shard_of_one', tube_private_shard_expression('r.id', att.shard, att.shards, key_type),
-        'shard_of_many', tube_private_shard_expression('id', att.shard, att.shards, key_type),
-        'shard_put', CASE att.shards WHEN 1 THEN att.shard::text ELSE 'cap_shard' END,
-        'into_shard', CASE att.shards WHEN 1 THEN '' ELSE E'\n        RETURNING shard INTO cap_shard' END,
-        'i', CASE WHEN root THEN 'I' ELSE 'U' END,
-        'd', CASE WHEN root THEN 'D' ELSE 'U' END,
-        'null_many', CASE WHEN root
-            THEN 'WHEN id IS NULL THEN tube_private_null_id(TG_RELID, <id_literal>)' ELSE '' END,
-        'some_id', CASE WHEN root
-            THEN 'coalesce(<id>, tube_private_null_id(TG_RELID, <id_literal>)::<key>)'
-            ELSE '<id>' END,
-        'skip_null', CASE WHEN root THEN '' ELSE ' WHERE id IS NOT NULL' END);
-    body text := $template$
+    guard CONSTANT text := tube_private_guard(att);
+    names CONSTANT jsonb := jsonb_build_object(
+        'id', tube_private_key_sql(quote_ident(att.id_col), key_type),
+        'put', tube_private_function(att, 'put'),
+        'passes', coalesce(tube_private_passes_call(att, NULL), 'true'),
+        'vals', array_to_string(tube_private_column_values(att.tbl, att.columns), ', '),
+        'named_vals', (SELECT string_agg(format('%s AS c%s', v.value, v.place), ', ')
+            FROM unnest(tube_private_column_values(att.tbl, att.columns)) WITH ORDINALITY AS v (value, place)),
+        -- Ids of an array: up to 1.6 MB of uuids; of texts, which may be long, fewer.
+        'few', CASE key_type WHEN 'text'::regtype THEN 10000 ELSE 100000 END,
+        'few_and_one', CASE key_type WHEN 'text'::regtype THEN 10001 ELSE 100001 END,
+        -- Where the column is not there any more, this one is found by its name.
+        'missing', format('(SELECT NULL::%s AS %I) AS missing', tube_private_type_sql(key_type), att.id_col));
+    -- With a row filter on a partitioned table; see the faults above.
+    doubtful CONSTANT boolean := att.row_filter IS NOT NULL
+        AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl);
+    now_before CONSTANT text := format('SELECT %s(''U'', coalesce(pg_catalog.array_agg(DISTINCT x.id), ''{}'')) FROM (',
+        tube_private_function(att, 'put'));
+BEGIN
+    RETURN tube_private_fill($body$
 #variable_conflict use_column
 DECLARE
-    cap_backfill CONSTANT boolean := strpos(current_setting('application_name'), 'backfill') > 0;
-    cap_shard integer;
-    cap_shards integer[];
-    cap_many boolean := false;
-BEGIN<rows>
-    IF pg_current_xact_id_if_assigned() IS NULL AND TG_OP <> 'TRUNCATE' THEN
+    cap_done pg_catalog.bool; -- NULL: not yet; false: there were NULLs among the ids, or no key
+    cap_changed pg_catalog.bool := false;
+    cap_key pg_catalog.text;
+    cap_put record;
+BEGIN<row>
+    IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
+        PERFORM <agent>(TG_RELID, NULL, 'D');
+        RETURN NULL;
+    ELSIF pg_catalog.pg_current_xact_id_if_assigned() IS NULL THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
-    END IF;<guard><gate>
-    IF TG_OP = 'UPDATE' THEN
-<one_update>
-    ELSIF TG_OP = 'INSERT' THEN
-<one_insert>
-    ELSIF TG_OP = 'DELETE' THEN
-<one_delete>
-    ELSE
-        PERFORM <truncated>;
-        RETURN NULL;
     END IF;
-    IF FOUND THEN
-        PERFORM tube_private_notify(<channel>, s.partition)
-        FROM tube_sleeper AS s
-        WHERE s.tube = <tube> AND <shard_put> % s.partitions = s.partition;
-        RETURN NULL;
-    END IF;
-
-    IF TG_OP = 'UPDATE' THEN
-        PERFORM FROM (
-            <either>
-        ) AS x LIMIT 1;
-    ELSIF TG_OP = 'INSERT' THEN
-        PERFORM FROM new_table WHERE <filter> LIMIT 1;
-    ELSE
-        PERFORM FROM old_table WHERE <filter> LIMIT 1;
-    END IF;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
-
-    <many>
-    IF TG_OP = 'UPDATE' THEN
-        IF NOT cap_many THEN
-<put_same>
+<guard>
+        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN<one_op_update>
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN<one_op_insert>
+        ELSE<one_op_delete>
         END IF;
-        IF cap_shards IS NULL THEN
-<put_update>
+        IF cap_done THEN
+            RETURN NULL;
         END IF;
-    ELSIF cap_many AND TG_OP = 'INSERT' THEN
-<put_many_inserted>
-    ELSIF cap_many THEN
-<put_many_deleted>
-    ELSIF TG_OP = 'INSERT' THEN
-<put_insert>
-    ELSE
-<put_delete>
+<end_guard>
+    IF NOT cap_changed AND cap_done IS NULL THEN
+        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN<sets_update>
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN<sets_insert>
+        ELSE<sets_delete>
+        END IF;
     END IF;
-    PERFORM tube_private_notify(<channel>, s.partition)
-    FROM tube_sleeper AS s
-    WHERE s.tube = <tube>
-        AND EXISTS (SELECT FROM unnest(cap_shards) AS t (shard) WHERE t.shard % s.partitions = s.partition);
+    IF cap_changed OR NOT cap_done THEN
+        cap_key := <schema>.tube_private_key_now(<name>, TG_RELID, <key_literal>);
+        IF cap_key IS NOT NULL AND (cap_changed OR cap_key OPERATOR(pg_catalog.<>) <key_literal>) THEN
+            IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+                EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM old_table UNION ALL SELECT ', <now_id>, ' FROM new_table) AS x');
+            ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+                EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM new_table) AS x');
+            ELSE
+                EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM old_table) AS x');
+            END IF;
+        END IF;
+    END IF;
     RETURN NULL;
 END
-$template$;
-    one text := $template$        INSERT INTO <queue> (op, shard, ids)
-        SELECT CASE WHEN cap_backfill THEN 'B' <op> END, <shard_of_one>, ARRAY[r.id]
-        FROM <rows>
-        WHERE <alone> AND r.id IS NOT NULL AND <passes><into_shard>;$template$;
-    alone CONSTANT text := 'NOT EXISTS (SELECT FROM %s OFFSET 1)';
-    put text := $template$        WITH put AS (
-            INSERT INTO <queue> (op, shard, ids)
-            SELECT p.op, p.shard, array_agg(p.id)
-            FROM (
-                SELECT k.op, k.shard, k.id,
-                    (row_number() OVER (PARTITION BY k.op, k.shard ORDER BY k.id) - 1) / 250 AS chunk
-                FROM (
-                    SELECT id, <shard_of_many> AS shard,
-                        CASE <null_many> WHEN cap_backfill THEN 'B' ELSE <op> END AS op
-                    FROM (<sides>) AS x<skip_null>
-                    GROUP BY id
-                ) AS k
-            ) AS p
-            GROUP BY p.op, p.shard, p.chunk
-            RETURNING shard
-        )
-        SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
-    slices text := $template$        WITH put AS (
-            INSERT INTO <queue> (op, shard, ids)
-            SELECT CASE WHEN cap_backfill THEN 'B' ELSE <op> END, g.shard, g.ids[c.first : c.first + 249]
-            FROM (
-                SELECT k.shard, array_agg(DISTINCT k.id) AS ids
-                FROM (SELECT id, <shard_of_many> AS shard FROM (<sides>) AS x<skip_null>) AS k
-                <same>
-                GROUP BY k.shard
-            ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)
-            RETURNING shard
-        )
-        SELECT array_agg(DISTINCT shard) INTO cap_shards FROM put;$template$;
-    same text := 'WHERE (SELECT array_agg(DISTINCT id) FROM (%s) AS o)
-                    = (SELECT array_agg(DISTINCT id) FROM (%s) AS n)';
-    side CONSTANT text := 'SELECT <id> AS id, (<filter>) IS TRUE AS passes<values> FROM %s';
-    one_side CONSTANT text := '(' || side || ')';
-    first_row CONSTANT text := '(' || side || ' LIMIT 1)';
-    doubtful CONSTANT text := CASE
-        WHEN att.row_filter IS NOT NULL AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl)
-        THEN 'EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)' END;
-    differ CONSTANT text := 'SELECT id, %s AS side FROM (%s EXCEPT ALL %s) AS d WHERE passes';
-    old_side text := 'SELECT <id> AS id, 1 AS side FROM old_table WHERE <filter>';
-    new_side text := 'SELECT <id> AS id, 2 AS side FROM new_table WHERE <filter>';
-    either text := 'SELECT FROM old_table WHERE <filter> UNION ALL SELECT FROM new_table WHERE <filter>';
-    old_ids CONSTANT text := 'SELECT <some_id> AS id FROM old_table WHERE <filter>';
-    new_ids CONSTANT text := 'SELECT <some_id> AS id FROM new_table WHERE <filter>';
-BEGIN
-    IF vals IS NOT NULL THEN
-        old_side := format(differ, 1, format(one_side, 'old_table'), format(one_side, 'new_table'));
-        new_side := format(differ, 2, format(one_side, 'new_table'), format(one_side, 'old_table'));
-        either := format('SELECT FROM (%s) AS o UNION ALL SELECT FROM (%s) AS n', old_side, new_side);
-    END IF;
-    IF doubtful IS NOT NULL THEN
-        old_side := old_side || ' OR ' || doubtful;
-        either := either || format(' UNION ALL SELECT FROM old_table WHERE %s', doubtful);
-        same := same || format(' AND NOT %s', doubtful);
-    END IF;
-    body := replace(body, '<either>', either);
-    body := replace(body, '<put_update>', replace(replace(put, '<sides>',
-        old_side || E'\n                        UNION ALL ' || new_side),
-        '<op>', 'CASE bit_or(side) WHEN 1 THEN ''<d>'' WHEN 2 THEN ''<i>'' ELSE ''U'' END'));
-    body := replace(body, '<put_same>', CASE WHEN vals IS NOT NULL THEN '' ELSE replace(replace(replace(slices, '<same>', format(same, old_ids, new_ids)),
-        '<sides>', new_ids), '<op>', '''U''') END);
-    body := replace(body, '<put_many_inserted>', replace(replace(put, '<sides>', new_ids), '<op>', '''<i>'''));
-    body := replace(body, '<put_many_deleted>', replace(replace(put, '<sides>', old_ids), '<op>', '''<d>'''));
-    body := replace(body, '<put_insert>', replace(replace(replace(slices, '<same>', ''),
-        '<sides>', new_ids), '<op>', '''<i>'''));
-    body := replace(body, '<put_delete>', replace(replace(replace(slices, '<same>', ''),
-        '<sides>', old_ids), '<op>', '''<d>'''));
-    body := replace(body, '<one_update>', replace(replace(replace(replace(one,
-        '<op>', 'WHEN NOT r.passes THEN ''<i>'' WHEN NOT n.passes THEN ''<d>'' ELSE ''U'''),
-        '<rows>', format(first_row, 'old_table') || E' AS r,\n            '
-            || format(first_row, 'new_table') || ' AS n'),
-        '<alone>', format(alone || ' AND ' || alone, 'old_table', 'new_table')),
-        '<passes>', '(r.passes OR n.passes) AND r.id IS NOT DISTINCT FROM n.id' || CASE WHEN vals IS NULL THEN ''
-            ELSE ' AND (r.passes IS DISTINCT FROM n.passes<changed>)' END));
-    body := replace(body, '<one_insert>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<i>'''),
-        '<rows>', format(first_row, 'new_table') || ' AS r'), '<alone>', format(alone, 'new_table')), '<passes>', 'r.passes'));
-    body := replace(body, '<one_delete>', replace(replace(replace(replace(one, '<op>', 'ELSE ''<d>'''),
-        '<rows>', format(first_row, 'old_table') || ' AS r'), '<alone>', format(alone, 'old_table')), '<passes>', 'r.passes'));
-    body := replace(body, '<null_many>', fragments ->> 'null_many');
-    body := replace(body, '<some_id>', fragments ->> 'some_id');
-    RETURN tube_private_fill(body, fragments);
+$body$, jsonb_build_object(
+        'row', CASE WHEN att.replica THEN tube_private_row_body(att) ELSE '' END,
+        'guard', CASE WHEN guard IS NULL THEN '    BEGIN' ELSE '    IF NOT (' || guard || E') THEN\n        cap_changed := true;\n    ELSE' END,
+        'end_guard', CASE WHEN guard IS NULL THEN '    END;' ELSE '    END IF;' END,
+        'one_op_update', tube_private_one_op_update(att, names, doubtful),
+        'one_op_insert', tube_private_one_op(att, names, 'I', 'new_table'),
+        'one_op_delete', tube_private_one_op(att, names, 'D', 'old_table'),
+        'sets_update', tube_private_by_sets(names, tube_private_changed_sides(att, names, doubtful)),
+        'sets_insert', tube_private_by_sets(names, tube_private_side(names, 2, 'new_table')),
+        'sets_delete', tube_private_by_sets(names, tube_private_side(names, 1, 'old_table')),
+        'now', quote_literal(now_before || 'SELECT '),
+        'now_id', tube_private_now_id(key_type, ''),
+        'agent', tube_private_function(att, 'agent'),
+        'schema', quote_ident(tube_private_schema()),
+        'name', quote_literal(att.trigger_function),
+        'key_literal', quote_literal(quote_ident(att.id_col))));
 END
 $_$;
 
 CREATE FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN tube_private_name(
-        tube || '_' || (SELECT c.relname FROM pg_class AS c WHERE c.oid = tbl),
-        '_capture_' || left(md5(tube || ' ' || tbl::oid), 8));
-END
+    SELECT tube_private_name(tube || '_' || c.relname, '_capture_' || left(md5(tube || ' ' || tbl::oid), 8))
+    FROM pg_class AS c WHERE c.oid = tbl
 $$;
+
+CREATE FUNCTION tube.tube_private_capture_schema() RETURNS name
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    RETURN 'tube_capture'::name;
+
+CREATE FUNCTION tube.tube_private_changed_sides(att tube.tube_attachment, names jsonb, doubtful boolean) RETURNS text
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+    SELECT concat(
+        CASE WHEN att.columns IS NULL THEN tube_private_side(names, 1, 'old_table') || ' UNION ALL ' || tube_private_side(names, 2, 'new_table')
+            ELSE tube_private_fill($sql$
+                WITH was AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_vals> FROM old_table AS "the row"),
+                    is_now AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_vals> FROM new_table AS "the row")
+                SELECT d.id, 1 AS side FROM (SELECT * FROM was EXCEPT ALL SELECT * FROM is_now) AS d WHERE d.passes
+                UNION ALL SELECT d.id, 2 FROM (SELECT * FROM is_now EXCEPT ALL SELECT * FROM was) AS d WHERE d.passes$sql$, names) END,
+        CASE WHEN doubtful THEN tube_private_fill(' UNION ALL SELECT <id>, 1 FROM old_table AS "the row"'
+            ' WHERE EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)', names) END)
+$_$;
 
 CREATE FUNCTION tube.tube_private_check_claim(tube text, partition integer, instance_id uuid, expected_epoch bigint, election text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2742,41 +2989,6 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_check_table(tbl text, rel regclass, types text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET row_security TO 'off'
-    AS $$
-DECLARE
-    found_types oid[];
-    wrong regclass;
-BEGIN
-    EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', tbl);
-    -- Who waited for the lock may have locked what has the name by now.
-    IF to_regclass(regexp_replace(tbl, '^ONLY ', '')) IS DISTINCT FROM rel THEN
-        RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
-            MESSAGE = format('%s was renamed while it was waited for', rel), HINT = 'Try again.';
-    END IF;
-    -- These functions see the table as it is now; pg_class may show it as an old snapshot has it.
-    SELECT m.rel INTO wrong
-    FROM (
-        SELECT rel WHERE tbl LIKE 'ONLY %' OR NOT EXISTS (SELECT FROM pg_partition_tree(rel))
-        UNION ALL
-        SELECT t.relid FROM pg_partition_tree(rel) AS t WHERE t.isleaf AND tbl NOT LIKE 'ONLY %'
-    ) AS m (rel)
-    WHERE pg_relation_filenode(m.rel) IS NULL
-    LIMIT 1;
-    IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107',
-            MESSAGE = format('%s is attached to a tube, and stores no rows: it is a view or a foreign table now', wrong),
-            HINT = 'Detach it, and attach what stores them.';
-    END IF;
-    -- A row of NULLs, even where an old snapshot shows none.
-    EXECUTE format('SELECT %s FROM (SELECT) AS one LEFT JOIN %s ON false', types, tbl) INTO found_types;
-    PERFORM tube_private_check_types(rel, found_types);
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2835,35 +3047,15 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_check_types(tbl regclass, types oid[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    wrong oid := (SELECT t.type FROM unnest(types) AS t (type) WHERE NOT tube_private_built_in(t.type) LIMIT 1);
-BEGIN
-    IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('a column of %s, by which it is attached to a tube or which the predicate names, '
-                'has the type %s now', tbl, wrong::regtype),
-            HINT = 'Give it a built-in type, or detach the table. A type of somebody''s own may call their functions.';
-    END IF;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_column_now(rel oid, attnum integer) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-DECLARE
-    -- It looks into a cache of the catalogue, which knows of no snapshot.
-    name CONSTANT text := (pg_identify_object_as_address('pg_class'::regclass, rel, attnum)).object_names[3];
-BEGIN
-    RETURN CASE WHEN name LIKE '........pg.dropped.%' THEN '' ELSE coalesce(name, '') END;
-END
+    SELECT CASE WHEN c.name LIKE '........pg.dropped.%' THEN '' ELSE coalesce(c.name, '') END
+    FROM (SELECT (pg_identify_object_as_address('pg_class'::regclass, rel, attnum)).object_names[3] AS name) AS c
 $$;
 
-CREATE FUNCTION tube.tube_private_column_values(tbl regclass, columns name[]) RETURNS text[]
+CREATE FUNCTION tube.tube_private_column_values(tbl regclass, columns name[], row_name text DEFAULT ''::text) RETURNS text[]
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -2875,12 +3067,13 @@ DECLARE
 BEGIN
     RETURN (
         SELECT array_agg(CASE
-            WHEN a.atttypid = ANY (simple) THEN quote_ident(a.attname)
-            WHEN a.atttypid = ANY (texts) THEN format('%I::text COLLATE "C"', a.attname)
-            WHEN a.atttypid = 'float8'::regtype THEN format('float8send(%I)', a.attname)
-            WHEN a.atttypid = 'float4'::regtype THEN format('float4send(%I)', a.attname)
+            WHEN a.atttypid = ANY (simple) THEN format('%s%I', row_name, a.attname)
+            WHEN a.atttypid = ANY (texts) THEN format('(%s%I::pg_catalog.text COLLATE pg_catalog."C")', row_name, a.attname)
+            WHEN a.atttypid = 'float8'::regtype THEN format('pg_catalog.float8send(%s%I)', row_name, a.attname)
+            WHEN a.atttypid = 'float4'::regtype THEN format('pg_catalog.float4send(%s%I)', row_name, a.attname)
             -- By its output function, without a cast that somebody may have made.
-            ELSE format('concat(num_nulls(%1$I), %1$I) COLLATE "C"', a.attname) END ORDER BY a.attnum)
+            ELSE format('(pg_catalog.concat(pg_catalog.num_nulls(%1$s%2$I), %1$s%2$I) COLLATE pg_catalog."C")', row_name, a.attname)
+            END ORDER BY a.attnum)
         FROM pg_attribute AS a
         WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns) AND a.attgenerated <> 'v');
 END
@@ -2918,24 +3111,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_concerned(rels oid[], schemas oid[]) RETURNS SETOF tube.tube_attachment
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN QUERY
-    WITH RECURSIVE up (rel) AS (
-        SELECT unnest(rels)
-        UNION
-        SELECT i.inhparent FROM up JOIN pg_inherits AS i ON i.inhrelid = up.rel
-    )
-    SELECT a.* FROM tube_attachment AS a
-    WHERE a.tbl IN (SELECT up.rel FROM up) OR a.members && rels
-        OR EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = a.tbl AND i.inhparent = ANY (rels))
-        OR a.tbl IN (SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = ANY (schemas));
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2952,7 +3127,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_cursor_error(statement text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
@@ -2970,7 +3145,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_detach(in_tube text, in_tbl regclass) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
@@ -2983,27 +3158,8 @@ BEGIN
             WHERE a.tube = r.tube AND a.tbl = in_tbl AND (in_tube IS NULL OR a.tube = in_tube))
         ORDER BY r.tube FOR NO KEY UPDATE
     LOOP
-        PERFORM tube_private_untrigger(reg.tube, ARRAY[in_tbl], '{}',
-            format('%s is detached from tube %L', in_tbl, reg.tube));
         PERFORM tube_private_forget(reg.tube, ARRAY[in_tbl]);
-        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = reg.tube;
-        PERFORM tube_private_sync(reg.tube, 'ordered', '{}');
     END LOOP;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_drop_triggers(tube text, tables regclass[]) RETURNS TABLE(rel regclass, statement text)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN QUERY
-    SELECT t.tgrelid::regclass, format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass)
-    FROM tube_attachment AS a
-    JOIN pg_trigger AS t
-        ON t.tgfoid = to_regprocedure(format('%I.%I()', tube_private_schema(), a.trigger_function))
-    WHERE a.tube = tube_private_drop_triggers.tube AND a.tbl = ANY (tables) AND t.tgparentid = 0
-    ORDER BY t.tgrelid, t.tgname;
 END
 $$;
 
@@ -3044,9 +3200,51 @@ BEGIN
     FROM tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.leader_id IS NOT NULL;
     DELETE FROM tube_leader AS l WHERE l.tube = tube_private_end_terms.tube;
-    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
-    FROM tube_sleeper AS s WHERE s.tube = tube_private_end_terms.tube;
+    PERFORM tube_private_wake_sleepers(tube, NULL);
     DELETE FROM tube_sleeper AS s WHERE s.tube = tube_private_end_terms.tube;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) RETURNS SETOF tube.tube_attachment
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    wanted text := nullif(btrim(tube_private_ensure_tube.predicate, E' \t\r\n'), '');
+BEGIN
+    PERFORM tube_private_check_partitions(partitions);
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_ensure_tube.tube;
+    PERFORM tube_private_check_key_type(tube_private_ensure_tube.tube, reg.key_type, tube_private_ensure_tube.key_type);
+    IF reg.tube IS NULL THEN
+        PERFORM tube_private_check_name(tube_private_ensure_tube.tube);
+        INSERT INTO tube_registry (tube, partitions, predicate, key_type, last_epoch)
+        SELECT tube_private_ensure_tube.tube, tube_private_ensure_tube.partitions, wanted,
+            coalesce(tube_private_ensure_tube.key_type, 'bigint'), i.last_epoch
+        FROM tube_installation AS i
+        ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            PERFORM tube_private_make(tube_private_ensure_tube.tube), tube_private_provide_tube(tube_private_ensure_tube.tube);
+            RETURN;
+        END IF;
+        -- Another session made it meanwhile.
+    ELSIF reg.partitions = tube_private_ensure_tube.partitions
+        AND (tube_private_ensure_tube.predicate IS NULL OR reg.predicate IS NOT DISTINCT FROM wanted)
+    THEN
+        RETURN;
+    END IF;
+
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_ensure_tube.tube FOR UPDATE;
+    IF reg.partitions <> tube_private_ensure_tube.partitions THEN
+        PERFORM tube_private_repartition(tube_private_ensure_tube.tube, tube_private_ensure_tube.partitions);
+    END IF;
+    IF tube_private_ensure_tube.predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
+        PERFORM tube_private_prune(reg.tube);
+        UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1 WHERE r.tube = reg.tube;
+        RETURN QUERY SELECT w.* FROM tube_attachment AS a, tube_private_wanted(a) AS w
+        WHERE a.tube = reg.tube AND w.tube IS NOT NULL ORDER BY a.position;
+    END IF;
 END
 $$;
 
@@ -3098,142 +3296,41 @@ EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_follow(att tube.tube_attachment, mode text) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    old CONSTANT tube_attachment := att;
-    wrong text := tube_private_misfit(att.tbl);
-BEGIN
-    att := tube_private_present(att);
-    IF wrong IS NOT NULL AND mode = 'ddl' THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107',
-            MESSAGE = format('%s is attached to tube %L, and can''t stay so: %s', att.tbl, att.tube, wrong),
-            HINT = 'Detach it first: tube_table_ensure_detached. A partitioned table can be attached as a whole.';
-    ELSIF att.id_col IS NULL THEN
-        wrong := format('its key %I was dropped, or has another type', old.id_col);
-    END IF;
-    IF wrong IS NOT NULL THEN
-        PERFORM tube_private_untrigger(att.tube, ARRAY[att.tbl], '{}',
-            format('%s is detached from tube %L', att.tbl, att.tube), tube_private_attempts(mode));
-        RAISE WARNING USING
-            MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube, wrong),
-            HINT = CASE WHEN att.id_col IS NULL THEN 'Attach it again, by id_col.'
-                ELSE 'Attach the partitioned table as a whole, and backfill it.' END;
-        PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
-        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube;
-        RETURN NULL;
-    END IF;
-    IF att.row_filter IS DISTINCT FROM old.row_filter THEN
-        att.row_filter := tube_private_row_filter_or_all(att.tube, att.tbl);
-    END IF;
-    att := tube_private_seen(att);
-    IF att IS DISTINCT FROM old THEN
-        UPDATE tube_attachment AS a
-        SET id_col = att.id_col, columns = att.columns, row_filter = att.row_filter,
-            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names,
-            seen_types = att.seen_types
-        WHERE a.tube = att.tube AND a.tbl = att.tbl;
-        UPDATE tube_registry AS r SET version = r.version + 1
-        WHERE r.tube = att.tube AND att.id_col <> old.id_col;
-    END IF;
-    RETURN att;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET lock_timeout TO '1s'
-    AS $$
-DECLARE
-    stale CONSTANT jsonb := nullif(current_setting('pytube.stale', true), '')::jsonb;
-    work record;
-    hint text;
-BEGIN
-    IF current_setting('pytube.own_ddl', true) = 'on' OR stale IS NULL THEN
-        RETURN;
-    END IF;
-    PERFORM tube_private_own_ddl(true), set_config('pytube.owner_ddl', '', true), set_config('pytube.stale', '', true);
-    FOR work IN
-        SELECT s ->> 0 AS tube, array_agg((s ->> 1)::oid::regclass) AS tables
-        FROM jsonb_array_elements(stale) AS s GROUP BY 1 ORDER BY 1
-    LOOP
-        BEGIN
-            PERFORM tube_private_follow_tables(work.tube, work.tables);
-        EXCEPTION WHEN lock_not_available THEN
-            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
-            RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
-                MESSAGE = format('%s can''t be changed now, as tube %L follows it: %s',
-                    array_to_string(work.tables, ', '), work.tube, SQLERRM),
-                HINT = coalesce(nullif(hint, ''), 'Some transaction that changes what the tube follows, or the tube, '
-                    'is still open. Try again later.');
-        END;
-    END LOOP;
-    PERFORM tube_private_own_ddl(false);
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_follow_tables(tube text, tables regclass[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    alone CONSTANT boolean := NOT EXISTS (
-        SELECT FROM unnest(tables) AS t (tbl)
-        LEFT JOIN tube_attachment AS a ON a.tube = tube_private_follow_tables.tube AND a.tbl = t.tbl
-            AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = t.tbl)
-        WHERE a.tbl IS NULL OR (tube_private_present(a)).id_col IS DISTINCT FROM a.id_col
-            OR tube_private_misfit(a.tbl) IS NOT NULL);
-    att tube_attachment;
-BEGIN
-    IF NOT alone THEN
-        PERFORM FROM tube_registry AS r WHERE r.tube = tube_private_follow_tables.tube FOR NO KEY UPDATE;
-        PERFORM tube_private_sync(tube, 'ddl', tables);
-        RETURN;
-    END IF;
-    PERFORM FROM tube_registry AS r WHERE r.tube = tube_private_follow_tables.tube FOR KEY SHARE;
-    FOR att IN
-        SELECT a.* FROM tube_attachment AS a
-        WHERE a.tube = tube_private_follow_tables.tube AND a.tbl = ANY (tables) ORDER BY a.position FOR NO KEY UPDATE
-    LOOP
-        PERFORM tube_private_sync_table(att, 'ddl');
-    END LOOP;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_followed() RETURNS boolean
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT FROM pg_event_trigger AS e
-        WHERE e.evtfoid = to_regproc(format('%I.tube_private_follow_ddl', tube_private_schema()))
-            AND e.evtenabled IN ('O', 'A'));
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    SET client_min_messages TO 'warning'
+    AS $_$
 #variable_conflict use_column
 DECLARE
     gone tube_attachment;
+    made regprocedure;
 BEGIN
     FOR gone IN
         DELETE FROM tube_attachment AS a
         WHERE a.tube = tube_private_forget.tube AND a.tbl = ANY (tables)
         RETURNING a.*
     LOOP
-        EXECUTE format('DROP FUNCTION IF EXISTS %I.%I()', tube_private_schema(), gone.trigger_function);
-        PERFORM tube_private_table_touch(gone.tbl, tube_private_key_type(tube), gone.touch_function);
+        FOR made IN
+            SELECT p.oid FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+            WHERE (n.nspname, p.proname::text) IN ((tube_private_schema(), tube_private_function_name(gone, 'put')),
+                    (tube_private_capture_schema(), gone.trigger_function),
+                    (tube_private_capture_schema(), tube_private_function_name(gone, 'agent')))
+                OR n.nspname = tube_private_capture_schema()
+                    AND left(p.proname, -7) = regexp_replace(gone.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1')
+        LOOP
+            EXECUTE format('DROP FUNCTION %s CASCADE', made);
+        END LOOP;
+        PERFORM tube_private_provide_touch(gone);
     END LOOP;
+    IF FOUND THEN
+        PERFORM tube_private_provide_tube(tube);
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = tube_private_forget.tube;
+        PERFORM tube_private_provide(a) FROM tube_attachment AS a
+        WHERE a.tube = tube_private_forget.tube AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
+    END IF;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_free_partitions(tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3247,59 +3344,99 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_generate(function_name text, arguments text, returns text, body text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT format('%I.%I', CASE kind WHEN 'put' THEN tube_private_schema() ELSE tube_private_capture_schema() END,
+        tube_private_function_name(att, kind))
+$$;
+
+CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner oid, caller name) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    signature text := function_name || '(' || regexp_replace(arguments, '(\w+) ([^ ,]+)( DEFAULT [^,]+)?', '\2', 'g') || ')';
+    signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ ', '\1', 'g'));
+    made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
+    acl CONSTANT text := (SELECT string_agg(CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(a.grantee) END, ',')
+        FROM aclexplode(coalesce(made.proacl, acldefault('f', made.proowner))) AS a WHERE a.grantee <> made.proowner);
 BEGIN
-    IF EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature) AND p.prosrc = body) THEN
-        RETURN false;
+    IF made.oid IS NOT NULL AND made.proowner <> owner THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %I', signature, pg_get_userbyid(owner));
     END IF;
-    EXECUTE format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER '
-        'SET search_path = pg_catalog, %I, pg_temp%s AS %L',
-        function_name, arguments, returns, tube_private_schema(),
-        -- A backslash in a predicate must not depend on the writer; without one, save the time.
-        CASE WHEN strpos(body, '\') > 0 THEN ' SET standard_conforming_strings = on' ELSE '' END
-            -- Values that are compared as texts (tube_private_column_values) must not, either.
-            || CASE WHEN strpos(body, 'concat(num_nulls(') > 0
-                THEN ' SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
-        body);
-    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
-    IF returns = 'void' THEN -- a touch function; trigger functions are called by nobody
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', signature, tube_private_role('writer'));
+    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body THEN
+        RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
+            name, arguments, returns, settings, body);
     END IF;
-    RETURN true;
+    IF made.oid IS NULL THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %I', signature, pg_get_userbyid(owner));
+    END IF;
+    IF made.oid IS NULL OR acl IS DISTINCT FROM caller::text THEN
+        RETURN NEXT format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
+        IF caller IS NOT NULL THEN
+            RETURN NEXT format('GRANT EXECUTE ON FUNCTION %s TO %I', signature, caller);
+        END IF;
+    END IF;
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, level text DEFAULT 'STATEMENT'::text) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind text) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
-DECLARE
-    columns text;
-BEGIN
-    IF tube_private_followed() THEN
-        RETURN '';
-    END IF;
-    SELECT string_agg(DISTINCT format('(%s, %L, %s)', s.attnum, s.name, s.type), ', ') INTO columns
-    FROM unnest(att.seen_attnums, att.seen_names, att.seen_types) AS s (attnum, name, type);
-    RETURN format($guard$
-    IF (SELECT count(*) FROM pg_attribute WHERE attrelid = %1$s AND (attnum, attname, atttypid) IN (%2$s)) < %3$s
-        OR current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
-            SELECT FROM (VALUES %2$s) AS c (attnum, attname) WHERE tube_private_column_now(%1$s, attnum) <> attname)
-    THEN
-        EXECUTE tube_private_makeshift(%4$L, TG_OP, TG_RELID, TG_LEVEL)%5$s;
-        PERFORM tube_private_notify(%6$L, s.partition) FROM tube_sleeper AS s WHERE s.tube = %7$L;
-        RETURN NULL;
-    END IF;$guard$, att.seen_oid, columns,
-        (SELECT count(DISTINCT u) FROM unnest(att.seen_attnums) AS u),
-        att.trigger_function, CASE level WHEN 'ROW' THEN ' USING OLD, NEW' ELSE '' END,
-        tube_channel(att.tube), att.tube);
-END
+    SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
+        WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
+            SELECT coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}')::text
+            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6)
+        ELSE '_' || kind || '_\1' END)
 $_$;
+
+CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAULT 'TG_RELID'::text) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
+            ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
+        || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
+            ' OR %I.tube_private_is_current(%L))', tube_private_schema(), att.trigger_function)
+    FROM (
+        SELECT p.name, CASE WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
+            WHEN p.type = p.bound THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc'
+                ' AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
+                row_number() OVER (ORDER BY p.attnum) - 1, tube_private_function(att, 'passes'))
+            ELSE format(' AND a.atttypid OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)', p.type::regtype)
+                -- It is cast to what it is made of, by a name.
+                || CASE WHEN p.bound < 16384 THEN '' ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=)'
+                    ' (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
+                    p.bound::regtype, row_number() OVER (ORDER BY p.attnum) - 1, tube_private_function(att, 'passes')) END
+            END AS is_type
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS p
+        UNION ALL
+        SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
+        FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
+    ) AS c
+    HAVING count(*) > 0
+$$;
+
+CREATE FUNCTION tube.tube_private_has_order(type oid) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT t.typtype IN ('e', 'c', 'r', 'm') OR t.typcategory = 'A' OR EXISTS (
+        SELECT FROM pg_opclass AS o JOIN pg_am AS m ON m.oid = o.opcmethod
+        WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = t.oid OR EXISTS (
+            SELECT FROM pg_cast AS c WHERE c.castsource = t.oid AND c.casttarget = o.opcintype AND c.castmethod = 'b'
+                AND c.castcontext = 'i')))
+    FROM pg_type AS t WHERE t.oid = tube_private_base_type(type)
+$$;
+
+CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att, (SELECT c.relowner FROM pg_class AS c WHERE c.oid = att.tbl)))
+$$;
 
 CREATE FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3355,14 +3492,44 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_is_current(function_name text) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT coalesce(bool_and(tube_private_column_now(a.seen_oid, s.attnum) = s.name), true)
+    FROM tube_attachment AS a, unnest(a.seen_attnums, a.seen_names) AS s (attnum, name)
+    WHERE a.trigger_function = function_name AND a.seen_oid = a.tbl
+$$;
+
 CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT NOT EXISTS (
+        SELECT FROM tube_attachment AS a
+        WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
+            AND (att.position IS NULL OR a.position < att.position))
+$$;
+
+CREATE FUNCTION tube.tube_private_is_stale(att tube.tube_attachment) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    wanted tube_attachment := tube_private_wanted(att);
 BEGIN
-    RETURN NOT EXISTS (
-        SELECT FROM tube_attachment AS a
-        WHERE a.tube = att.tube AND a.shard = att.shard AND a.position < att.position);
+    IF wanted.tube IS NULL THEN
+        RETURN true;
+    ELSIF att.misfit = tube_private_misfit(att.tube, att.tbl) THEN
+        wanted.row_filter := NULL;
+    END IF;
+    RETURN tube_private_seen(wanted) IS DISTINCT FROM att
+        OR att.waiting IS NOT NULL
+        OR att.members IS DISTINCT FROM tube_private_member_oids(att.tbl)
+        OR att.as_root IS DISTINCT FROM tube_private_is_root(att)
+        OR EXISTS (SELECT FROM tube_private_owner_ddl(wanted))
+        OR NOT has_function_privilege((SELECT c.relowner FROM pg_class AS c WHERE c.oid = att.tbl),
+            to_regprocedure(format('%s(text, %s[])', tube_private_function(att, 'put'), tube_private_key_type(att.tube))), 'EXECUTE');
 END
 $$;
 
@@ -3497,11 +3664,7 @@ CREATE FUNCTION tube.tube_private_job_wake(tubes text[], shards integer[]) RETUR
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
-    FROM tube_sleeper AS s
-    WHERE s.tube = ANY (tubes)
-        AND (shards IS NULL
-            OR EXISTS (SELECT FROM unnest(shards) AS t (shard) WHERE t.shard % s.partitions = s.partition));
+    PERFORM tube_private_wake_sleepers(t.tube, shards) FROM unnest(tubes) AS t (tube);
 END
 $$;
 
@@ -3530,7 +3693,7 @@ BEGIN
             MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
                 col.attname, tbl, col.atttypid::regtype, key_type),
             HINT = 'Columns for keys: smallint, integer, bigint in a tube of bigint; uuid in one of uuid; '
-                'text, varchar in one of text. tube_ensure_exists has the argument key_type.';
+                'text, varchar in one of text; domains over these. tube_ensure_exists has the argument key_type.';
     ELSIF col.attgenerated = 'v' THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('the key %I of %s is a virtual generated column, and has no value when a row is written',
@@ -3541,78 +3704,68 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_key_expression(att tube.tube_attachment) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-DECLARE
-    key_type CONSTANT regtype := tube_private_key_type(att.tube);
-BEGIN
-    RETURN format(CASE key_type WHEN 'text'::regtype THEN '(%I::%s COLLATE "C")' ELSE '%I::%s' END,
-        att.id_col, key_type);
-END
+    SELECT CASE key_type
+        WHEN 'bigint'::regtype THEN b.base IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype)
+        WHEN 'uuid'::regtype THEN b.base = 'uuid'::regtype
+        ELSE b.base IN ('text'::regtype, 'varchar'::regtype)
+    END FROM tube_private_base_type(column_type) AS b (base)
 $$;
 
-CREATE FUNCTION tube.tube_private_key_fits(column_type regtype, key_type regtype) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN CASE key_type
-        WHEN 'bigint'::regtype THEN column_type IN ('smallint', 'integer', 'bigint')
-        WHEN 'uuid'::regtype THEN column_type = 'uuid'::regtype
-        ELSE column_type IN ('text', 'varchar')
-    END;
-END
+    SELECT EXISTS (
+        SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+        WHERE i.indrelid = att.tbl AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indnkeyatts = 1
+            AND i.indpred IS NULL AND a.attname = att.id_col)
 $$;
 
-CREATE FUNCTION tube.tube_private_key_type(tube text) RETURNS regtype
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN (SELECT r.key_type FROM tube_registry AS r WHERE r.tube = tube_private_key_type.tube);
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_lacking(tbl regclass, schema_name name, owner name) RETURNS text[]
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN coalesce((
-        SELECT array_agg(g.grant_sql ORDER BY g.place, g.grant_sql)
-        FROM (
-            SELECT 1, format('GRANT USAGE, CREATE ON SCHEMA %I TO %I', schema_name, owner)
-            WHERE NOT (has_schema_privilege(owner, schema_name, 'USAGE') AND has_schema_privilege(owner, schema_name, 'CREATE'))
-            UNION ALL
-            SELECT 2, format('GRANT USAGE ON SCHEMA %I TO %I', n.nspname, owner)
-            FROM pg_partition_tree(tbl) AS p
-            JOIN pg_class AS c ON c.oid = p.relid JOIN pg_namespace AS n ON n.oid = c.relnamespace
-            WHERE n.nspname <> schema_name AND NOT has_schema_privilege(owner, n.oid, 'USAGE')
-            GROUP BY n.nspname
-            UNION ALL
-            SELECT 3, format('GRANT SELECT, TRIGGER ON %s TO %I', t.relid, owner)
-            FROM (SELECT tbl UNION SELECT p.relid FROM pg_partition_tree(tbl) AS p) AS t (relid)
-            WHERE NOT (has_table_privilege(owner, t.relid, 'SELECT') AND has_table_privilege(owner, t.relid, 'TRIGGER'))
-        ) AS g (place, grant_sql)
-    ), '{}');
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_leave_to_owner(statements text[], needed boolean DEFAULT true) RETURNS void
+CREATE FUNCTION tube.tube_private_key_now(function_name text, rel regclass, was_key text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    before CONSTANT jsonb := nullif(current_setting('pytube.owner_ddl', true), '')::jsonb;
+    was CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.trigger_function = function_name);
+    result text := was.id_col;
+    sees_all CONSTANT boolean := current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
 BEGIN
-    IF statements <> '{}' THEN
-        PERFORM set_config('pytube.owner_ddl', jsonb_build_object('needed', needed,
-            'statements', coalesce(before -> 'statements', '[]') || to_jsonb(statements))::text, true);
+    IF was.tube IS NULL THEN
+        RETURN was_key; -- the attachment is too new for this snapshot
+    ELSIF tube_private_column_now(was.seen_oid, was.seen_attnums[1]) <> result AND NOT (sees_all AND EXISTS (
+        SELECT FROM pg_attribute AS a WHERE a.attrelid = rel AND a.attname = result))
+    THEN
+        result := nullif(tube_private_column_now(was.seen_oid, was.seen_attnums[1]), '');
     END IF;
+    IF result IS NULL OR sees_all AND NOT EXISTS (
+        SELECT FROM pg_attribute AS a WHERE a.attrelid = rel AND a.attname = result
+            AND tube_private_key_fits(a.atttypid, tube_private_key_type(was.tube)))
+    THEN
+        RAISE WARNING USING
+            MESSAGE = format('tube %L does not follow %s any more: its key is gone', was.tube, rel),
+            HINT = 'Attach it again, by id_col.';
+        RETURN NULL;
+    END IF;
+    RETURN quote_ident(result);
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_key_sql(value text, key_type regtype) RETURNS text
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT format(CASE key_type WHEN 'text'::regtype THEN '(%I.tube_key_%s(%s) COLLATE pg_catalog."C")'
+        ELSE '%I.tube_key_%s(%s)' END, tube_private_schema(), key_type, value)
+$$;
+
+CREATE FUNCTION tube.tube_private_key_type(tube text) RETURNS regtype
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$ SELECT r.key_type FROM tube_registry AS r WHERE r.tube = $1 $_$;
 
 CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3644,81 +3797,64 @@ BEGIN
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
     EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('worker'));
     -- For COPY, within a job. What names and orders a pod stays its default.
-    EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I', queue, tube_private_role('writer'));
+    EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I, %I', queue, tube_private_role('writer'),
+        tube_private_role('admin'));
+    EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('admin'));
     EXECUTE tube_private_index_ddl(tube, reg.partitions, false);
     -- Few pods are control pods; they have to be found among many.
     EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
         tube_private_name(tube, format('_%s_control_idx', left(md5('queue ' || tube), 8))), queue);
-    PERFORM tube_private_free_partitions(tube);
+    PERFORM tube_private_free_partitions(tube), tube_private_make_flag(tube);
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_makeshift(trigger_function text, op text, rel regclass, level text) RETURNS text
+CREATE FUNCTION tube.tube_private_make_flag(tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
+    AS $$
 DECLARE
-    att tube_attachment;
-    sides text[];
+    flag CONSTANT text := format('%I.%I', tube_private_schema(),
+        'tube_sleeps_' || (SELECT r.number FROM tube_registry AS r WHERE r.tube = tube_private_make_flag.tube));
 BEGIN
-    SELECT a.* INTO att FROM tube_attachment AS a
-    WHERE a.trigger_function = tube_private_makeshift.trigger_function;
-    IF current_setting('transaction_isolation') = 'read committed' THEN
-        att := tube_private_present(att);
-    ELSE
-        att.id_col := nullif(tube_private_column_now(att.seen_oid, att.seen_attnums[1]), '');
+    IF to_regclass(flag) IS NULL THEN
+        EXECUTE format('CREATE SEQUENCE %s', flag);
+        PERFORM setval(flag::regclass, 1 + (
+            SELECT count(*) FROM (SELECT FROM tube_sleeper AS s WHERE s.tube = tube_private_make_flag.tube LIMIT 1) AS s));
     END IF;
-    IF att.id_col IS NULL THEN
-        RAISE WARNING USING
-            MESSAGE = format('tube %L does not follow %s any more: its key is gone', att.tube, rel),
-            HINT = 'Attach it again, by id_col.';
-        RETURN 'SELECT';
-    END IF;
-    IF op = 'TRUNCATE' THEN
-        RETURN format('SELECT tube_private_truncated(%L, %L, %L, NULL, %s, %s, ''U'', %L)', rel::oid, att.tube,
-            tube_private_key_expression(att), att.shard, att.shards, format('ARRAY[pg_typeof(%I)::oid]', att.id_col));
-    END IF;
-    sides := CASE level WHEN 'ROW' THEN ARRAY['(SELECT ($1).*) AS o', '(SELECT ($2).*) AS n']
-        ELSE ARRAY['old_table', 'new_table'] END;
-    sides := CASE op WHEN 'INSERT' THEN sides[2 : 2] WHEN 'DELETE' THEN sides[1 : 1] ELSE sides END;
-    -- The first one is a gate, as tube_private_type_gate: the second is planned after it was run.
-    RETURN format($sql$
-        SELECT tube_private_check_types(%s, ARRAY[pg_typeof(%I)::oid]) FROM (SELECT) AS one LEFT JOIN %s ON true LIMIT 1;
-        INSERT INTO %I.%I (op, shard, ids)
-        SELECT CASE WHEN strpos(current_setting('application_name'), 'backfill') > 0 THEN 'B' ELSE 'U' END,
-            g.shard, g.ids[c.first : c.first + 249]
-        FROM (
-            SELECT k.shard, array_agg(DISTINCT k.id) AS ids
-            FROM (SELECT id, %s AS shard FROM (%s) AS x WHERE id IS NOT NULL) AS k
-            GROUP BY k.shard
-        ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)$sql$,
-        rel::oid, att.id_col, sides[1],
-        tube_private_schema(), att.tube,
-        tube_private_shard_expression('id', att.shard, att.shards, tube_private_key_type(att.tube)),
-        (SELECT string_agg(format('SELECT %s AS id FROM %s', tube_private_key_expression(att), u.side), ' UNION ALL ')
-            FROM unnest(sides) AS u (side)));
 END
-$_$;
+$$;
 
-CREATE FUNCTION tube.tube_private_many(att tube.tube_attachment) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_make_function(signature text, arguments text, returns text, body text, callers name[], settings text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
+    AS $$
 DECLARE
-    -- 16 MB of uuids; of texts, which may be long, fewer.
-    few CONSTANT integer := CASE tube_private_key_type(att.tube) WHEN 'text'::regtype THEN 100000 ELSE 1000000 END;
+    found_oid oid := to_regprocedure(signature);
+    caller name;
 BEGIN
-    RETURN format($many$IF %2$s THEN
-        IF TG_OP = 'DELETE' THEN
-            cap_many := EXISTS (SELECT FROM old_table OFFSET %1$s);
-        ELSE
-            cap_many := EXISTS (SELECT FROM new_table OFFSET %1$s);
+    IF NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = found_oid AND p.prosrc = body) THEN
+        EXECUTE format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
+            substring(signature FROM '^(.*)\('), arguments, returns, settings, body);
+        found_oid := to_regprocedure(signature);
+    END IF;
+    FOR caller IN
+        SELECT CASE a.grantee WHEN 0 THEN NULL ELSE pg_get_userbyid(a.grantee) END
+        FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+        WHERE p.oid = found_oid AND a.grantee <> p.proowner
+            AND (a.grantee = 0 OR pg_get_userbyid(a.grantee) <> ALL (callers))
+    LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s', found_oid::regprocedure, coalesce(quote_ident(caller), 'PUBLIC'));
+    END LOOP;
+    FOREACH caller IN ARRAY callers LOOP
+        IF NOT EXISTS (
+            SELECT FROM pg_proc AS p, aclexplode(p.proacl) AS a
+            WHERE p.oid = found_oid AND a.grantee <> 0 AND pg_get_userbyid(a.grantee) = caller)
+        THEN
+            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', found_oid::regprocedure, caller);
         END IF;
-    END IF;$many$, few, CASE WHEN (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl) THEN 'true'
-        ELSE format('pg_stat_get_xact_tuples_inserted(TG_RELID) + pg_stat_get_xact_tuples_updated(TG_RELID)'
-            ' + pg_stat_get_xact_tuples_deleted(TG_RELID) > %s OR current_setting(''track_counts'') = ''off''', few) END);
+    END LOOP;
 END
-$_$;
+$$;
 
 CREATE FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3762,42 +3898,29 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_member_oids(tbl regclass) RETURNS oid[]
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN (SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m);
-END
-$$;
+    AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m $$;
 
 CREATE FUNCTION tube.tube_private_members(tbl regclass) RETURNS TABLE(rel regclass, kind "char")
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN QUERY
     SELECT c.oid::regclass, c.relkind FROM pg_class AS c
     WHERE c.oid = tbl OR (
         c.oid IN (SELECT t.relid FROM pg_partition_tree(tbl) AS t)
-        AND (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl));
-END
+        AND (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl))
 $$;
 
-CREATE FUNCTION tube.tube_private_misfit(tbl regclass) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_misfit(tube text, tbl regclass) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN (
-        SELECT CASE
-            WHEN c.relispartition THEN format('it is a partition of %s', pg_partition_root(tbl))
-            WHEN c.relkind = 'p' THEN NULL
-            WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = tbl) THEN 'other tables inherit from it'
-            WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = tbl) THEN 'it inherits from another table'
-        END
-        FROM pg_class AS c WHERE c.oid = tbl);
-END
-$$;
+    AS $_$
+    SELECT md5(concat(r.predicate, tbl::oid, (
+        SELECT array_agg(concat(a.attname, ' ', a.atttypid) ORDER BY a.attnum) FROM pg_attribute AS a
+        WHERE a.attrelid = tbl AND a.attnum > 0)))
+    FROM tube_registry AS r WHERE r.tube = $1
+$_$;
 
 CREATE FUNCTION tube.tube_private_name(stem text, ending text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT SECURITY DEFINER
@@ -3818,32 +3941,11 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_named(filter text, name name) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-BEGIN
-    -- With quotes or without them, which a setting of the session's decides; other names have them always.
-    RETURN coalesce(CASE WHEN name::text COLLATE "C" ~ '^[a-z_][a-z0-9_]*$'
-        THEN filter COLLATE "C" ~ format('\m%s\M', name)
-        ELSE strpos(filter, quote_ident(name)) > 0 END, false);
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_note_drops() RETURNS event_trigger
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_never_had_rows(rel regclass) RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    IF current_setting('pytube.own_ddl', true) = 'on' THEN
-        RETURN;
-    END IF;
-    PERFORM set_config('pytube.dropped', (
-        SELECT coalesce(jsonb_agg(a.tbl::oid), '[]')::text
-        FROM tube_private_concerned(ARRAY(
-            SELECT d.objid FROM pg_event_trigger_dropped_objects() AS d
-            WHERE d.classid = 'pg_class'::regclass AND NOT d.is_temporary), '{}') AS a), true);
-END
+    SELECT pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1 FROM pg_class AS c WHERE c.oid = rel
 $$;
 
 CREATE FUNCTION tube.tube_private_notify(channel text, partition integer) RETURNS void
@@ -3857,83 +3959,83 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_null_id(tbl regclass, id_col name) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_now_id(key_type regtype, row_name text) RETURNS text
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RAISE EXCEPTION USING ERRCODE = 'not_null_violation',
-        MESSAGE = format('a row of %s has NULL in %I, by which the table is attached to a tube', tbl, id_col),
-        HINT = 'Give the row an id, or make the column NOT NULL.';
-END
+    SELECT format('pg_catalog.concat(%L, cap_key, %L)', format('%I.tube_key_%s(%s', tube_private_schema(), key_type, row_name),
+        CASE key_type WHEN 'text'::regtype THEN ') COLLATE pg_catalog."C" AS id' ELSE ') AS id' END)
 $$;
 
-CREATE FUNCTION tube.tube_private_own_ddl(ours boolean) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_one_op(att tube.tube_attachment, names jsonb, op text, source text) RETURNS text
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    was CONSTANT boolean := coalesce(current_setting('pytube.own_ddl', true), '') = 'on';
-BEGIN
-    PERFORM set_config('pytube.own_ddl', CASE WHEN ours THEN 'on' ELSE 'off' END, true);
-    RETURN was;
-END
-$$;
+    AS $_$
+    SELECT tube_private_fill($sql$
+            SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('<op>', n.ids) INTO cap_done
+            FROM <missing>, <rows>
+            WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>;$sql$,
+        names || jsonb_build_object('op', op, 'rows', tube_private_rows(att, names, source, 'n')))
+$_$;
 
-CREATE FUNCTION tube.tube_private_owned(tables regclass[], what text) RETURNS void
-    LANGUAGE plpgsql STABLE
+CREATE FUNCTION tube.tube_private_one_op_update(att tube.tube_attachment, names jsonb, doubtful boolean) RETURNS text
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    foreign_table record;
-BEGIN
-    SELECT c.oid::regclass AS tbl, pg_get_userbyid(c.relowner) AS owner INTO foreign_table
-    FROM pg_class AS c
-    WHERE c.oid = ANY (tables) AND NOT pg_has_role(c.relowner, 'USAGE')
-    ORDER BY c.oid LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%s: %I may not change the triggers of %s, which belongs to %I',
-                what, current_user, foreign_table.tbl, foreign_table.owner),
-            HINT = CASE WHEN current_user = tube_private_role('admin')
-                THEN format('Run, as a role that is in %I and in %I: SELECT %I.tube_sync();',
-                    current_user, foreign_table.owner, tube_private_schema())
-                ELSE format('Do it as %I, or as a role that has its rights and those of %I: GRANT %I TO %I; '
-                    'Nothing was changed.', foreign_table.owner, tube_private_role('admin'), foreign_table.owner,
-                    current_user) END;
-    END IF;
-END
-$$;
+    AS $_$
+    SELECT tube_private_fill(concat($sql$
+            SELECT CASE$sql$,
+        CASE WHEN att.columns IS NOT NULL THEN $sql$
+                WHEN o.image OPERATOR(pg_catalog.=) n.image THEN true$sql$ END, $sql$
+                WHEN o.ids OPERATOR(pg_catalog.=) n.ids$sql$,
+        CASE WHEN att.columns IS NOT NULL THEN ' AND pg_catalog.cardinality(n.image) OPERATOR(pg_catalog.=) 1' END, $sql$
+                    THEN n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('U', n.ids)$sql$,
+        CASE WHEN att.row_filter IS NOT NULL THEN $sql$
+                WHEN o.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('I', n.ids)
+                WHEN n.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('D', o.ids)$sql$ END, $sql$
+            END INTO cap_done
+            FROM <missing>, <old_rows>, <new_rows>
+            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>
+                AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>$sql$,
+        CASE WHEN doubtful THEN $sql$
+                AND ARRAY(SELECT <id> FROM old_table) OPERATOR(pg_catalog.=) ARRAY(SELECT <id> FROM new_table)$sql$ END, ';'),
+        names || jsonb_build_object('old_rows', tube_private_rows(att, names, 'old_table', 'o'),
+            'new_rows', tube_private_rows(att, names, 'new_table', 'n')))
+$_$;
 
-CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS SETOF text
+CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TABLE(statement text, rel regclass)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    owner CONSTANT oid := (SELECT c.relowner FROM pg_class AS c WHERE c.oid = att.tbl);
+    capture CONSTANT text := tube_private_capture_body(att);
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
-        RETURN;
+    IF att.row_filter IS NOT NULL THEN
+        RETURN QUERY SELECT d, NULL::regclass FROM tube_private_passes_ddl(att, owner) AS d;
     END IF;
-    att := tube_private_present(att);
-    IF att.id_col IS NULL THEN
-        RETURN QUERY SELECT d.statement FROM tube_private_drop_triggers(att.tube, ARRAY[att.tbl]) AS d;
-    ELSE
-        RETURN QUERY
-        SELECT unnest(tube_private_lacking(att.tbl, n.nspname, tube_private_role('admin')))
-        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
-        RETURN QUERY SELECT d.statement FROM tube_private_trigger_ddl(att) AS d WHERE d.does = 'drop';
-    END IF;
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(
+        tube_private_function(att, 'agent'), 'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text',
+        'boolean', 'SET search_path = pg_catalog, pg_temp', tube_private_agent_body(att), owner, tube_private_role('nobody')) AS d;
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(
+        tube_private_function(att, 'capture'), '', 'trigger',
+        -- Values that are compared as texts must not depend on the writer's settings.
+        CASE WHEN strpos(capture, 'pg_catalog.num_nulls(') > 0 THEN 'SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
+        capture, owner, NULL) AS d;
+    RETURN QUERY SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t;
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_touch_ddl(att) AS d;
 END
 $$;
 
 CREATE FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET standard_conforming_strings TO 'on'
-    AS $$
+    AS $_$
 DECLARE
     one_statement text := tube_private_cursor_error('CREATE VIEW v AS SELECT 1');
     template text;
     answer text;
+    words text;
 BEGIN
     IF predicate IS NULL THEN
         RETURN;
@@ -3947,6 +4049,67 @@ BEGIN
                 CASE WHEN answer LIKE '42601:%' THEN substr(answer, 7) ELSE 'it is not one expression' END);
         END IF;
     END LOOP;
+    -- Words (of ASCII letters, digits, _ and all that is not ASCII) and quoted names stay; numbers, literals and comments go.
+    -- The longest match counts, so that E'…' is no word.
+    words := regexp_replace(predicate,
+        '([^\u0001-\u0040\u005b-\u005e\u0060\u007b-\u007f][^\u0001-\u0023\u0025-\u002f\u003a-\u0040\u005b-\u005e\u0060\u007b-\u007f]*'
+        '|"(?:""|[^"])*")|\.?[0-9][[:alnum:]_.]*|[eE]''(?:\\.|''''|[^''\\])*''|''(?:''''|[^''])*''|--[^\n\r]*', '\1 ', 'g');
+    IF words ~ '\.|\$|/\*' THEN
+        PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it names something by its schema or table, or '
+            'has a block comment or dollar quotes');
+    -- What follows E'…' on another line is read as a part of it, with its escapes.
+    ELSIF predicate ~ '[eE]''' AND predicate ~ '''(?:\s|--[^\n\r]*)*[\n\r](?:\s|--[^\n\r]*)*''' THEN
+        PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that goes on in another line');
+    END IF;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT tube_private_function(att, 'passes') || '(' || coalesce(string_agg(format(
+        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, c.bound::regtype), ', ' ORDER BY c.attnum), '')
+        || ')'
+    FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
+    WHERE att.row_filter IS NOT NULL
+    HAVING att.row_filter IS NOT NULL
+$$;
+
+CREATE FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment, owner oid) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    name CONSTANT text := tube_private_function(att, 'passes');
+    tag CONSTANT text := 'predicate: ' || att.row_filter;
+    arguments text;
+    types text;
+    bound oid[];
+    made pg_proc;
+BEGIN
+    SELECT string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum),
+        string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), array_agg(c.bound ORDER BY c.attnum)
+    INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
+    SELECT p.* INTO made FROM pg_proc AS p
+    WHERE p.oid = to_regproc(name) AND p.proowner = owner AND p.proargtypes::text = coalesce(array_to_string(bound, ' '), '')
+        AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH mine AS (
+        SELECT p.oid, p.proname = tube_private_function_name(att, 'passes') AS is_target FROM pg_proc AS p
+        WHERE p.pronamespace = (SELECT n.oid FROM pg_namespace AS n WHERE n.nspname = tube_private_capture_schema())
+            AND left(p.proname, -7) = left(tube_private_function_name(att, 'passes'), -7)
+    )
+    -- The newest of the others stays: a statement that is under way may still call it.
+    SELECT format('DROP FUNCTION %s', m.oid::regprocedure) FROM mine AS m
+    WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target);
+    RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', name, arguments)
+        || att.row_filter || E'\n)';
+    RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', name, types, tag);
+    RETURN NEXT format('ALTER FUNCTION %s(%s) OWNER TO %I', name, types, pg_get_userbyid(owner));
 END
 $$;
 
@@ -3977,37 +4140,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_plan_ddl() RETURNS event_trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    dropped CONSTANT jsonb := nullif(current_setting('pytube.dropped', true), '')::jsonb;
-    rels oid[];
-    schemas oid[];
-    stale jsonb;
-    att tube_attachment;
-BEGIN
-    IF current_setting('pytube.own_ddl', true) = 'on' THEN
-        RETURN;
-    END IF;
-    PERFORM set_config('pytube.stale', '', true), set_config('pytube.owner_ddl', '', true),
-        set_config('pytube.dropped', '', true);
-    SELECT coalesce(array_agg(d.objid) FILTER (WHERE d.classid = 'pg_class'::regclass), '{}'),
-        array_agg(d.objid) FILTER (WHERE d.classid = 'pg_namespace'::regclass)
-    INTO rels, schemas FROM pg_event_trigger_ddl_commands() AS d;
-    FOR att IN
-        SELECT * FROM tube_private_concerned(
-            rels || ARRAY(SELECT e::oid FROM jsonb_array_elements_text(dropped) AS e), schemas) AS a
-        WHERE tube_private_stale(a)
-    LOOP
-        stale := coalesce(stale, '[]') || jsonb_build_array(jsonb_build_array(att.tube, att.tbl::oid));
-        PERFORM tube_private_leave_to_owner(ARRAY(SELECT tube_private_owner_ddl(att)), false);
-    END LOOP;
-    PERFORM set_config('pytube.stale', coalesce(stale::text, ''), true);
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4035,91 +4167,117 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) RETURNS TABLE(attnum smallint, name name, type oid, bound oid, fits boolean)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+    SELECT a.attnum, a.attname, a.atttypid, t.oid,
+        t.oid < 16384 OR t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e' -- what initdb made has lower oids
+    FROM pg_attribute AS a
+    JOIN pg_type AS t ON t.oid = tube_private_base_type(a.atttypid)
+    LEFT JOIN pg_type AS e ON e.oid = t.typelem
+    WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped
+        AND CASE WHEN a.attname::text COLLATE "C" ~ '^[a-z_][a-z0-9_]*$'
+            THEN predicate COLLATE "C" ~* format('\m%s\M', a.attname)
+            ELSE strpos(predicate, quote_ident(a.attname)) > 0 END
+    ORDER BY a.attnum
+$_$;
+
 CREATE FUNCTION tube.tube_private_present(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    listed CONSTANT integer := coalesce(cardinality(att.columns), 0);
     names name[];
-    types oid[];
 BEGIN
-    IF att.seen_oid = att.tbl::oid THEN
-        SELECT array_agg(a.attname ORDER BY s.place), array_agg(a.atttypid ORDER BY s.place) INTO names, types
-        FROM unnest(att.seen_attnums) WITH ORDINALITY AS s (attnum, place)
-        LEFT JOIN pg_attribute AS a
-            ON a.attrelid = att.tbl AND a.attnum = s.attnum AND NOT a.attisdropped;
-        att.id_col := names[1];
-        att.columns := nullif(array_remove(names[2 : 1 + listed], NULL), '{}');
-        IF (names[2 + listed :], types[2 + listed :])
-            IS DISTINCT FROM (att.seen_names[2 + listed :], att.seen_types[2 + listed :])
-        THEN
-            att.row_filter := NULL;
-        END IF;
-    END IF;
-    IF NOT EXISTS (
-        SELECT FROM pg_attribute AS a
-        WHERE a.attrelid = att.tbl AND a.attname = att.id_col AND NOT a.attisdropped AND a.attgenerated <> 'v'
-            AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube))
-    ) THEN
-        att.id_col := NULL;
-    END IF;
+    SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place) INTO names
+    FROM unnest(att.id_col || coalesce(att.columns, '{}')) WITH ORDINALITY AS s (name, place)
+    LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
+    LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.seen_oid = att.tbl AND NOT moved.attisdropped
+        AND moved.attnum = att.seen_attnums[array_position(att.seen_names, s.name)];
+    att.columns := nullif(array_remove(names[2:], NULL), '{}');
+    att.id_col := (
+        SELECT a.attname FROM pg_attribute AS a
+        WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
+            AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube)));
     RETURN att;
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_privileges(tbl regclass, schema_name name) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    owner name := tube_private_role('admin');
-    lacking text[] := tube_private_lacking(tbl, schema_name, owner);
-    statement text;
-BEGIN
-    IF lacking = '{}' THEN
-        RETURN;
-    ELSIF current_user = owner THEN
-        -- Somebody is served who has no rights of an owner: a worker, or a writer of DDL.
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%I, who owns pytube''s functions, may not follow %s', owner, tbl),
-            HINT = array_to_string(lacking, '; ') || ';';
-    END IF;
-    -- Two grants at once on one schema would fail each other.
-    PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || schema_name, 0));
-    BEGIN
-        FOREACH statement IN ARRAY tube_private_lacking(tbl, schema_name, owner) LOOP
-            EXECUTE statement;
-        END LOOP;
-    EXCEPTION WHEN insufficient_privilege THEN
-        -- What lacks is said below.
-    END;
-    lacking := tube_private_lacking(tbl, schema_name, owner);
-    IF lacking <> '{}' THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%I, who owns pytube''s functions, may not attach %s, and %I may not grant it',
-                owner, tbl, current_user),
-            HINT = array_to_string(lacking, '; ') || ';';
-    END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_prune(tube text) RETURNS void
+CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    gone regclass[];
+    owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    put CONSTANT text := format('%s(text, %s[])', tube_private_function(att, 'put'), key_type);
 BEGIN
-    SELECT array_agg(a.tbl) INTO gone
-    FROM tube_attachment AS a
-    WHERE a.tube = tube_private_prune.tube AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl);
-    IF gone IS NOT NULL THEN
-        PERFORM tube_private_forget(tube, gone);
-        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = tube_private_prune.tube;
+    IF NOT (has_schema_privilege(owner, tube_private_schema(), 'USAGE')
+        AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
+        AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE'))
+    THEN
+        -- Two grants at once on one schema would fail each other.
+        PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', tube_private_schema(), owner);
+        EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %I', tube_private_capture_schema(), owner);
+    END IF;
+    PERFORM tube_private_make_function(put, format('op text, ids %s[]', key_type), 'boolean',
+        tube_private_put_body(att), ARRAY[owner], '');
+    PERFORM tube_private_provide_touch(att, true);
+    UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET client_min_messages TO 'warning'
+    AS $$
+DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
+    arguments CONSTANT text := format('ids %s[], op char, payload jsonb, chunk_size integer', key_type);
+    signature CONSTANT text := format('%s(%s[], character, jsonb, integer)', name, key_type);
+    body CONSTANT text := coalesce(tube_private_table_touch_body(att.tbl, key_type),
+        CASE WHEN attaching THEN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\nEND\n' END);
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', att.tbl::oid::bigint));
+    IF body IS NULL THEN
+        EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', signature);
+    ELSE
+        PERFORM tube_private_make_function(signature, arguments, 'void', body,
+            ARRAY[tube_private_role('writer'), (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl)],
+            format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()));
     END IF;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_provide_tube(tube text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(tube);
+    name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch'));
+BEGIN
+    PERFORM tube_private_make_flag(tube);
+    PERFORM tube_private_make_function(format('%s(integer, %s[], character, jsonb, integer)', name, key_type),
+        format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250', key_type),
+        'void', tube_private_tube_touch_body(tube), ARRAY[tube_private_role('writer'), tube_private_role('admin')],
+        format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_prune(tube text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+    SELECT tube_private_forget($1, array_agg(a.tbl)) FROM tube_attachment AS a
+    WHERE a.tube = $1 AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+    HAVING count(*) > 0
+$_$;
 
 CREATE FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4172,10 +4330,8 @@ BEGIN
             pods := pods + made;
         END IF;
         IF last THEN
-            PERFORM tube_private_notify(tube_channel(tube_name), s.partition)
-            FROM tube_sleeper AS s
-            WHERE s.tube = tube_name
-                AND (s.partition - range.first % s.partitions + s.partitions) % s.partitions < range.shards;
+            PERFORM tube_private_wake_sleepers(tube_name,
+                ARRAY(SELECT generate_series(range.first, range.first + (range.shards - 1))));
         END IF;
     END LOOP;
     IF (ids = '{}') <> last THEN
@@ -4184,6 +4340,63 @@ BEGIN
     RETURN pods;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_put_body(att tube.tube_attachment) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    reg CONSTANT tube_registry := (SELECT r FROM tube_registry AS r WHERE r.tube = att.tube);
+    is_unique CONSTANT boolean := tube_private_key_is_unique(att);
+BEGIN
+    RETURN tube_private_fill($put$
+BEGIN
+    IF pg_catalog.array_position($2, NULL) IS NOT NULL THEN
+        PERFORM <put>($1, pg_catalog.array_remove($2, NULL));
+        RETURN false;
+    ELSIF pg_catalog.cardinality($2) OPERATOR(pg_catalog.=) 1 THEN
+        INSERT INTO <queue> (op, shard, ids) VALUES (<op>, <shard_of_one>, $2);
+    ELSIF $2 IS NULL THEN
+        PERFORM <schema>.tube_private_sweep(<tube>, <shard>, <shards>);
+        RETURN true;
+    ELSE
+        INSERT INTO <queue> (op, shard, ids)
+        SELECT <op>, g.shard, g.ids[c.first : c.first OPERATOR(pg_catalog.+) 249]
+        FROM (<by_shard> OFFSET 0) AS g, LATERAL pg_catalog.generate_series(1, pg_catalog.cardinality(g.ids), 250) AS c (first);
+    END IF;
+    -- After the INSERT: whoever falls asleep after this look reads a seq that is at least as high.
+    IF pg_catalog.pg_sequence_last_value(<sleeps>) OPERATOR(pg_catalog.>) 1 THEN
+        PERFORM <schema>.tube_private_wake_sleepers(<tube>, <touched>);
+    END IF;
+    RETURN true;
+END
+$put$, jsonb_build_object(
+        'put', tube_private_function(att, 'put'),
+        'schema', quote_ident(tube_private_schema()),
+        'queue', format('%I.%I', tube_private_schema(), att.tube),
+        'tube', quote_literal(att.tube),
+        'shard', att.shard,
+        'shards', att.shards,
+        'sleeps', format('%L::pg_catalog.regclass', format('%I.%I', tube_private_schema(), 'tube_sleeps_' || reg.number)),
+        'op', format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
+            ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END',
+            CASE WHEN tube_private_is_root(att) THEN '$1' ELSE '''U''' END),
+        'shard_of_one', tube_private_shard_expression('$2[1]', att.shard, att.shards, reg.key_type),
+        -- The array is copied once: a slice of a parameter would copy all of it for each pod.
+        'by_shard', CASE
+            WHEN att.shards > 1 THEN format('SELECT %s AS shard, pg_catalog.array_agg(%st.id) AS ids'
+                ' FROM pg_catalog.unnest($2) AS t (id) GROUP BY 1',
+                tube_private_shard_expression('t.id', att.shard, att.shards, reg.key_type),
+                CASE WHEN is_unique THEN '' ELSE 'DISTINCT ' END)
+            WHEN is_unique THEN format('SELECT %s AS shard, $2 OPERATOR(pg_catalog.||) ''{}''::%s[] AS ids', att.shard,
+                tube_private_type_sql(reg.key_type))
+            ELSE format('SELECT %s AS shard, ARRAY(SELECT DISTINCT t.id%s FROM pg_catalog.unnest($2) AS t (id)) AS ids',
+                att.shard, CASE reg.key_type WHEN 'text'::regtype THEN ' COLLATE pg_catalog."C"' ELSE '' END) END,
+        'touched', CASE att.shards WHEN 1 THEN format('''{%s}''', att.shard) ELSE format(
+            'ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id))',
+            tube_private_shard_expression('t.id', att.shard, att.shards, reg.key_type)) END));
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_put_control(tube text, first integer, shards integer, op text, type text, start_seq text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4194,10 +4407,7 @@ BEGIN
         ' SELECT $1, s, ''{}'', jsonb_build_object(''type'', $2, ''start_seq'', $3)'
         ' FROM generate_series($4, $5) AS s', tube_private_schema(), tube)
     USING op, type, start_seq, first, first + (shards - 1);
-    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
-    FROM tube_sleeper AS s
-    WHERE s.tube = tube_private_put_control.tube
-        AND (s.partition - first % s.partitions + s.partitions) % s.partitions < shards;
+    PERFORM tube_private_wake_sleepers(tube, ARRAY(SELECT generate_series(first, first + (shards - 1))));
 END
 $_$;
 
@@ -4264,7 +4474,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
@@ -4272,7 +4482,34 @@ BEGIN
         MESSAGE = format('the predicate of tube %L is refused%s: %s', tube, coalesce(' for ' || tbl, ''), reason),
         DETAIL = format('Predicate: %s', predicate),
         HINT = 'Give one condition over the columns of the table, of immutable built-in functions and '
-            'operators, without a subquery.';
+            'operators, without a subquery, and without names of schemas.';
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_refuse_table(tbl regclass) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    rel record;
+    wrong text;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
+            HINT = 'Give the name of a table, with its schema.';
+    END IF;
+    FOR rel IN
+        SELECT t.relid FROM (SELECT tbl AS relid, 0 AS place UNION SELECT p.relid, 1 FROM pg_partition_tree(tbl) AS p
+            WHERE p.relid <> tbl) AS t ORDER BY t.place
+    LOOP
+        wrong := tube_private_table_fault(rel.relid, rel.relid <> tbl);
+        IF wrong IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'TU107',
+                MESSAGE = format('%s can''t be attached: %s', rel.relid, wrong),
+                HINT = 'Attach plain, permanent tables, and partitioned ones as a whole.';
+        END IF;
+    END LOOP;
 END
 $$;
 
@@ -4321,6 +4558,7 @@ CREATE TABLE tube.tube_registry (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     key_type regtype DEFAULT 'bigint'::regtype NOT NULL,
     shape text DEFAULT '0001'::text NOT NULL,
+    number bigint NOT NULL,
     CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
     CONSTRAINT tube_registry_partitions_check CHECK (((partitions >= 1) AND (partitions <= 1024)))
 );
@@ -4349,153 +4587,95 @@ CREATE FUNCTION tube.tube_private_role(kind text) RETURNS name
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN ((('tube'::text || '_'::text) || kind))::name;
 
-CREATE FUNCTION tube.tube_private_row_body(att tube.tube_attachment, root boolean) RETURNS text
+CREATE FUNCTION tube.tube_private_row_body(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    vals CONSTANT text[] := tube_private_column_values(att.tbl, att.columns);
+    old_id CONSTANT text := tube_private_key_sql(format('OLD.%I', att.id_col), key_type);
+    new_id CONSTANT text := tube_private_key_sql(format('NEW.%I', att.id_col), key_type);
 BEGIN
     RETURN tube_private_fill($template$
-    IF TG_LEVEL = 'ROW' THEN<guard><gate>
-        INSERT INTO <queue> (op, shard, ids)
-        SELECT CASE <null> WHEN cap_backfill THEN 'B' ELSE k.op END, <shard>, ARRAY[k.id]
-        FROM (
-            SELECT x.id, CASE bit_or(x.side) WHEN 1 THEN '<d>' WHEN 2 THEN '<i>' ELSE 'U' END AS op
+    IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW' THEN
+        IF <schema>.tube_private_is_current(<name>) AND (<guard>) THEN
+            PERFORM <put>(k.op, ARRAY[k.id])
             FROM (
-                SELECT <id> AS id, 1 AS side FROM (SELECT <old>) AS o
-                WHERE TG_OP <> 'INSERT' AND (<filter>)
-                UNION ALL
-                SELECT <id>, 2 FROM (SELECT <new>) AS n
-                WHERE TG_OP <> 'DELETE' AND (<filter>)
-            ) AS x<skip>
-            GROUP BY x.id
-        ) AS k<unchanged>;
-        PERFORM tube_private_notify(<channel>, s.partition) FROM tube_sleeper AS s WHERE s.tube = <tube>;
+                SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
+                    WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
+                FROM (
+                    SELECT <old_id> AS id, 1 AS side WHERE TG_OP OPERATOR(pg_catalog.<>) 'INSERT' AND <old_passes>
+                    UNION ALL
+                    SELECT <new_id>, 2 WHERE TG_OP OPERATOR(pg_catalog.<>) 'DELETE' AND <new_passes>
+                ) AS x
+                GROUP BY x.id
+            ) AS k<unchanged>;
+            RETURN NULL;
+        END IF;
+        cap_key := <schema>.tube_private_key_now(<name>, TG_RELID, <key_literal>);
+        IF cap_key IS NOT NULL AND TG_OP OPERATOR(pg_catalog.<>) 'INSERT' THEN
+            EXECUTE pg_catalog.concat(<now>, <now_id>, ') AS x') USING OLD;
+        END IF;
+        IF cap_key IS NOT NULL AND TG_OP OPERATOR(pg_catalog.<>) 'DELETE' THEN
+            EXECUTE pg_catalog.concat(<now>, <now_id>, ') AS x') USING NEW;
+        END IF;
         RETURN NULL;
     END IF;$template$, jsonb_build_object(
-        'guard', tube_private_guard(att, 'ROW'),
-        'gate', tube_private_type_gate(att, format('(SELECT %s) AS o', tube_private_row_columns(att, 'OLD')),
-            format('(SELECT %s) AS n', tube_private_row_columns(att, 'NEW'))),
-        'queue', format('%I.%I', tube_private_schema(), att.tube),
-        'tube', quote_literal(att.tube),
-        'channel', quote_literal(tube_channel(att.tube)),
-        'id', tube_private_key_expression(att),
-        'filter', coalesce(att.row_filter, 'true'),
-        'shard', tube_private_shard_expression('k.id', att.shard, att.shards, key_type),
-        'i', CASE WHEN root THEN 'I' ELSE 'U' END,
-        'd', CASE WHEN root THEN 'D' ELSE 'U' END,
-        'null', CASE WHEN root
-            THEN format('WHEN k.id IS NULL THEN tube_private_null_id(TG_RELID, %L)', att.id_col) ELSE '' END,
-        'skip', CASE WHEN root THEN '' ELSE ' WHERE x.id IS NOT NULL' END,
-        'old', tube_private_row_columns(att, 'OLD'),
-        'new', tube_private_row_columns(att, 'NEW'),
+        'schema', quote_ident(tube_private_schema()),
+        'name', quote_literal(att.trigger_function),
+        'key_literal', quote_literal(quote_ident(att.id_col)),
+        'put', tube_private_function(att, 'put'),
+        'guard', coalesce(tube_private_guard(att), 'true'),
+        'old_id', old_id,
+        'new_id', new_id,
+        'old_passes', coalesce(tube_private_passes_call(att, 'OLD.'), 'true'),
+        'new_passes', coalesce(tube_private_passes_call(att, 'NEW.'), 'true'),
+        'now', quote_literal(format('SELECT %s(''U'', ARRAY[x.id]) FROM (SELECT ', tube_private_function(att, 'put'))),
+        'now_id', tube_private_now_id(key_type, '($1).'),
         -- Of an UPDATE that changed nothing that counts, the key and the filter neither, no touch.
-        'unchanged', CASE WHEN vals IS NULL THEN '' ELSE format(
-            E'\n        WHERE k.op <> ''U'' OR TG_OP <> ''UPDATE'' OR (SELECT ROW(%1$s) FROM (SELECT %2$s) AS o)'
-            ' IS DISTINCT FROM (SELECT ROW(%1$s) FROM (SELECT %3$s) AS n)',
-            format('%s, (%s) IS TRUE, %s', tube_private_key_expression(att), coalesce(att.row_filter, 'true'),
-                array_to_string(vals, ', ')),
-            tube_private_row_columns(att, 'OLD'), tube_private_row_columns(att, 'NEW')) END));
+        'unchanged', coalesce((
+            SELECT format(E'\n            WHERE k.op OPERATOR(pg_catalog.<>) ''U'' OR TG_OP OPERATOR(pg_catalog.<>) ''UPDATE'''
+                ' OR ARRAY[ROW(%s)] OPERATOR(pg_catalog.<>) ARRAY[ROW(%s)]',
+                array_to_string(tube_private_column_values(att.tbl, att.columns, 'OLD.'), ', '),
+                array_to_string(tube_private_column_values(att.tbl, att.columns, 'NEW.'), ', '))
+            WHERE att.columns IS NOT NULL), '')));
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_row_columns(att tube.tube_attachment, side text) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_rows(att tube.tube_attachment, names jsonb, source text, alias text) RETURNS text
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-BEGIN
-    RETURN (
-        SELECT string_agg(format('%1$s.%2$I AS %2$I', side, c.name), ', ')
-        FROM (SELECT DISTINCT u.name FROM unnest(att.seen_names) AS u (name)) AS c);
-END
-$_$;
+    AS $$
+    SELECT tube_private_fill(
+        CASE WHEN att.columns IS NULL
+            THEN 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids OFFSET 0) AS <alias>'
+            ELSE 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids,'
+                ' ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <vals>) FROM <source> AS "the row" LIMIT <few_and_one>) AS image OFFSET 0) AS <alias>'
+        END, names || jsonb_build_object('source', source, 'alias', alias))
+$$;
 
-CREATE FUNCTION tube.tube_private_row_filter(tube text, tbl regclass, predicate text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_rows_estimate(tbl regclass) RETURNS bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
+    WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(tbl) AS t WHERE t.isleaf UNION SELECT tbl::oid) AND c.relkind <> 'p'
+$$;
+
+CREATE FUNCTION tube.tube_private_run_owner_ddl(statements text[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
     SET standard_conforming_strings TO 'on'
     SET "DateStyle" TO 'ISO'
     SET "IntervalStyle" TO 'iso_8601'
-    SET bytea_output TO 'hex'
-    SET extra_float_digits TO '1'
+    SET client_min_messages TO 'warning'
     AS $$
 DECLARE
-    first_of_users CONSTANT oid := 16384; -- what initdb made has lower numbers
-    probe text := format('%I.tube_private_probe_%s', tube_private_schema(), pg_backend_pid());
-    called text;
-    result text;
-    was boolean;
+    statement text;
 BEGIN
-    IF predicate IS NULL THEN
-        RETURN NULL;
-    END IF;
-    was := tube_private_own_ddl(true);
-    EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING GENERATED)', probe, tbl);
-    EXECUTE format('CREATE VIEW %s_view AS SELECT 1 AS one FROM %s WHERE (', probe, probe)
-        || predicate || E'\n)';
-    SELECT string_agg(DISTINCT CASE d.refclassid
-            WHEN 'pg_proc'::regclass THEN d.refobjid::regprocedure::text
-            ELSE d.refobjid::regoperator::text END, ', ')
-    INTO called
-    FROM pg_rewrite AS r
-    JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
-    WHERE r.ev_class = to_regclass(probe || '_view')
-        AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
-        AND d.refobjid >= first_of_users;
-    IF called IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'syntax_error_or_access_rule_violation',
-            MESSAGE = format('it calls %s, which is not built in', called);
-    END IF;
-    -- A cast to a domain runs its checks; a literal of somebody's type is read by what it is made of.
-    SELECT string_agg(DISTINCT t.name, ', ') INTO called
-    FROM pg_rewrite AS r
-    JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
-    LEFT JOIN pg_attribute AS a ON d.refclassid = 'pg_class'::regclass
-        AND a.attrelid = d.refobjid AND a.attnum = d.refobjsubid AND d.refobjid = to_regclass(probe)
-    CROSS JOIN LATERAL (
-        SELECT format('a cast to %s', d.refobjid::regtype)
-        WHERE d.refclassid = 'pg_type'::regclass
-            AND NOT (d.refobjid < first_of_users OR EXISTS (
-                SELECT FROM pg_type AS y LEFT JOIN pg_type AS e ON e.oid = y.typelem
-                WHERE y.oid = d.refobjid AND (y.typtype = 'e' OR y.typcategory = 'A' AND e.typtype = 'e')))
-        UNION ALL
-        SELECT format('%I of type %s', a.attname, a.atttypid::regtype)
-        WHERE a.attname IS NOT NULL AND NOT tube_private_trusted_type(a.atttypid)
-    ) AS t (name)
-    WHERE r.ev_class = to_regclass(probe || '_view');
-    IF called IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'syntax_error_or_access_rule_violation',
-            MESSAGE = format('it uses %s, which may run code of its owner', called);
-    END IF;
-    EXECUTE format('DROP VIEW %s_view', probe);
-    EXECUTE format('CREATE INDEX ON %s ((1)) WHERE (', probe) || predicate || E'\n)';
-    SELECT pg_get_expr(i.indpred, i.indrelid) INTO result
-    FROM pg_index AS i WHERE i.indrelid = to_regclass(probe);
-    EXECUTE format('DROP TABLE %s', probe);
-    PERFORM tube_private_own_ddl(was);
-    RETURN result;
-EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported
-    OR program_limit_exceeded
-THEN
-    PERFORM tube_private_refuse_predicate(tube, tbl, predicate, SQLERRM);
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_row_filter_or_all(tube text, tbl regclass) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN tube_private_row_filter(tube, tbl,
-        (SELECT r.predicate FROM tube_registry AS r WHERE r.tube = tube_private_row_filter_or_all.tube));
-EXCEPTION WHEN SQLSTATE 'TU105' THEN
-    RAISE WARNING USING
-        MESSAGE = SQLERRM,
-        DETAIL = format('Until it fits again, all rows of %s are touched, and workers can''t read them.', tbl),
-        HINT = 'Give the tube another predicate by tube_ensure_exists.';
-    RETURN NULL;
+    FOREACH statement IN ARRAY statements LOOP
+        EXECUTE statement;
+    END LOOP;
 END
 $$;
 
@@ -4525,39 +4705,79 @@ CREATE FUNCTION tube.tube_private_schema() RETURNS name
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN 'tube'::name;
 
+CREATE FUNCTION tube.tube_private_see_ddl() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    -- Of a new table just its parent can be ours; to ask what was made costs more than to see that we have none.
+    IF tg_tag <> 'ALTER TABLE' AND NOT EXISTS (SELECT FROM tube_attachment AS a WHERE a.members[2] IS NOT NULL) THEN
+        RETURN;
+    END IF;
+    PERFORM tube_private_tell_ddl(ARRAY(
+        SELECT d.objid FROM pg_event_trigger_ddl_commands() AS d
+        WHERE d.classid = 'pg_class'::regclass AND d.schema_name <> 'pg_temp'));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    rewritten CONSTANT oid := pg_event_trigger_table_rewrite_oid();
+    warned jsonb := coalesce(nullif(current_setting('pytube.rewritten', true), ''), '[]')::jsonb;
+    att tube_attachment;
+    key text;
+BEGIN
+    -- 2 and 4: a default that is no constant, and another type; else the rows stay what they were.
+    IF pg_event_trigger_table_rewrite_reason() & 6 = 0 THEN
+        RETURN;
+    END IF;
+    FOR att IN SELECT a.* FROM tube_attachment AS a WHERE a.tbl = rewritten OR rewritten = ANY (a.members) LOOP
+        key := format('%s of %s', att.tbl::oid, att.tube);
+        CONTINUE WHEN warned ? key;
+        warned := warned || to_jsonb(key);
+        RAISE WARNING USING
+            MESSAGE = format('all rows of %s are rewritten, and tube %L is told of none', att.tbl, att.tube),
+            HINT = format('If documents have changed by it, backfill them afterwards: '
+                'pytube backfill start --tube %s --table %s', quote_ident(att.tube), att.tbl);
+    END LOOP;
+    PERFORM set_config('pytube.rewritten', warned::text, true);
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_seen(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
     att.seen_oid := att.tbl::oid;
-    SELECT array_agg(a.attnum ORDER BY w.kind, a.attnum), array_agg(a.attname ORDER BY w.kind, a.attnum),
-        array_agg(a.atttypid ORDER BY w.kind, a.attnum)
-    INTO att.seen_attnums, att.seen_names, att.seen_types
+    SELECT array_agg(a.attnum ORDER BY a.attname <> att.id_col, a.attnum), array_agg(a.attname ORDER BY a.attname <> att.id_col, a.attnum)
+    INTO att.seen_attnums, att.seen_names
     FROM pg_attribute AS a
-    JOIN (VALUES (1), (2), (3)) AS w (kind) ON CASE w.kind
-        WHEN 1 THEN a.attname = att.id_col
-        WHEN 2 THEN a.attname = ANY (att.columns)
-        ELSE tube_private_named(att.row_filter, a.attname) END
-    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped;
+    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = att.id_col OR a.attname = ANY (att.columns)
+        OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
     RETURN att;
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_set_predicate(tube text, predicate text) RETURNS void
+CREATE FUNCTION tube.tube_private_set_flag() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    of_tube CONSTANT text := CASE TG_OP WHEN 'DELETE' THEN OLD.tube ELSE NEW.tube END;
+    flag regclass := to_regclass(format('%I.%I', tube_private_schema(), 'tube_sleeps_' || (
+        SELECT r.number FROM tube_registry AS r WHERE r.tube = of_tube)));
 BEGIN
-    PERFORM tube_private_prune(tube);
-    PERFORM tube_private_parse_predicate(tube, predicate);
-    UPDATE tube_attachment AS a
-    SET row_filter = tube_private_row_filter(a.tube, a.tbl, tube_private_set_predicate.predicate)
-    WHERE a.tube = tube_private_set_predicate.tube;
-    UPDATE tube_registry AS r
-    SET predicate = tube_private_set_predicate.predicate, version = r.version + 1
-    WHERE r.tube = tube_private_set_predicate.tube;
-    PERFORM tube_private_sync(tube);
+    IF flag IS NULL THEN
+        RETURN NULL; -- the tube is being dropped
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' sleeps ' || of_tube, 0));
+    PERFORM setval(flag, CASE WHEN TG_OP = 'INSERT' OR EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = of_tube)
+        THEN 2 ELSE 1 END);
+    RETURN NULL;
 END
 $$;
 
@@ -4584,17 +4804,19 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype DEFAULT 'bigint'::regtype) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN CASE
-        WHEN shards = 1 THEN shard::text
-        WHEN key_type = 'bigint'::regtype
-            THEN format('(%s + (%s %% %s + %s) %% %s)::integer', shard, id, shards, shards, shards)
-        ELSE format('tube_shard_of(%s, %s, %s)', id, shard, shards)
-    END;
-END
+    SELECT CASE shards WHEN 1 THEN shard::text
+        ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, shard, shards) END
+$$;
+
+CREATE FUNCTION tube.tube_private_side(names jsonb, side integer, source text) RETURNS text
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT tube_private_fill('SELECT <id> AS id, <side> AS side FROM <source> AS "the row" WHERE (<passes>)',
+        names || jsonb_build_object('side', side, 'source', source))
 $$;
 
 CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) RETURNS record
@@ -4627,57 +4849,39 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_stale(a tube.tube_attachment) RETURNS boolean
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_attachment
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    now_is CONSTANT tube_attachment := tube_private_present(a);
-    rel record;
-    body CONSTANT text := (SELECT p.prosrc FROM pg_proc AS p
-        WHERE p.oid = to_regprocedure(format('%I.%I()', tube_private_schema(), a.trigger_function)));
-BEGIN
-    SELECT c.relname, n.nspname INTO rel
-    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = a.tbl;
-    RETURN NOT FOUND OR body IS NULL
-        OR a.seen_oid IS DISTINCT FROM a.tbl::oid
-        OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
-        OR tube_private_followed() = (strpos(body, 'tube_private_makeshift') > 0)
-        OR a.touch_function IS DISTINCT FROM format('%I.%I(%s[],character,jsonb,integer)',
-            rel.nspname, tube_private_name(rel.relname, '_touch'), tube_private_key_type(a.tube))
-        OR to_regprocedure(a.touch_function) IS NULL
-        OR (now_is.id_col, now_is.columns, now_is.row_filter) IS DISTINCT FROM (a.id_col, a.columns, a.row_filter)
-        OR (tube_private_seen(now_is)).seen_types IS DISTINCT FROM a.seen_types
-        OR tube_private_misfit(a.tbl) IS NOT NULL
-        OR EXISTS (SELECT FROM tube_private_trigger_ddl(a))
-        OR a.members IS DISTINCT FROM (
-            SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(a.tbl) AS m);
-END
-$$;
+    AS $$ SELECT a.* FROM tube_attachment AS a WHERE tube_private_is_stale(a) ORDER BY a.tube, a.position $$;
 
 CREATE FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    AS $_$
 DECLARE
-    pods text := format('FROM %I.%I WHERE (shard %% %s) = %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s',
-        tube_private_schema(), reg.tube, reg.partitions, partition, class);
-    waiting text := pods || ' AND (payload IS NULL OR ids <> ''{}'')';
+    slices CONSTANT text[] := (tube_private_slices(reg.tube, reg.partitions, partition)).slices;
+    pods CONSTANT text := format('FROM %I.%I WHERE (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s AND ',
+        tube_private_schema(), reg.tube, class);
+    -- One slice, unless the tube was repartitioned and its index is of before.
+    first_ones CONSTANT text := (
+        SELECT string_agg(format('(SELECT seq, ts %s%s AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
+            replace(pods, '%', '%%'), replace(s.slice, '%', '%%')), ' UNION ALL ')
+        FROM unnest(slices) AS s (slice));
     counted integer;
     plan json;
     estimate bigint;
 BEGIN
-    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT %s ORDER BY seq LIMIT 1000) AS first_ones', waiting) INTO counted;
+    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000) INTO counted;
     count := counted::text;
-    EXECUTE format('SELECT seq, ts %s ORDER BY seq LIMIT 1', waiting) INTO min_seq, min_ts;
-    EXECUTE format('SELECT seq, ts %s ORDER BY seq DESC LIMIT 1', waiting) INTO max_seq, max_ts;
+    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1) INTO min_seq, min_ts;
+    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq DESC LIMIT 1', ' DESC', 1) INTO max_seq, max_ts;
     IF counted = 1000 THEN
-        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s', pods) INTO plan;
+        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s(%s)', pods, array_to_string(slices, ') OR (')) INTO plan;
         estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
         count := CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
     END IF;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_stats_control(reg tube.tube_registry, partition integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4747,6 +4951,82 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
+    -- A restored table has members with other oids, and misses none.
+    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (old.members) THEN old.members END;
+    come regclass[];
+    gone regclass[];
+    missing integer;
+    far regclass;
+BEGIN
+    IF old.tube IS NOT NULL AND mode = 'late' THEN
+        PERFORM tube_private_agent_triggers(att);
+    END IF;
+    missing := (SELECT count(*) FROM tube_private_owner_ddl(att) AS d);
+    IF missing > 0 AND mode <> 'late' THEN
+        PERFORM tube_private_ask_owner(att, mode);
+    END IF;
+    att := tube_private_seen(att);
+    att.as_root := tube_private_is_root(att);
+    IF old.tube IS NULL THEN
+        att.members := tube_private_member_oids(att.tbl);
+        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, row_filter, misfit, trigger_function, touch_name, columns, replica,
+            seen_oid, seen_attnums, seen_names, members, as_root)
+        VALUES (att.tube, att.tbl, att.shard, att.shards, att.id_col, att.row_filter, att.misfit, att.trigger_function, att.touch_name, att.columns,
+            att.replica, att.seen_oid, att.seen_attnums, att.seen_names, att.members, att.as_root);
+        PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube);
+        RETURN;
+    END IF;
+    IF missing = 0 THEN
+        UPDATE tube_attachment AS a
+        SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
+            columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
+            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
+        WHERE a.tube = att.tube AND a.tbl = att.tbl;
+        IF (att.shard, att.shards) <> (old.shard, old.shards) THEN
+            PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube);
+        END IF;
+        IF att.id_col = old.id_col AND att.seen_oid = old.seen_oid AND att.seen_attnums[1] <> old.seen_attnums[1] THEN
+            PERFORM tube_private_ask_backfill(att, format('another column of %s has the name %I now', att.tbl, att.id_col));
+        END IF;
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube AND att.id_col <> old.id_col;
+    END IF;
+
+    -- Those that have their triggers now.
+    come := ARRAY(
+        SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
+        WHERE t.wanted AND t.is_there AND t.place = 1 AND c.relkind = 'r' AND t.rel::oid <> ALL (known));
+    gone := ARRAY(
+        SELECT c.oid::regclass FROM pg_class AS c
+        WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m));
+    FOR far IN
+        SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known)
+    LOOP
+        RAISE WARNING USING
+            MESSAGE = format('%s, which has come to %s, is a foreign table: tube %L sees nothing that is written by its name',
+                far, att.tbl, att.tube),
+            HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
+    END LOOP;
+    PERFORM tube_private_touch_come_and_gone(att, known || coalesce(old.waiting, '{}'), come, gone);
+    att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
+        SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
+        WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
+    -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
+    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel <> ALL (att.members)), '{}');
+    UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (att.members, att.waiting);
+    IF missing > 0 THEN
+        PERFORM tube_private_ask_owner(att, mode);
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4757,50 +5037,9 @@ BEGIN
     EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) '
         'SELECT ''B'', $1 + n, ''{}'', $2 FROM generate_series(0, $3 - 1) AS n', tube_private_schema(), tube)
     USING shard, jsonb_build_object('type', 'sweep', 'start_seq', start_seq::text), shards;
-    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
-    FROM tube_sleeper AS s WHERE s.tube = tube_private_sweep.tube;
+    PERFORM tube_private_wake_sleepers(tube, NULL);
 END
 $_$;
-
-CREATE FUNCTION tube.tube_private_sync(tube text, mode text DEFAULT 'ordered'::text, tables regclass[] DEFAULT NULL::regclass[]) RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    att tube_attachment;
-    hint text;
-    all_done boolean := true;
-BEGIN
-    PERFORM tube_private_prune(tube);
-    PERFORM tube_private_generate(
-        format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch')),
-        format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
-            tube_private_key_type(tube)),
-        'void', tube_private_tube_touch_body(tube));
-    FOR att IN
-        SELECT a.* FROM tube_attachment AS a
-        WHERE a.tube = tube_private_sync.tube AND (tables IS NULL OR a.tbl = ANY (tables))
-        ORDER BY a.position FOR NO KEY UPDATE
-    LOOP
-        BEGIN
-            PERFORM tube_private_sync_table(att, mode);
-        EXCEPTION WHEN OTHERS THEN
-            IF mode <> 'late' THEN
-                RAISE;
-            END IF;
-            all_done := false;
-            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
-            RAISE WARNING USING
-                MESSAGE = format('%s is not followed by tube %L: %s', att.tbl, att.tube, SQLERRM), HINT = hint;
-            PERFORM tube_private_await(att);
-        END;
-    END LOOP;
-    PERFORM tube_private_capture(a) FROM tube_attachment AS a
-    WHERE a.tube = tube_private_sync.tube AND NOT a.tbl = ANY (tables)
-        AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
-    RETURN all_done;
-END
-$$;
 
 CREATE FUNCTION tube.tube_private_sync_all() RETURNS integer
     LANGUAGE plpgsql
@@ -4809,110 +5048,41 @@ CREATE FUNCTION tube.tube_private_sync_all() RETURNS integer
 DECLARE
     tubes integer := 0;
     reg tube_registry;
+    att tube_attachment;
 BEGIN
     FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube FOR NO KEY UPDATE LOOP
-        PERFORM tube_private_privileges(a.tbl, n.nspname)
-        FROM tube_attachment AS a
-        JOIN pg_class AS c ON c.oid = a.tbl JOIN pg_namespace AS n ON n.oid = c.relnamespace
-        WHERE a.tube = reg.tube;
-        PERFORM tube_private_sync(reg.tube);
+        PERFORM tube_private_provide_tube(reg.tube);
+        FOR att IN SELECT a.* FROM tube_attachment AS a WHERE a.tube = reg.tube ORDER BY a.position LOOP
+            att := tube_private_begin_sync(att.tube, att.tbl);
+            IF att.tube IS NOT NULL THEN
+                PERFORM tube_private_bring_in_line(att, 'install');
+            END IF;
+        END LOOP;
         tubes := tubes + 1;
     END LOOP;
     RETURN tubes;
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_sync_stale() RETURNS integer
-    LANGUAGE plpgsql
+CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAULT false) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-DECLARE
-    stale record;
-    hint text;
-    tubes integer := 0;
-BEGIN
-    FOR stale IN
-        SELECT a.tube, array_agg(a.tbl) AS tables FROM tube_attachment AS a
-        WHERE tube_private_stale(a) GROUP BY a.tube ORDER BY a.tube
-    LOOP
-        BEGIN
-            PERFORM FROM tube_registry AS r WHERE r.tube = stale.tube FOR NO KEY UPDATE;
-            IF FOUND AND tube_private_sync(stale.tube, 'late', stale.tables) THEN
-                tubes := tubes + 1;
-            END IF;
-        EXCEPTION WHEN OTHERS THEN
-            -- One tube's trouble is no other's.
-            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
-            RAISE WARNING USING MESSAGE = format('tube %L is not followed: %s', stale.tube, SQLERRM), HINT = hint;
-        END;
-    END LOOP;
-    RETURN tubes;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_sync_table(att tube.tube_attachment, mode text) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    att := tube_private_follow(att, mode);
-    IF att.tube IS NULL THEN
-        RETURN;
-    END IF;
-    PERFORM tube_private_capture(att);
-    PERFORM tube_private_tree(att, mode);
-    PERFORM tube_private_table_touch(att.tbl, tube_private_key_type(att.tube), att.touch_function);
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_table_touch(tbl regclass, key_type regtype, touch_function text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    body text;
-    function_name text;
-    signature text;
-    owner name;
-BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint));
-    body := tube_private_table_touch_body(tbl, key_type);
-    SELECT format('%I.%I', n.nspname, tube_private_name(c.relname, '_touch')), pg_get_userbyid(c.relowner)
-    INTO function_name, owner
-    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE c.oid = tbl;
-    signature := format('%s(%s[],character,jsonb,integer)', function_name, key_type);
-    IF touch_function IS NOT NULL AND (body IS NULL OR signature IS DISTINCT FROM touch_function) THEN
-        -- The table was detached, dropped, renamed or moved.
-        EXECUTE 'DROP FUNCTION IF EXISTS ' || touch_function;
-    END IF;
-    IF body IS NULL OR signature IS NULL THEN
-        RETURN;
-    END IF;
-    -- One of ours is told by its owner, text and path, so that one left over (by DROP SCHEMA, say) is no
-    -- obstacle. One of somebody else's would stay theirs, to be changed at will.
-    IF EXISTS (
-        SELECT FROM pg_proc AS p
-        WHERE p.oid = to_regprocedure(signature)
-            AND NOT (pg_get_userbyid(p.proowner) = current_user
-                AND strpos(p.prosrc, 'Made by tube_private_table_touch_body') > 0
-                AND format('search_path=pg_catalog, %I, pg_temp', tube_private_schema()) = ANY (p.proconfig))
-    ) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107',
-            MESSAGE = format('%s can''t be attached: there is a function %s already', tbl, signature),
-            HINT = 'Rename or drop that function; its name is needed for the touches of the table.';
-    END IF;
-    IF tube_private_generate(function_name,
-        format('ids %s[], op char DEFAULT ''T'', payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250', key_type),
-        'void', body)
-    THEN
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', signature, owner);
-    END IF;
-    UPDATE tube_attachment AS a SET touch_function = signature
-    WHERE a.tbl = tube_private_table_touch.tbl AND a.touch_function IS DISTINCT FROM signature
-        AND tube_private_key_type(a.tube) = tube_private_table_touch.key_type;
-END
+    SELECT CASE
+        WHEN n.nspname IN ('pg_catalog', 'information_schema', 'pg_toast') THEN 'it is a catalogue'
+        WHEN n.nspname IN (tube_private_schema(), tube_private_capture_schema()) THEN 'it is one of pytube''s own'
+        WHEN c.relkind = 'v' THEN 'it is a view'
+        WHEN c.relkind = 'm' THEN 'it is a materialized view'
+        WHEN c.relkind = 'f' THEN 'it is a foreign table'
+        WHEN c.relkind NOT IN ('r', 'p') THEN 'it is no table'
+        WHEN c.relpersistence = 't' THEN 'it is a temporary table'
+        WHEN member THEN NULL
+        WHEN c.relispartition THEN format('it is a partition of %s', pg_partition_root(tbl))
+        WHEN c.relkind = 'p' THEN NULL
+        WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = tbl) THEN 'other tables inherit from it'
+        WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = tbl) THEN 'it inherits from another table'
+    END
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl
 $$;
 
 CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
@@ -4964,6 +5134,19 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_tell_ddl(rels oid[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF rels <> '{}' AND tube_wakes() THEN
+        PERFORM pg_notify(tube_channel(a.tube), 'ddl') FROM tube_attachment AS a
+        WHERE a.tbl = ANY (rels) OR a.members && rels
+            OR a.members && ARRAY(SELECT i.inhparent FROM pg_inherits AS i WHERE i.inhrelid = ANY (rels));
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_tell_running(running xid[]) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4994,221 +5177,171 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_touch_rows(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text, types text) RETURNS void
+CREATE FUNCTION tube.tube_private_touch_come_and_gone(att tube.tube_attachment, known oid[], come regclass[], gone regclass[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET row_security TO 'off'
-    AS $_$
-DECLARE
-    stretch CONSTANT bigint := 500;
-    pages CONSTANT bigint := pg_relation_size(rel) / current_setting('block_size')::bigint;
-    statement CONSTANT text := format($sql$
-        INSERT INTO %I.%I (op, shard, ids)
-        SELECT $1, g.shard, g.ids[c.first : c.first + 249]
-        FROM (
-            SELECT k.shard, array_agg(DISTINCT k.id) AS ids
-            FROM (
-                SELECT id, %s AS shard
-                FROM (
-                    SELECT %s AS id FROM ONLY %s WHERE ctid >= $2 AND ctid < $3 AND (%s)
-                ) AS x
-                WHERE id IS NOT NULL
-            ) AS k
-            GROUP BY k.shard
-        ) AS g, generate_series(1, cardinality(g.ids), 250) AS c (first)$sql$,
-        tube_private_schema(), tube,
-        tube_private_shard_expression('id', shard, shards, tube_private_key_type(tube)),
-        id, rel, coalesce(row_filter, 'true'));
-    page bigint := 0;
-BEGIN
-    PERFORM tube_private_check_table(format('ONLY %s', rel), rel, types);
-    IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
-        op := 'B';
-    END IF;
-    WHILE page < pages LOOP
-        EXECUTE statement USING op, format('(%s,0)', page)::tid, format('(%s,0)', page + stretch)::tid;
-        page := page + stretch;
-    END LOOP;
-    PERFORM tube_private_notify(tube_channel(s.tube), s.partition)
-    FROM tube_sleeper AS s WHERE s.tube = tube_private_touch_rows.tube;
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_tree(att tube.tube_attachment, mode text) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-#variable_conflict use_column
 DECLARE
-    root CONSTANT boolean := tube_private_is_root(att);
-    -- A restored table has members with other oids, and misses none.
-    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (att.members) THEN att.members END;
-    what CONSTANT text := format('tube %L', att.tube);
-    old_snapshot CONSTANT boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
-    new_members oid[];
-    come regclass[] := '{}';
-    gone regclass[];
-    ddl record;
+    agent CONSTANT text := tube_private_function(att, 'agent');
     rel regclass;
 BEGIN
-    FOR look IN 1..20 LOOP
-        new_members := tube_private_member_oids(att.tbl);
-        come := come || coalesce((
-            SELECT array_agg(t.rel) FROM tube_private_triggers(att) AS t JOIN pg_class AS c ON c.oid = t.rel
-            WHERE t.wanted AND t.kind = 4 AND t.name IS NULL AND c.relkind = 'r'
-                AND (t.rel::oid <> ALL (att.members) OR t.rel::oid = ANY (att.waiting))), '{}');
-        SELECT coalesce(array_agg(d.statement) FILTER (WHERE d.does = 'create' OR o.owned), '{}') AS may,
-            array_agg(d.rel) FILTER (WHERE d.does = 'drop' AND NOT o.owned) AS keep,
-            array_agg(d.rel) FILTER (WHERE d.does = 'enable' AND NOT o.owned) AS owners,
-            array_agg(d.statement) FILTER (WHERE d.does = 'enable' AND NOT o.owned) AS statements
-        INTO ddl
-        FROM tube_private_trigger_ddl(att) AS d JOIN pg_class AS c ON c.oid = d.rel
-        CROSS JOIN LATERAL (SELECT pg_has_role(c.relowner, 'USAGE') AS owned) AS o;
-        IF ddl.may <> '{}' AND att.members IS NOT NULL THEN
-            PERFORM tube_private_attachable(m.rel, true) FROM tube_private_members(att.tbl) AS m;
-        END IF;
-        PERFORM tube_private_privileges(att.tbl, n.nspname)
-        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
-        IF mode <> 'ddl' THEN
-            PERFORM tube_private_owned(ddl.owners, what);
-        END IF;
-        EXIT WHEN ddl.may = '{}';
-        PERFORM tube_private_patiently(ddl.may, format('%s is attached to tube %L', att.tbl, att.tube),
-            tube_private_attempts(mode));
-    END LOOP;
-    IF ddl.statements IS NOT NULL THEN
-        PERFORM tube_private_leave_to_owner(ddl.statements);
-    END IF;
-    IF mode <> 'ddl' AND ddl.keep IS NOT NULL THEN
-        RAISE WARNING USING
-            MESSAGE = format('%s: %s is no part of %s any more, and still has its triggers', what, ddl.keep[1], att.tbl),
-            HINT = format('They touch too much. Run, as its owner, who has to be in %I: SELECT %I.tube_sync();',
-                tube_private_role('admin'), tube_private_schema());
+    IF known IS NULL THEN
+        RETURN;
     END IF;
     FOREACH rel IN ARRAY come LOOP
-        PERFORM tube_private_touch_rows(rel, att.tube, tube_private_key_expression(att), att.row_filter,
-            att.shard, att.shards, CASE WHEN root THEN 'I' ELSE 'U' END, tube_private_types(att));
+        IF NOT tube_private_call_agent(agent, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
+            PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
+        END IF;
     END LOOP;
-    gone := coalesce((
-        SELECT array_agg(c.oid::regclass) FROM pg_class AS c
-        WHERE c.oid = ANY (known) AND c.oid <> ALL (new_members) AND c.relkind = 'r'), '{}');
     FOREACH rel IN ARRAY gone LOOP
-        PERFORM tube_private_touch_rows(rel, att.tube, tube_private_key_expression(att), att.row_filter,
-            att.shard, att.shards, CASE WHEN root THEN 'D' ELSE 'U' END, tube_private_types(att));
+        PERFORM tube_private_call_agent(agent, rel, NULL, 'D');
     END LOOP;
-    IF known IS NOT NULL AND (old_snapshot AND gone <> '{}'
-        OR EXISTS (SELECT FROM unnest(come) AS c (rel) WHERE NOT tube_private_came_now(c.rel))
-        OR EXISTS (SELECT FROM unnest(known) AS m (rel) WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel)))
+    IF EXISTS (SELECT FROM unnest(known) AS m (rel) WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))
+        OR EXISTS (SELECT FROM unnest(come) AS c (rel) WHERE NOT tube_private_never_had_rows(c.rel))
     THEN
         PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
     END IF;
-    -- An empty file holds no row that somebody else could see.
-    IF old_snapshot AND EXISTS (SELECT FROM unnest(come) AS c (rel) WHERE pg_relation_size(c.rel) > 0) THEN
-        PERFORM tube_private_ask_backfill(att, come[1]);
-    END IF;
-    UPDATE tube_attachment AS a SET members = new_members, waiting = NULL
-    WHERE a.tube = att.tube AND a.tbl = att.tbl
-        AND (a.members IS DISTINCT FROM new_members OR a.waiting IS NOT NULL);
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS TABLE(rel regclass, does text, statement text)
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    inner_name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
+    inner_oid CONSTANT oid := to_regprocedure(format('%s(%s[], character, jsonb, integer)', inner_name, key_type));
+    rel record;
+    there pg_proc;
+    is_ours boolean;
+BEGIN
+    SELECT c.relname, c.relowner, n.nspname, n.oid AS schema_oid, tube_private_name(c.relname, '_touch') AS touch_name INTO rel
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
+    -- By the catalogue: our owner may not look into the schema.
+    SELECT p.* INTO there FROM pg_proc AS p
+    WHERE p.pronamespace = rel.schema_oid AND p.proname = rel.touch_name
+        AND p.proargtypes::text = concat_ws(' ', to_regtype(key_type || '[]')::oid, 'bpchar'::regtype::oid, 'jsonb'::regtype::oid,
+            'integer'::regtype::oid);
+    is_ours := there.oid IS NOT NULL AND there.proowner = rel.relowner AND NOT there.prosecdef AND EXISTS (
+        SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = there.oid
+            AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid);
+    -- The table was renamed or moved, or has another owner.
+    RETURN QUERY SELECT format('DROP FUNCTION %s', d.objid::regprocedure) FROM pg_depend AS d
+    WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid
+        AND (d.objid <> there.oid OR there.oid IS NULL OR NOT is_ours);
+    IF is_ours THEN
+        RETURN;
+    ELSIF there.oid IS NOT NULL AND NOT EXISTS (
+        SELECT FROM pg_depend AS d WHERE d.objid = there.oid AND d.refobjid = inner_oid AND d.classid = 'pg_proc'::regclass)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107',
+            MESSAGE = format('%s can''t be attached: there is a function %s already', att.tbl, there.oid::regprocedure),
+            HINT = 'Its name is needed for the touches of the table: rename or drop it. If pg-tube has made it, detach the table '
+                'from all tubes of pg-tube first, in the same transaction.';
+    END IF;
+    RETURN NEXT format('CREATE FUNCTION %I.%I(ids %s[], op char DEFAULT ''T'', payload jsonb DEFAULT NULL,'
+        ' chunk_size integer DEFAULT 250) RETURNS void LANGUAGE sql VOLATILE BEGIN ATOMIC SELECT %s($1, $2, $3, $4); END',
+        rel.nspname, rel.touch_name, key_type, inner_name);
+    RETURN NEXT format('ALTER FUNCTION %I.%I(%s[], character, jsonb, integer) OWNER TO %I',
+        rel.nspname, rel.touch_name, key_type, pg_get_userbyid(rel.relowner));
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_touch_name(tbl regclass, key_type regtype) RETURNS text
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+    SELECT coalesce(
+        (SELECT min(a.touch_name) FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2),
+        'tube_touch_' || left(md5(gen_random_uuid()::text), 12))
+$_$;
+
+CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS TABLE(statement text, rel regclass)
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-DECLARE
-    function_name text := format('%I.%I', tube_private_schema(), att.trigger_function);
-BEGIN
-    RETURN QUERY
-    SELECT t.rel, s.does, s.statement
-    FROM tube_private_triggers(att) AS t
+    SELECT s.statement, t.rel
+    FROM tube_private_trigger_names(att) AS t
     JOIN (VALUES
-        (4, '_after_insert_trigger', 'AFTER INSERT', 'REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT', 'O'),
-        (16, '_after_update_trigger', 'AFTER UPDATE',
-            'REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT', 'O'),
-        (8, '_after_delete_trigger', 'AFTER DELETE', 'REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT', 'O'),
-        (34, '_before_truncate_trigger', 'BEFORE TRUNCATE', 'FOR EACH STATEMENT', CASE WHEN att.replica THEN 'A' ELSE 'O' END),
-        (29, '_after_row_trigger', 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW', 'R')
-    ) AS k (kind, ending, event, how, enabled) ON k.kind = t.kind
-    CROSS JOIN LATERAL (
-        SELECT coalesce(t.name::text, (
-            SELECT w.name
+        (1, 'AFTER INSERT', 'REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT'),
+        (2, 'AFTER UPDATE', 'REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT'),
+        (3, 'AFTER DELETE', 'REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT'),
+        (4, 'BEFORE TRUNCATE', 'FOR EACH STATEMENT'),
+        (5, 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW')
+    ) AS k (place, event, how) ON k.place = t.place
+    LEFT JOIN tube_private_trigger_names(att) AS r ON r.rel = t.rel AND r.place = 5
+    CROSS JOIN LATERAL (VALUES
+        (1, NOT t.wanted, format('DROP TRIGGER %I ON %s', t.name, t.rel)),
+        (2, t.wanted AND NOT t.is_there, format('CREATE TRIGGER %I %s ON %s %s EXECUTE FUNCTION %s()',
+            t.name, k.event, t.rel, k.how, tube_private_function(att, 'capture'))),
+        -- With the trigger for rows of replication, that for its TRUNCATE.
+        (3, t.wanted AND t.place = 5 AND NOT t.is_there, format('ALTER TABLE ONLY %s ENABLE REPLICA TRIGGER %I', t.rel, t.name)),
+        (3, t.wanted AND t.place = 4 AND att.replica AND NOT r.is_there,
+            format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I', t.rel, t.name))
+    ) AS s (place, is_needed, statement)
+    WHERE s.is_needed
+    ORDER BY t.wanted, t.rel <> att.tbl, t.rel, s.place, t.place
+$$;
+
+CREATE FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment) RETURNS TABLE(rel regclass, place integer, wanted boolean, is_there boolean, name name)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT coalesce(w.rel, t.tgrelid::regclass), k.place, w.rel IS NOT NULL, t.tgname IS NOT NULL,
+        coalesce(t.tgname, (
+            SELECT n.name::name
             FROM pg_class AS c,
                 LATERAL (VALUES (1, att.tube), (2, att.tube || '_' || left(md5(att.tube), 8))) AS u (place, tube),
-                LATERAL tube_private_name(c.relname || '_' || u.tube, k.ending) AS w (name)
-            WHERE c.oid = t.rel
-            ORDER BY EXISTS (SELECT FROM pg_trigger AS p WHERE p.tgrelid = t.rel AND p.tgname = w.name), u.place
-            LIMIT 1)) AS name
-    ) AS n
-    CROSS JOIN LATERAL (VALUES
-        (1, NOT t.wanted, 'drop', format('DROP TRIGGER %I ON %s', n.name, t.rel)),
-        (2, t.wanted AND t.name IS NULL, 'create', format('CREATE TRIGGER %I %s ON %s %s EXECUTE FUNCTION %s()',
-            n.name, k.event, t.rel, k.how, function_name)),
-        (3, t.wanted AND coalesce(t.enabled, 'O') <> k.enabled AND t.enabled IS DISTINCT FROM 'D', 'enable',
-            format('ALTER TABLE ONLY %s ENABLE %sTRIGGER %I', t.rel,
-                CASE k.enabled WHEN 'A' THEN 'ALWAYS ' WHEN 'R' THEN 'REPLICA ' ELSE '' END, n.name))
-    ) AS s (place, needed, does, statement)
-    WHERE s.needed
-    ORDER BY t.wanted, t.rel <> att.tbl, t.rel, t.kind, s.place;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_triggers(att tube.tube_attachment) RETURNS TABLE(rel regclass, kind smallint, wanted boolean, name name, enabled "char")
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN QUERY
-    SELECT coalesce(w.rel, t.tgrelid::regclass), coalesce(w.kind, t.tgtype), w.rel IS NOT NULL, t.tgname, t.tgenabled
+                LATERAL tube_private_name(c.relname || '_' || u.tube, k.ending) AS n (name)
+            WHERE c.oid = w.rel
+            ORDER BY EXISTS (SELECT FROM pg_trigger AS p WHERE p.tgrelid = w.rel AND p.tgname = n.name), u.place
+            LIMIT 1))
     FROM (
-        SELECT m.rel, k.kind
-        FROM tube_private_members(att.tbl) AS m
-        JOIN (VALUES (4::smallint), (8::smallint), (16::smallint), (34::smallint), (29::smallint)) AS k (kind) ON CASE k.kind
-            WHEN 34 THEN m.kind = 'r'
-            WHEN 29 THEN m.kind = 'r' AND att.replica
-            ELSE true END
+        SELECT m.rel, m.kind, e.place
+        FROM tube_private_members(att.tbl) AS m, generate_series(1, 5) AS e (place)
+        WHERE m.kind <> 'f' AND (e.place <= 3 OR m.kind = 'r' AND (e.place = 4 OR att.replica))
     ) AS w
     FULL JOIN (
-        SELECT * FROM pg_trigger AS p
-        WHERE p.tgfoid = to_regprocedure(format('%I.%I()', tube_private_schema(), att.trigger_function))
-    ) AS t ON t.tgrelid = w.rel AND t.tgtype = w.kind;
-END
+        SELECT p.*, CASE p.tgtype WHEN 4 THEN 1 WHEN 16 THEN 2 WHEN 8 THEN 3 WHEN 34 THEN 4 ELSE 5 END AS place
+        FROM pg_trigger AS p
+        WHERE p.tgfoid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.tgparentid = 0
+    ) AS t ON t.tgrelid = w.rel AND t.place = w.place
+    JOIN (VALUES (1, '_after_insert_trigger'), (2, '_after_update_trigger'), (3, '_after_delete_trigger'),
+        (4, '_before_truncate_trigger'), (5, '_after_row_trigger')) AS k (place, ending) ON k.place = coalesce(w.place, t.place)
 $$;
 
-CREATE FUNCTION tube.tube_private_truncated(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text, types text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    PERFORM tube_private_touch_rows(rel, tube, id, row_filter, shard, shards, op, types);
-    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-        PERFORM tube_private_sweep(tube, shard, shards);
-    END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_truncated_call(att tube.tube_attachment, root boolean) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    -- With constants: a transaction at REPEATABLE READ may be too old to see the registry.
-    RETURN format('tube_private_truncated(TG_RELID, %L, %L, %L, %s, %s, %L, %L)', att.tube,
-        tube_private_key_expression(att), att.row_filter, att.shard, att.shards,
-        CASE WHEN root THEN 'D' ELSE 'U' END, tube_private_types(att));
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_trusted_type(type oid) RETURNS boolean
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET standard_conforming_strings TO 'on'
     AS $$
 DECLARE
-    base CONSTANT oid := tube_private_base_type(type);
+    probe CONSTANT text := format('%I.%I', tube_private_capture_schema(), 'probe_' || pg_backend_pid());
+    col record;
+    columns text;
 BEGIN
-    RETURN tube_private_built_in(base) OR EXISTS (
-        SELECT FROM pg_type AS t LEFT JOIN pg_type AS e ON t.typcategory = 'A' AND e.oid = t.typelem
-        WHERE t.oid = base AND 'e' IN (t.typtype, e.typtype));
+    IF att.row_filter IS NULL THEN
+        RETURN;
+    END IF;
+    FOR col IN SELECT * FROM tube_private_predicate_columns(att.tbl, att.row_filter) LOOP
+        IF NOT col.fits THEN
+            PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter,
+                format('%I has the type %s, whose owner''s code may compute with its values', col.name, col.type::regtype));
+        END IF;
+        columns := concat_ws(', ', columns, format('%I %s', col.name, col.bound::regtype));
+    END LOOP;
+    PERFORM set_config('search_path', 'pg_catalog, pg_temp', true); -- of names in the predicate; until this returns
+    EXECUTE format('CREATE TABLE %s (%s)', probe, columns);
+    EXECUTE format('CREATE INDEX ON %s ((1)) WHERE (', probe) || att.row_filter || E'\n)';
+    EXECUTE format('DROP TABLE %s', probe);
+EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported
+    OR program_limit_exceeded
+THEN
+    IF SQLSTATE = 'TU105' THEN
+        RAISE;
+    END IF;
+    PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter, SQLERRM);
 END
 $$;
 
@@ -5269,87 +5402,52 @@ BEGIN
         GROUP BY k.chunk
         ORDER BY k.chunk;
     END IF;
-    PERFORM tube_private_notify(<channel>, s.partition)
-    FROM tube_sleeper AS s
-    WHERE s.tube = <tube> AND touch_shard % s.partitions = s.partition;
+    PERFORM tube_private_wake_sleepers(<tube>, ARRAY[touch_shard]);
 END
 $template$, jsonb_build_object(
         'key', key_type,
         'binary', CASE key_type WHEN 'text'::regtype THEN ' COLLATE "C"' ELSE '' END,
         'queue', format('%I.%I', tube_private_schema(), tube),
         'tube', quote_literal(tube),
-        'channel', quote_literal(tube_channel(tube)),
         'spread', coalesce(spread, '')));
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_type_gate(att tube.tube_attachment, old_rows text DEFAULT 'old_table'::text, new_rows text DEFAULT 'new_table'::text) RETURNS text
+CREATE FUNCTION tube.tube_private_type_sql(key_type regtype) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$ SELECT format('pg_catalog.%I', t.typname) FROM pg_type AS t WHERE t.oid = key_type $$;
+
+CREATE FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-BEGIN
-    RETURN format($gate$
-    IF TG_OP = 'DELETE' THEN
-        IF (SELECT %2$s FROM %3$s LIMIT 1) IS NOT FALSE THEN
-            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM (SELECT) AS one LEFT JOIN %3$s ON true LIMIT 1));
-        END IF;
-    ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
-        IF (SELECT %2$s FROM %4$s LIMIT 1) IS NOT FALSE THEN
-            PERFORM tube_private_check_types(TG_RELID, (SELECT %1$s FROM (SELECT) AS one LEFT JOIN %4$s ON true LIMIT 1));
-        END IF;
-    END IF;$gate$, tube_private_types(att), (
-            SELECT string_agg(format('pg_typeof(%I)::oid <> %s', a.attname, a.expected), ' OR ' ORDER BY a.attnum)
-            FROM tube_private_typed_columns(att) AS a),
-        old_rows, new_rows);
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_typed_columns(att tube.tube_attachment) RETURNS TABLE(attnum smallint, attname name, expected oid)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+#variable_conflict use_column
 BEGIN
-    RETURN QUERY
-    SELECT a.attnum, a.attname, CASE
-        WHEN tube_private_built_in(t.type) OR a.attname <> att.id_col AND tube_private_trusted_type(t.type) THEN t.type
-        ELSE 0 END
-    FROM pg_attribute AS a
-    CROSS JOIN LATERAL (SELECT coalesce((
-        SELECT s.type FROM unnest(att.seen_attnums, att.seen_types) AS s (attnum, type)
-        WHERE s.attnum = a.attnum AND att.seen_oid = a.attrelid LIMIT 1), a.atttypid)) AS t (type)
-    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped
-        AND (a.attname = att.id_col OR tube_private_named(att.row_filter, a.attname)
-            -- What is compared by its output function calls no cast.
-            OR a.attname = ANY (att.columns) AND tube_private_trusted_type(a.atttypid));
+    PERFORM tube_private_notify(tube_channel(p.tube), p.partition)
+    FROM (
+        SELECT s.tube, s.partition, s.partitions FROM tube_sleeper AS s WHERE s.tube = tube_private_wake_sleepers.tube
+        UNION
+        SELECT r.tube, n, r.partitions FROM tube_registry AS r, generate_series(0, r.partitions - 1) AS n
+        WHERE r.tube = tube_private_wake_sleepers.tube
+            AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
+    ) AS p
+    WHERE touched IS NULL OR EXISTS (SELECT FROM unnest(touched) AS t (shard) WHERE t.shard % p.partitions = p.partition);
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_types(att tube.tube_attachment) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+CREATE FUNCTION tube.tube_private_wanted(att tube.tube_attachment) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    RETURN (
-        SELECT format('ARRAY[%s]', string_agg(format('nullif(pg_typeof(%I)::oid, %s)', a.attname, a.expected), ', '
-            ORDER BY a.attnum))
-        FROM tube_private_typed_columns(att) AS a);
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_untrigger(tube text, tables regclass[], more text[], what text, attempts integer DEFAULT 100) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    ddl text[];
-    rels regclass[];
-BEGIN
-    SELECT coalesce(array_agg(d.statement), '{}'), array_agg(DISTINCT d.rel) INTO ddl, rels
-    FROM tube_private_drop_triggers(tube, tables) AS d;
-    PERFORM tube_private_owned(rels, format('tube %L', tube));
-    IF ddl || more <> '{}' THEN
-        PERFORM tube_private_patiently(ddl || more, what, attempts);
+    att := tube_private_present(att);
+    IF att.id_col IS NULL OR tube_private_table_fault(att.tbl) IS NOT NULL THEN
+        RETURN NULL;
     END IF;
+    att.row_filter := (SELECT r.predicate FROM tube_registry AS r WHERE r.tube = att.tube);
+    att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att.tbl, tube_private_key_type(att.tube)));
+    RETURN att;
 END
 $$;
 
@@ -5374,32 +5472,6 @@ BEGIN
             THEN 'Attach their table first, unless its consumers read no rows.'
             ELSE format('Give a shard of an attached table (%s), or attach the table that has this one.',
                 array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END) END;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_warn_rewrite() RETURNS event_trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    warned jsonb := coalesce(nullif(current_setting('pytube.rewritten', true), ''), '[]')::jsonb;
-    att tube_attachment;
-    key text;
-BEGIN
-    -- 2 and 4: a default that is no constant, and another type; else the rows stay what they were.
-    IF pg_event_trigger_table_rewrite_reason() & 6 = 0 THEN
-        RETURN;
-    END IF;
-    FOR att IN SELECT * FROM tube_private_concerned(ARRAY[pg_event_trigger_table_rewrite_oid()], '{}') LOOP
-        key := format('%s of %s', att.tbl::oid, att.tube);
-        CONTINUE WHEN warned ? key;
-        warned := warned || to_jsonb(key);
-        RAISE WARNING USING
-            MESSAGE = format('all rows of %s are rewritten, and tube %L is told of none', att.tbl, att.tube),
-            HINT = format('If documents have changed by it, backfill them afterwards: '
-                'pytube backfill start --tube %s --table %s', quote_ident(att.tube), att.tbl);
-    END LOOP;
-    PERFORM set_config('pytube.rewritten', warned::text, true);
 END
 $$;
 
@@ -5432,6 +5504,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_seq_advance(beyond bigint) IS 'Moves the sequence of all tubes forward, beyond the one of another installation.';
+
 CREATE FUNCTION tube.tube_settle_done(x xid8) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5440,6 +5514,8 @@ BEGIN
     RETURN pg_snapshot_xmin(pg_current_snapshot()) >= x;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_settle_done(x xid8) IS 'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
 
 CREATE FUNCTION tube.tube_settle_holders(tube text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5450,6 +5526,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_settle_holders(tube text) IS 'Lists the open transactions that may still commit pods into a tube.';
+
 CREATE FUNCTION tube.tube_settle_left(tube text, holders text[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5458,6 +5536,8 @@ BEGIN
     RETURN NOT (tube_private_settle_locks(tube) && coalesce(holders, '{}'));
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_settle_left(tube text, holders text[]) IS 'Tells whether all transactions that tube_settle_holders listed have ended.';
 
 CREATE FUNCTION tube.tube_settle_seq() RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5476,17 +5556,25 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_settle_seq() IS 'Returns the greatest seq drawn by any tube; the first step to a settled seq.';
+
 CREATE FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (shard + ((((id % (shards)::bigint) + (shards)::bigint) % (shards)::bigint))::integer);
+
+COMMENT ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) IS 'Returns the shard of an id in a table that is spread over several.';
 
 CREATE FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (shard + ((((('x'::text || "left"(md5(convert_to(id, 'UTF8'::name)), 8)))::bit(32))::bigint % (shards)::bigint))::integer);
 
+COMMENT ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) IS 'Returns the shard of an id in a table that is spread over several.';
+
 CREATE FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (shard + ((((('x'::text || "left"(md5((id)::text), 8)))::bit(32))::bigint % (shards)::bigint))::integer);
+
+COMMENT ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) IS 'Returns the shard of an id in a table that is spread over several.';
 
 CREATE FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5501,6 +5589,8 @@ BEGIN
     ON CONFLICT ON CONSTRAINT tube_sleeper_pkey DO NOTHING;
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) IS 'Registers a leader as sleeping, so that writers NOTIFY it on tube_channel(tube).';
 
 CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, partition integer, shards integer, inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamp with time zone, inc_max_ts timestamp with time zone, backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint, backfill_min_ts timestamp with time zone, backfill_max_ts timestamp with time zone, control_count text, parked text, shard_list text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5538,6 +5628,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_stats() IS 'Shows how much waits in each partition of each tube.';
+
 CREATE FUNCTION tube.tube_stream_purge(tube text, seq bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5563,6 +5655,8 @@ BEGIN
     RETURN gone;
 END
 $_$;
+
+COMMENT ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) IS 'Deletes the pods that a stream has processed, up to a settled seq.';
 
 CREATE FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5591,6 +5685,8 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Deletes a backfill_end control pod and counts its shard as swept.';
+
 CREATE FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5608,6 +5704,8 @@ BEGIN
     RETURN NOT left_over;
 END
 $_$;
+
+COMMENT ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Tells whether all backfill pods of a shard before its backfill_end are done, so that the sweep may start.';
 
 CREATE FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5628,28 +5726,36 @@ BEGIN
 END
 $_$;
 
+COMMENT ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) IS 'Touches keys that a scan of the sink has found, so that stale documents are deleted.';
+
 CREATE FUNCTION tube.tube_sync() RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $$
+DECLARE
+    att tube_attachment;
+    done integer := 0;
+    hint text;
 BEGIN
-    IF has_function_privilege('tube_private_sync_stale()', 'EXECUTE') THEN
-        RETURN tube_private_sync_stale();
-    END IF;
-    RETURN tube_sync_served();
+    FOR att IN SELECT s.* FROM tube_private_stale_attachments() AS s LOOP
+        BEGIN
+            att := tube_private_begin_sync(att.tube, att.tbl);
+            IF att.tube IS NOT NULL THEN
+                PERFORM tube_private_bring_in_line(att, 'late');
+            END IF;
+            done := done + 1;
+        EXCEPTION WHEN OTHERS THEN
+            -- One table's trouble is no other's.
+            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+            RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', att.tbl, att.tube, SQLERRM), HINT = hint;
+        END;
+    END LOOP;
+    RETURN done;
 END
 $$;
 
-CREATE FUNCTION tube.tube_sync_served() RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET lock_timeout TO '5s'
-    AS $$
-BEGIN
-    RETURN tube_private_sync_stale();
-END
-$$;
+COMMENT ON FUNCTION tube.tube_sync() IS 'Follow what DDL has done to attached tables; workers call it twice a minute, a migration may call it at its end.';
 
 CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer DEFAULT NULL::integer, shards integer DEFAULT 1, id_col name DEFAULT NULL::name, columns name[] DEFAULT NULL::name[], replica boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql
@@ -5658,15 +5764,17 @@ CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard i
     AS $$
 BEGIN
     PERFORM tube_private_require(tube);
-    PERFORM tube_private_attachable(tbl);
+    PERFORM tube_private_refuse_table(tbl);
     PERFORM tube_private_patiently(
         ARRAY[format('SELECT tube_private_attach(%L, %L, %L, %L, %L, %L, %L)', tube, tbl::oid, shard, shards, id_col, columns, replica)],
         format('%s is attached to tube %L', tbl, tube));
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) IS 'Attach a table to a tube, or change how it is attached; each committed change then touches its rows'' ids.';
+
 CREATE FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $$
@@ -5678,6 +5786,8 @@ BEGIN
         format('%s is detached', in_tbl));
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) IS 'Detach a table from a tube, or from all of them; the pods that are in the tubes stay.';
 
 CREATE FUNCTION tube.tube_terms(in_tube text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, ended_at timestamp with time zone, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5698,6 +5808,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_terms(in_tube text) IS 'Lists the terms of a tube, current and ended, for at least a day.';
+
 CREATE FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid DEFAULT NULL::uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5712,6 +5824,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) IS 'Registers a leader as awake, so that writers need not NOTIFY it.';
+
 CREATE FUNCTION tube.tube_wakes() RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5724,6 +5838,8 @@ EXCEPTION WHEN invalid_text_representation THEN
     RETURN false; -- no writer may fail over this setting
 END
 $$;
+
+COMMENT ON FUNCTION tube.tube_wakes() IS 'Returns whether writers wake sleeping workers in this session.';
 
 ALTER TABLE tube.tube_attachment ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME tube.tube_attachment_position_seq
@@ -5816,6 +5932,15 @@ ALTER TABLE tube.tube_parked ALTER COLUMN park_id ADD GENERATED ALWAYS AS IDENTI
     CACHE 1
 );
 
+ALTER TABLE tube.tube_registry ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME tube.tube_registry_number_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE SEQUENCE tube.tube_seq
     START WITH 1
     INCREMENT BY 1
@@ -5882,6 +6007,9 @@ ALTER TABLE ONLY tube.tube_parked
     ADD CONSTRAINT tube_parked_pkey PRIMARY KEY (park_id);
 
 ALTER TABLE ONLY tube.tube_registry
+    ADD CONSTRAINT tube_registry_number_key UNIQUE (number);
+
+ALTER TABLE ONLY tube.tube_registry
     ADD CONSTRAINT tube_registry_pkey PRIMARY KEY (tube);
 
 ALTER TABLE ONLY tube.tube_sleeper
@@ -5907,6 +6035,8 @@ CREATE TRIGGER tube_backfill_gone_trigger AFTER DELETE ON tube.tube_backfill FOR
 
 CREATE TRIGGER tube_job_gone_trigger AFTER DELETE ON tube.tube_job FOR EACH ROW EXECUTE FUNCTION tube.tube_private_job_gone();
 
+CREATE TRIGGER tube_sleeper_flag_trigger AFTER INSERT OR DELETE ON tube.tube_sleeper FOR EACH ROW EXECUTE FUNCTION tube.tube_private_set_flag();
+
 ALTER TABLE ONLY tube.tube_attachment
     ADD CONSTRAINT tube_attachment_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
@@ -5931,195 +6061,310 @@ ALTER TABLE ONLY tube.tube_parked
 ALTER TABLE ONLY tube.tube_sleeper
     ADD CONSTRAINT tube_sleeper_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
+GRANT USAGE ON SCHEMA tube TO tube_admin;
 GRANT USAGE ON SCHEMA tube TO tube_worker;
 GRANT USAGE ON SCHEMA tube TO tube_writer;
 GRANT USAGE ON SCHEMA tube TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_writer;
 
+GRANT SELECT ON TABLE tube.tube_backfill TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_backfill TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_backfill TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate double precision) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate double precision) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_backfill_collected(backfill_id bigint, pods bigint, wrong text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_collected(backfill_id bigint, pods bigint, wrong text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_backfill_collected(backfill_id bigint, pods bigint, wrong text) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text, supersede boolean, by_worker boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text, supersede boolean, by_worker boolean) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_divide(backfill_id bigint, bounds text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_divide(backfill_id bigint, bounds text[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_backfill_divide(backfill_id bigint, bounds text[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_holders(xids text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_holders(xids text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_holders(xids text[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_join(backfill_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_join(backfill_id bigint) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_join(backfill_id bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_list(in_tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_list(in_tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_list(in_tube text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_backfill_list(in_tube text) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_lock(backfill_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_lock(backfill_id bigint) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_lock(backfill_id bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_backfill_query(backfill_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_query(backfill_id bigint) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_backfill_query(backfill_id bigint) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_range_query(backfill_id bigint, unit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_range_query(backfill_id bigint, unit integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_backfill_range_query(backfill_id bigint, unit integer) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_sample(backfill_id bigint, ranges integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_sample(backfill_id bigint, ranges integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_backfill_sample(backfill_id bigint, ranges integer) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_step1() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_step1() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_step1() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_step2(timeout interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_step2(timeout interval) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_step2(timeout interval) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_tidy() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_tidy() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_tidy() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_channel(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_ensure_absent(in_tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_ensure_absent(in_tube text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_index_fit() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_index_fit() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_index_fit() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) TO tube_writer;
 
+GRANT SELECT ON TABLE tube.tube_job TO tube_admin;
+
 REVOKE ALL ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_job_list(in_job text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_job_list(in_job text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_job_list(in_job text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_job_list(in_job text) TO tube_monitor;
 GRANT ALL ON FUNCTION tube.tube_job_list(in_job text) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_job_units(job_id text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_writer;
 
+GRANT ALL ON FUNCTION tube.tube_key_bigint(value anyelement) TO tube_admin;
+
+GRANT ALL ON FUNCTION tube.tube_key_bigint(value smallint) TO tube_admin;
+
+GRANT ALL ON FUNCTION tube.tube_key_bigint(value integer) TO tube_admin;
+
+GRANT ALL ON FUNCTION tube.tube_key_bigint(value bigint) TO tube_admin;
+
+GRANT ALL ON FUNCTION tube.tube_key_text(value anyelement) TO tube_admin;
+
+GRANT ALL ON FUNCTION tube.tube_key_text(value text) TO tube_admin;
+
+GRANT ALL ON FUNCTION tube.tube_key_text(value character varying) TO tube_admin;
+
+GRANT ALL ON FUNCTION tube.tube_key_uuid(value anyelement) TO tube_admin;
+
+GRANT ALL ON FUNCTION tube.tube_key_uuid(value uuid) TO tube_admin;
+
 REVOKE ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_leaders(in_tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leaders(in_tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_leaders(in_tube text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_leaders(in_tube text) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_list(in_tbl regclass) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_monitor;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_as_owner() FROM PUBLIC;
-
+GRANT SELECT ON TABLE tube.tube_attachment TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, came regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mode text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_attachable(tbl regclass, member boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_attempts(mode text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_await(att tube.tube_attachment) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill(backfill_id bigint) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_bounds(tbl regclass, col name, ranges integer, total bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_changed(backfill tube.tube_backfill) FROM PUBLIC;
 
@@ -6147,11 +6392,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_literals(tbl regclass, col nam
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_refuse(tube text, tbl regclass, other text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_rows(backfill tube.tube_backfill, att tube.tube_attachment, within text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_space() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_still(backfill tube.tube_backfill) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_store(backfill tube.tube_backfill, att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) FROM PUBLIC;
 
@@ -6165,17 +6410,38 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfills_at_end(tube text, seqs bigint
 
 REVOKE ALL ON FUNCTION tube.tube_private_base_type(type oid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_private_briefly(statements text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_briefly(statements text[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_briefly(statements text[]) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_built_in(type oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_came_now(rel regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_by_sets(names jsonb, sides text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_capture(att tube.tube_attachment) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers name[], op text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers name[], op text) TO tube_owner;
 
-REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, root boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_can_fail(predicate text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_can_fail(predicate text) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_capture_schema() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_capture_schema() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_capture_schema() TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_changed_sides(att tube.tube_attachment, names jsonb, doubtful boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_claim(tube text, partition integer, instance_id uuid, expected_epoch bigint, election text) FROM PUBLIC;
 
@@ -6189,53 +6455,51 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_partitions(partitions integer) FR
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_step3(step1 text, att tube.tube_attachment, shard integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_check_table(tbl text, rel regclass, types text) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray, op text, chunk_size integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_check_types(tbl regclass, types oid[]) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_column_now(rel oid, attnum integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_column_values(tbl regclass, columns name[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_column_values(tbl regclass, columns name[], row_name text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_concerned(rels oid[], schemas oid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_cursor_error(statement text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_detach(in_tube text, in_tbl regclass) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_drop_triggers(tube text, tables regclass[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_end_term(tube text, partition integer, outcome text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_end_terms(tube text, outcome text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) TO tube_admin;
+
 REVOKE ALL ON FUNCTION tube.tube_private_fill(template text, fragments jsonb) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_fit_index(tube text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_follow(att tube.tube_attachment, mode text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_follow_ddl() FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_follow_tables(tube text, tables regclass[]) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_followed() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_forget(tube text, tables regclass[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_free_partitions(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_generate(function_name text, arguments text, returns text, body text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_guard(att tube.tube_attachment, level text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner oid, caller name) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_has_order(type oid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 
@@ -6246,6 +6510,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_index_ddl(tube text, partitions integer
 REVOKE ALL ON FUNCTION tube.tube_private_indexes(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_is_stale(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_job(job_id text, alone boolean) FROM PUBLIC;
 
@@ -6267,21 +6534,19 @@ REVOKE ALL ON FUNCTION tube.tube_private_job_wake(tubes text[], shards integer[]
 
 REVOKE ALL ON FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_key_expression(att tube.tube_attachment) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_key_fits(column_type regtype, key_type regtype) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_key_sql(value text, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_lacking(tbl regclass, schema_name name, owner name) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_leave_to_owner(statements text[], needed boolean) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_makeshift(trigger_function text, op text, rel regclass, level text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_make_flag(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_many(att tube.tube_attachment) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_make_function(signature text, arguments text, returns text, body text, callers name[], settings text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) FROM PUBLIC;
 
@@ -6289,39 +6554,59 @@ REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_misfit(tbl regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_misfit(tube text, tbl regclass) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_misfit(tube text, tbl regclass) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_misfit(tube text, tbl regclass) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_named(filter text, name name) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_note_drops() FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_never_had_rows(rel regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_null_id(tbl regclass, id_col name) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_now_id(key_type regtype, row_name text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_own_ddl(ours boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_one_op(att tube.tube_attachment, names jsonb, op text, source text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_owned(tables regclass[], what text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_one_op_update(att tube.tube_attachment, names jsonb, doubtful boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment, owner oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_plan_ddl() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_private_present(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_privileges(tbl regclass, schema_name name) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_provide_tube(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_prune(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_put_body(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_control(tube text, first integer, shards integer, op text, type text, start_seq text) FROM PUBLIC;
 
@@ -6330,40 +6615,57 @@ REVOKE ALL ON FUNCTION tube.tube_private_put_sql(tube text, first integer, shard
 REVOKE ALL ON FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_repartition(tube text, partitions integer) FROM PUBLIC;
 
+GRANT SELECT ON TABLE tube.tube_registry TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_registry TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_require(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_require(tube text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_role(kind text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_row_body(att tube.tube_attachment, root boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_row_body(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_row_columns(att tube.tube_attachment, side text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_rows(att tube.tube_attachment, names jsonb, source text, alias text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_row_filter(tube text, tbl regclass, predicate text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_rows_estimate(tbl regclass) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_row_filter_or_all(tube text, tbl regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_run_owner_ddl(statements text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_run_owner_ddl(statements text[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_run_owner_ddl(statements text[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_running() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_see_ddl() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_see_rewrite() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_seen(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_set_flag() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_settle_locks(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_side(names jsonb, side integer, source text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_stale(a tube.tube_attachment) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_stale_attachments() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_stale_attachments() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_stale_attachments() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) FROM PUBLIC;
 
@@ -6373,124 +6675,152 @@ REVOKE ALL ON FUNCTION tube.tube_private_stats_shard_count(reg tube.tube_registr
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_sync(tube text, mode text, tables regclass[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_sync_all() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_sync_stale() FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_sync_table(att tube.tube_attachment, mode text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_table_touch(tbl regclass, key_type regtype, touch_function text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_tell_ddl(rels oid[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_tell_running(running xid[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_touch_rows(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text, types text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_touch_come_and_gone(att tube.tube_attachment, known oid[], come regclass[], gone regclass[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_tree(att tube.tube_attachment, mode text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_touch_name(tbl regclass, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_triggers(att tube.tube_attachment) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_truncated(rel regclass, tube text, id text, row_filter text, shard integer, shards integer, op text, types text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_truncated_call(att tube.tube_attachment, root boolean) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_trusted_type(type oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_tube_touch_body(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_type_gate(att tube.tube_attachment, old_rows text, new_rows text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_type_sql(key_type regtype) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_typed_columns(att tube.tube_attachment) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_types(att tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_untrigger(tube text, tables regclass[], more text[], what text, attempts integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_wanted(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_warn_rewrite() FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_seq_advance(beyond bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_seq_advance(beyond bigint) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_done(x xid8) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_settle_done(x xid8) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_settle_done(x xid8) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_holders(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_settle_holders(tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_settle_holders(tube text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_seq() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_writer;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) TO tube_writer;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) TO tube_writer;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_stats() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_stats() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_stats() TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_stats() TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_sync() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sync() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_sync() TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_sync_served() FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_sync_served() TO tube_worker;
-
 REVOKE ALL ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_terms(in_tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_terms(in_tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_terms(in_tube text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_terms(in_tube text) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_wakes() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_wakes() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_wakes() TO tube_worker;
 
+GRANT SELECT ON TABLE tube.tube_installation TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_instance TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_job_unit TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_leader TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_parked TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_monitor;
 
+GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_admin;
 GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_writer;
 
+GRANT SELECT ON TABLE tube.tube_sleeper TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_term TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_version TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_version TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_version TO tube_monitor;

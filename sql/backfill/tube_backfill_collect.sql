@@ -178,3 +178,9 @@ AS $$
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
 $$;
+COMMENT ON FUNCTION :"schema".tube_backfill_query IS
+    'Returns the query for the ids of a backfill; called by tube_backfill_collect alone.';
+COMMENT ON FUNCTION :"schema".tube_backfill_store IS
+    'Stores a pod of a backfill that is being collected; called by tube_backfill_collect alone.';
+COMMENT ON FUNCTION :"schema".tube_backfill_collected IS
+    'Ends the collection of a backfill''s ids; called by tube_backfill_collect alone.';

@@ -115,3 +115,5 @@ BEGIN
     RETURN coalesce(result, format('%s that could not be found', cardinality(running)));
 END
 $$;
+COMMENT ON FUNCTION :"schema".tube_backfill_step2 IS
+    'Waits until every transaction that is running now is over: the second of three steps of a backfill.';

@@ -137,3 +137,7 @@ BEGIN
     END IF;
 END
 $$;
+COMMENT ON FUNCTION :"schema".tube_backfill_step3_begin IS
+    'The part of tube_backfill_step3 before it reads the table; called by it alone.';
+COMMENT ON FUNCTION :"schema".tube_backfill_step3_end IS
+    'The part of tube_backfill_step3 after it has read the table; called by it alone.';

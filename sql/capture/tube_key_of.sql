@@ -56,3 +56,21 @@ AS $$
     SELECT CASE shards WHEN 1 THEN shard::text
         ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, shard, shards) END
 $$;
+COMMENT ON FUNCTION :"schema".tube_key_bigint(bigint) IS
+    'Returns a column''s value as a key of type bigint; NULL for a value of another type.';
+COMMENT ON FUNCTION :"schema".tube_key_bigint(integer) IS
+    'Returns a column''s value as a key of type bigint; NULL for a value of another type.';
+COMMENT ON FUNCTION :"schema".tube_key_bigint(smallint) IS
+    'Returns a column''s value as a key of type bigint; NULL for a value of another type.';
+COMMENT ON FUNCTION :"schema".tube_key_bigint(anyelement) IS
+    'Returns a column''s value as a key of type bigint; NULL for a value of another type.';
+COMMENT ON FUNCTION :"schema".tube_key_uuid(uuid) IS
+    'Returns a column''s value as a key of type uuid; NULL for a value of another type.';
+COMMENT ON FUNCTION :"schema".tube_key_uuid(anyelement) IS
+    'Returns a column''s value as a key of type uuid; NULL for a value of another type.';
+COMMENT ON FUNCTION :"schema".tube_key_text(text) IS
+    'Returns a column''s value as a key of type text; NULL for a value of another type.';
+COMMENT ON FUNCTION :"schema".tube_key_text(varchar) IS
+    'Returns a column''s value as a key of type text; NULL for a value of another type.';
+COMMENT ON FUNCTION :"schema".tube_key_text(anyelement) IS
+    'Returns a column''s value as a key of type text; NULL for a value of another type.';

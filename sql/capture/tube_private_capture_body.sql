@@ -280,7 +280,12 @@ AS $$
             WHEN p.type = p.bound THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc'
                 ' AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
                 row_number() OVER (ORDER BY p.attnum) - 1, tube_private_function(att, 'passes'))
-            ELSE format(' AND a.atttypid OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)', p.type::regtype) END AS is_type
+            ELSE format(' AND a.atttypid OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)', p.type::regtype)
+                -- It is cast to what it is made of, by a name.
+                || CASE WHEN p.bound < 16384 THEN '' ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=)'
+                    ' (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
+                    p.bound::regtype, row_number() OVER (ORDER BY p.attnum) - 1, tube_private_function(att, 'passes')) END
+            END AS is_type
         FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS p
         UNION ALL
         SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END

@@ -14,7 +14,8 @@ DECLARE
     put CONSTANT text := format('%s(text, %s[])', tube_private_function(att, 'put'), key_type);
 BEGIN
     IF NOT (has_schema_privilege(owner, tube_private_schema(), 'USAGE')
-        AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE, CREATE'))
+        AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
+        AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE'))
     THEN
         -- Two grants at once on one schema would fail each other.
         PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));

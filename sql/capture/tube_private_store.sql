@@ -22,6 +22,7 @@ DECLARE
     come regclass[];
     gone regclass[];
     missing integer;
+    far regclass;
 BEGIN
     IF old.tube IS NOT NULL AND mode = 'late' THEN
         PERFORM tube_private_agent_triggers(att);
@@ -63,10 +64,18 @@ BEGIN
     gone := ARRAY(
         SELECT c.oid::regclass FROM pg_class AS c
         WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m));
+    FOR far IN
+        SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known)
+    LOOP
+        RAISE WARNING USING
+            MESSAGE = format('%s, which has come to %s, is a foreign table: tube %L sees nothing that is written by its name',
+                far, att.tbl, att.tube),
+            HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
+    END LOOP;
     PERFORM tube_private_touch_come_and_gone(att, known || coalesce(old.waiting, '{}'), come, gone);
     att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
         SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
-        WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind = 'p' ORDER BY 1) END;
+        WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
     -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
     att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel <> ALL (att.members)), '{}');
     UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting

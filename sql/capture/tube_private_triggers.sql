@@ -17,7 +17,7 @@ $$;
 --
 -- A transition table is the one thing that sees all rows of a statement, and there is one for the table
 -- that the statement names only: so each table of a partitioned one's tree has these triggers. TRUNCATE
--- fires those of all tables that it empties: so only those that store rows have that one.
+-- fires those of all tables that it empties: so only those that store rows have that one. Foreign ones can have none of these.
 --
 -- Where another trigger has the name, ours gets a digest of the tube into it: the table a in the tube b_c and a_b in c
 -- have the same names.
@@ -41,7 +41,7 @@ AS $$
     FROM (
         SELECT m.rel, m.kind, e.place
         FROM tube_private_members(att.tbl) AS m, generate_series(1, 5) AS e (place)
-        WHERE e.place <= 3 OR m.kind = 'r' AND (e.place = 4 OR att.replica)
+        WHERE m.kind <> 'f' AND (e.place <= 3 OR m.kind = 'r' AND (e.place = 4 OR att.replica))
     ) AS w
     FULL JOIN (
         SELECT p.*, CASE p.tgtype WHEN 4 THEN 1 WHEN 16 THEN 2 WHEN 8 THEN 3 WHEN 34 THEN 4 ELSE 5 END AS place

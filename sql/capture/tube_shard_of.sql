@@ -19,3 +19,9 @@ RETURN shard + (('x' || left(md5(id::text), 8))::bit(32)::bigint % shards::bigin
 CREATE OR REPLACE FUNCTION :"schema".tube_shard_of(id text, shard integer, shards integer) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN shard + (('x' || left(md5(convert_to(id, 'UTF8')), 8))::bit(32)::bigint % shards::bigint)::integer;
+COMMENT ON FUNCTION :"schema".tube_shard_of(bigint, integer, integer) IS
+    'Returns the shard of an id in a table that is spread over several.';
+COMMENT ON FUNCTION :"schema".tube_shard_of(uuid, integer, integer) IS
+    'Returns the shard of an id in a table that is spread over several.';
+COMMENT ON FUNCTION :"schema".tube_shard_of(text, integer, integer) IS
+    'Returns the shard of an id in a table that is spread over several.';

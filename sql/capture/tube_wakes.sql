@@ -17,3 +17,5 @@ EXCEPTION WHEN invalid_text_representation THEN
     RETURN false; -- no writer may fail over this setting
 END
 $$;
+COMMENT ON FUNCTION :"schema".tube_wakes IS
+    'Returns whether writers wake sleeping workers in this session.';

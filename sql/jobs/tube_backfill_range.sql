@@ -205,3 +205,9 @@ BEGIN
     END;
 END
 $$;
+COMMENT ON FUNCTION :"schema".tube_backfill_range_query IS
+    'Returns the query for the ids of a range; called by tube_backfill_range alone.';
+COMMENT ON FUNCTION :"schema".tube_backfill_range_put IS
+    'Puts a pod of a range into the tube; called by tube_backfill_range alone.';
+COMMENT ON FUNCTION :"schema".tube_backfill_range_done IS
+    'Records that a range is in; called by tube_backfill_range alone.';

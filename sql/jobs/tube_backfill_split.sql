@@ -114,3 +114,7 @@ BEGIN
     RETURN job;
 END
 $$;
+COMMENT ON FUNCTION :"schema".tube_backfill_sample IS
+    'Returns the query for values that divide a table; called by tube_backfill_split alone.';
+COMMENT ON FUNCTION :"schema".tube_backfill_divide IS
+    'Has a backfill done in ranges; called by tube_backfill_split alone.';

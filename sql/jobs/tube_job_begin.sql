@@ -64,7 +64,7 @@ BEGIN
             ' attempt uuid)', stage, tube_private_schema(), key_type);
         EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', stage);
         EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', stage);
-        EXECUTE format('GRANT INSERT ON %s TO %I', stage, job.begun_by);
+        EXECUTE format('GRANT INSERT ON %s TO %I, %I', stage, job.begun_by, tube_private_role('admin'));
     END IF;
     RETURN QUERY SELECT job.state, job.units, job.bounds, CASE WHEN job.kind IN ('staged', 'attempts')
         THEN tube_private_job_stage(job.number) END, NOT added;

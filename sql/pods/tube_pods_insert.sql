@@ -128,3 +128,5 @@ BEGIN
         round(extract(epoch FROM clock_timestamp() - began), 1);
 END
 $$;
+COMMENT ON FUNCTION :"schema".tube_pods_insert IS
+    'Touches all ids that a query returns; the query runs with the caller''s rights.';

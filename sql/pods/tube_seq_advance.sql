@@ -43,3 +43,5 @@ BEGIN
     RETURN was;
 END
 $$;
+COMMENT ON FUNCTION :"schema".tube_seq_advance IS
+    'Moves the sequence of all tubes forward, beyond the one of another installation.';

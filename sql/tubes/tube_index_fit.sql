@@ -31,3 +31,5 @@ BEGIN
     RETURN fitted;
 END
 $$;
+COMMENT ON FUNCTION :"schema".tube_index_fit IS
+    'Gives repartitioned tubes the index for their number of partitions, where that is quick.';

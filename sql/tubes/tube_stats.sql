@@ -73,19 +73,24 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
-    pods text := format('FROM %I.%I WHERE (shard %% %s) = %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s',
-        tube_private_schema(), reg.tube, reg.partitions, partition, class);
-    waiting text := pods || ' AND (payload IS NULL OR ids <> ''{}'')';
+    slices CONSTANT text[] := (tube_private_slices(reg.tube, reg.partitions, partition)).slices;
+    pods CONSTANT text := format('FROM %I.%I WHERE (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s AND ',
+        tube_private_schema(), reg.tube, class);
+    -- One slice, unless the tube was repartitioned and its index is of before.
+    first_ones CONSTANT text := (
+        SELECT string_agg(format('(SELECT seq, ts %s%s AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
+            replace(pods, '%', '%%'), replace(s.slice, '%', '%%')), ' UNION ALL ')
+        FROM unnest(slices) AS s (slice));
     counted integer;
     plan json;
     estimate bigint;
 BEGIN
-    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT %s ORDER BY seq LIMIT 1000) AS first_ones', waiting) INTO counted;
+    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000) INTO counted;
     count := counted::text;
-    EXECUTE format('SELECT seq, ts %s ORDER BY seq LIMIT 1', waiting) INTO min_seq, min_ts;
-    EXECUTE format('SELECT seq, ts %s ORDER BY seq DESC LIMIT 1', waiting) INTO max_seq, max_ts;
+    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1) INTO min_seq, min_ts;
+    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq DESC LIMIT 1', ' DESC', 1) INTO max_seq, max_ts;
     IF counted = 1000 THEN
-        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s', pods) INTO plan;
+        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s(%s)', pods, array_to_string(slices, ') OR (')) INTO plan;
         estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
         count := CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
     END IF;
@@ -174,3 +179,5 @@ BEGIN
     RETURN listed || CASE WHEN total > most THEN format(',… (%s)', total) ELSE '' END;
 END
 $$;
+COMMENT ON FUNCTION :"schema".tube_stats IS
+    'Shows how much waits in each partition of each tube.';

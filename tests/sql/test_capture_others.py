@@ -23,6 +23,10 @@ from tests.helpers.capture import (
 from tests.helpers.roles import as_role, roles
 
 
+LOOKS = {"tube_private_see_ddl", "tube_private_tell_ddl", "tube_wakes"}
+"""What an event trigger of ours may call: it wakes workers, and changes nothing."""
+
+
 @pytest.fixture
 def db(any_dsn: str) -> Iterator[Conn]:
     """A session on each version, with `item` attached."""
@@ -113,9 +117,11 @@ def test_ddl_of_another_table_of_the_same_tube(db: Conn) -> None:
     "ddl",
     ["ALTER TABLE public.other SET (fillfactor = 50)", "DROP TABLE public.other", "CREATE TABLE public.x ()"],
 )
-def test_ddl_of_other_tables_calls_one_function_of_ours_at_most(db: Conn, ddl: str) -> None:
+def test_the_cost_of_ddl_does_not_grow_with_the_attached_tables(db: Conn, ddl: str) -> None:
     db.execute("CREATE TABLE public.other (x int)")
-    assert calls(db, ddl) == ({} if ddl.startswith("DROP") else {"tube_private_see_ddl": 1})
+    found = calls(db, ddl)
+    assert set(found) <= LOOKS, "it was looked at, and no more"
+    assert all(number == 1 for number in found.values())
 
 
 @pytest.mark.parametrize(
@@ -123,8 +129,8 @@ def test_ddl_of_other_tables_calls_one_function_of_ours_at_most(db: Conn, ddl: s
 )
 def test_ddl_of_an_attached_table_only_wakes_workers(db: Conn, ddl: str) -> None:
     found = calls(db, ddl)
-    assert found.pop("tube_private_see_ddl") == 1
-    assert set(found) <= {"tube_private_tell_ddl", "tube_wakes", "tube_channel", "tube_private_schema"}
+    assert set(found) <= LOOKS | {"tube_channel"}
+    assert all(number == 1 for number in found.values())
 
 
 def test_the_cost_of_an_attach_does_not_grow_with_the_attached_tables(db: Conn) -> None:

@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from tests.helpers.capture import Conn
 
-WITHOUT = {
-    "tube_backfill_step2",
-    "tube_pods_insert",
-    "tube_shard_of",
-    "tube_stats",
-    "tube_sync",
-    "tube_sync_served",
-    "tube_table_ensure_attached",
-    "tube_table_ensure_detached",
-    "tube_wakes",
-}
-"""Public functions that have none so far."""
-
-
 def test_each_public_function_has_a_comment(conn: Conn) -> None:
     rows = conn.execute(
         "SELECT p.proname::text, obj_description(p.oid, 'pg_proc') FROM pg_proc AS p"
@@ -25,5 +11,5 @@ def test_each_public_function_has_a_comment(conn: Conn) -> None:
         r" AND p.proname LIKE 'tube\_%' AND p.proname NOT LIKE 'tube\_private\_%'"
     ).fetchall()
     assert len(rows) > 60
-    assert {name for name, comment in rows if comment is None} - WITHOUT == set()
+    assert {name for name, comment in rows if comment is None} == set()
     assert [name for name, text in rows if text and not (text[0].isupper() and text.endswith("."))] == []
