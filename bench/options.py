@@ -26,7 +26,6 @@ OPTIONS = {
     "unchanged": ("", ", columns => '{note}'", "`columns` of which none changes: no touch"),
     "spread": ("", ", shards => 16", "spread over 16 shards"),
     "related": ("", ", id_col => 'ref'", "a related table, by `id_col`"),
-    "guard": ("", "", "on a server without event triggers"),
     "replica": ("", ", replica => true", "`replica`, written to by others than replication"),
     "applied": ("", ", replica => true", "`replica`, written to as replication does"),
 }
@@ -67,13 +66,7 @@ def _prepare(admin: psycopg.Connection, name: str) -> None:
     if name == "related":
         admin.execute("CREATE TABLE public.root (id bigint PRIMARY KEY)")
         admin.execute(f"SELECT tube_table_ensure_attached('t_{name}', 'public.root', 0)")
-    if name == "guard":
-        for (trigger,) in admin.execute("SELECT evtname FROM pg_event_trigger").fetchall():
-            admin.execute(f"ALTER EVENT TRIGGER {trigger} DISABLE")
     admin.execute(f"SELECT tube_table_ensure_attached('t_{name}', 'public.{name}', 0{options})")
-    if name == "guard":
-        for (trigger,) in admin.execute("SELECT evtname FROM pg_event_trigger").fetchall():
-            admin.execute(f"ALTER EVENT TRIGGER {trigger} ENABLE")
     admin.execute(f"VACUUM ANALYZE public.{name}")
 
 

@@ -166,19 +166,23 @@ TO :"role_worker", :"role_monitor";
 -- tube_writer: touches, also what a query of theirs gives, and by jobs of their own, which COPY into the
 -- tubes. The right to insert stands with each tube; its seq comes from here.
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_as_caller,
     :"schema".tube_job_begin,
     :"schema".tube_job_done,
     :"schema".tube_job_finish,
     :"schema".tube_job_forget,
     :"schema".tube_job_list,
-    :"schema".tube_keys_as_caller,
-    :"schema".tube_keys_put,
-    :"schema".tube_list,
-    :"schema".tube_pods_insert,
-    :"schema".tube_pods_put
+    :"schema".tube_list
 TO :"role_writer";
 GRANT USAGE ON SEQUENCE :"schema".tube_seq TO :"role_writer";
+
+-- Step 3 of a backfill ends in the same as a query of a writer's.
+GRANT EXECUTE ON FUNCTION
+    :"schema".tube_as_caller,
+    :"schema".tube_keys_as_caller,
+    :"schema".tube_keys_put,
+    :"schema".tube_pods_insert,
+    :"schema".tube_pods_put
+TO :"role_worker", :"role_writer";
 
 -- Who goes on with a job, or with the ranges of a backfill, has to know what is in.
 GRANT EXECUTE ON FUNCTION :"schema".tube_job_units TO :"role_worker", :"role_writer";

@@ -13,6 +13,7 @@
 -- as :"name" or :'name', which are not put into quoted bodies.
 \set version 0002
 \ir psql/start.sql
+\ir names.sql
 
 -- Refused if it is somebody else's. Then tables of tubes are changed, before anything relies on it. ----
 \ir whose.sql

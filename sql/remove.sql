@@ -33,7 +33,8 @@ BEGIN
 END
 $$;
 
--- It would keep its function from going.
+-- They would keep their functions from going.
+DROP TRIGGER IF EXISTS tube_sleeper_flag_trigger ON :"schema".tube_sleeper;
 DROP TRIGGER IF EXISTS tube_backfill_gone_trigger ON :"schema".tube_backfill;
 -- So do staged pods go, and then the other one.
 DELETE FROM :"schema".tube_job;
@@ -60,7 +61,6 @@ BEGIN
     END LOOP;
 END
 $$;
-DROP TRIGGER IF EXISTS tube_sleeper_flag_trigger ON :"schema".tube_sleeper;
 DROP TABLE
     :"schema".tube_job_unit,
     :"schema".tube_job,

@@ -4711,7 +4711,9 @@ CREATE FUNCTION tube.tube_private_see_ddl() RETURNS event_trigger
     AS $$
 BEGIN
     -- Of a new table just its parent can be ours; to ask what was made costs more than to see that we have none.
-    IF tg_tag <> 'ALTER TABLE' AND NOT EXISTS (SELECT FROM tube_attachment AS a WHERE a.members[2] IS NOT NULL) THEN
+    IF tg_tag <> 'ALTER TABLE' AND NOT EXISTS (
+        SELECT FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl WHERE c.relkind = 'p')
+    THEN
         RETURN;
     END IF;
     PERFORM tube_private_tell_ddl(ARRAY(
@@ -5328,6 +5330,11 @@ BEGIN
         IF NOT col.fits THEN
             PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter,
                 format('%I has the type %s, whose owner''s code may compute with its values', col.name, col.type::regtype));
+        ELSIF EXISTS (
+            SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum = col.attnum AND a.attgenerated = 'v')
+        THEN
+            PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter,
+                format('%I is a virtual generated column, and has no value when a row is written', col.name));
         END IF;
         columns := concat_ws(', ', columns, format('%I %s', col.name, col.bound::regtype));
     END LOOP;
@@ -6068,6 +6075,7 @@ GRANT USAGE ON SCHEMA tube TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_writer;
 
 GRANT SELECT ON TABLE tube.tube_backfill TO tube_admin;
@@ -6254,10 +6262,12 @@ GRANT ALL ON FUNCTION tube.tube_key_uuid(value uuid) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) FROM PUBLIC;
@@ -6317,6 +6327,7 @@ GRANT ALL ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, parti
 
 REVOKE ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) FROM PUBLIC;
@@ -6333,6 +6344,7 @@ GRANT ALL ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partit
 
 REVOKE ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;

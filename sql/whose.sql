@@ -3,19 +3,15 @@
 -- theirs would end up with those of tube_owner.
 --
 -- The schema and all that is directly in it have to belong to the installing role, to a superuser, or to
--- tube_owner; so has the schema of the owners' functions, in which these have theirs. Only catalogues are read, with a pinned search path. Names that no schema of ours can have are
--- refused, too. Nothing was changed then.
---
--- Where pytube.install_roles is empty, it becomes what the names of our roles begin with: as they are in this
--- installation, which the owner of its functions tells, or else the name of the schema. pytube.install_capture becomes
--- the name of the schema of the owners' functions.
+-- tube_owner; so has the schema of the owners' functions, in which these have theirs. Only catalogues are read, with a
+-- pinned search path. Names that no schema of ours can have are refused, too. Nothing was changed then.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
     schema_oid CONSTANT oid := (SELECT n.oid FROM pg_catalog.pg_namespace AS n WHERE n.nspname = ours);
-    roles text := current_setting('pytube.install_roles');
-    owner text;
-    capture text := ours || '_capture';
+    capture CONSTANT text := current_setting('pytube.install_capture');
+    roles CONSTANT text := current_setting('pytube.install_roles');
+    owner CONSTANT text := roles || '_owner';
     wrong record;
 BEGIN
     IF ours = '' OR ours IN ('public', 'information_schema') OR ours LIKE 'pg\_%' OR octet_length(ours) > 63 THEN
@@ -23,20 +19,6 @@ BEGIN
             MESSAGE = format('pytube can''t be installed into the schema %L', ours),
             HINT = 'Give a schema of its own: psql -v schema=NAME, NAME of 1 to 63 bytes.';
     END IF;
-    IF roles = '' THEN
-        SELECT left(r.rolname, -6) INTO roles
-        FROM pg_catalog.pg_proc AS p
-        JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
-        WHERE p.pronamespace = schema_oid AND p.proname = 'tube_private_role' AND (r.rolname LIKE '%\_owner' OR r.rolname LIKE '%\_admin')
-        LIMIT 1;
-        roles := coalesce(roles, ours);
-        PERFORM set_config('pytube.install_roles', roles, false);
-    END IF;
-    IF octet_length(capture) > 63 THEN
-        capture := 'capture_' || md5(ours);
-    END IF;
-    PERFORM set_config('pytube.install_capture', capture, false);
-    owner := roles || '_owner';
     SELECT o.what, r.rolname INTO wrong
     FROM (
         SELECT format('the schema %I', ours) AS what, n.nspowner AS role, 1 AS place

@@ -13,7 +13,9 @@ SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 BEGIN
     -- Of a new table just its parent can be ours; to ask what was made costs more than to see that we have none.
-    IF tg_tag <> 'ALTER TABLE' AND NOT EXISTS (SELECT FROM tube_attachment AS a WHERE a.members[2] IS NOT NULL) THEN
+    IF tg_tag <> 'ALTER TABLE' AND NOT EXISTS (
+        SELECT FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl WHERE c.relkind = 'p')
+    THEN
         RETURN;
     END IF;
     PERFORM tube_private_tell_ddl(ARRAY(

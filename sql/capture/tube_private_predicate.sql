@@ -139,6 +139,11 @@ BEGIN
         IF NOT col.fits THEN
             PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter,
                 format('%I has the type %s, whose owner''s code may compute with its values', col.name, col.type::regtype));
+        ELSIF EXISTS (
+            SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum = col.attnum AND a.attgenerated = 'v')
+        THEN
+            PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter,
+                format('%I is a virtual generated column, and has no value when a row is written', col.name));
         END IF;
         columns := concat_ws(', ', columns, format('%I %s', col.name, col.bound::regtype));
     END LOOP;

@@ -39,11 +39,11 @@ BEGIN
         )$ddl$, queue, reg.key_type);
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', queue);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
+    EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('admin'));
     EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('worker'));
     -- For COPY, within a job. What names and orders a pod stays its default.
     EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I, %I', queue, tube_private_role('writer'),
         tube_private_role('admin'));
-    EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('admin'));
     EXECUTE tube_private_index_ddl(tube, reg.partitions, false);
     -- Few pods are control pods; they have to be found among many.
     EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',

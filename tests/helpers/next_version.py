@@ -49,7 +49,7 @@ class NextVersion:
         self.install_sql = folder / "sql" / "install.sql"
         (folder / f"sql/migrations/{NEXT}_remark.sql").write_text(_MIGRATION)
         (folder / f"migrations/versions/{NEXT}_remark.py").write_text(_PYTHON)
-        self._replace("sql/reshape.sql", f"('{PRESENT}', NULL)", f"('{PRESENT}', NULL){_CHANGE}")
+        self._replace("sql/reshape.sql", "('0001', NULL)", f"('0001', NULL){_CHANGE}")
         self._replace(
             "sql/tubes/tube_private_make.sql",
             "leader_id uuid\n",

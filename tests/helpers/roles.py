@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-KINDS = ("admin", "worker", "writer", "monitor")
+KINDS = ("owner", "admin", "worker", "writer", "monitor", "nobody")
 
 
 def as_role(dsn: str, role: str) -> str:

@@ -220,9 +220,9 @@ def test_a_replica_that_is_behind_slows_it(
         start = "SELECT tube_backfill_create('items', 'public.items', supersede => true)"
         items.execute(start)
         assert [text for text in warned if "replicas" in text] == [
-            "backfills do not mind how far replicas are behind: tube_admin may not look at them"
+            "backfills do not mind how far replicas are behind: tube_owner may not look at them"
         ]
-        items.execute("GRANT pg_monitor TO tube_admin")
+        items.execute("GRANT pg_monitor TO tube_owner")
         warned.clear()
         items.execute(start)
         assert [text for text in warned if "replicas" in text] == []
@@ -233,7 +233,7 @@ def test_a_replica_that_is_behind_slows_it(
         replica.send_signal(signal.SIGCONT)
         client.end()
     finally:
-        items.execute("REVOKE pg_monitor FROM tube_admin")
+        items.execute("REVOKE pg_monitor FROM tube_owner")
         replica.kill()
         replica.wait()
 

@@ -32,7 +32,7 @@ def pair() -> Iterator[Pair]:
 def items(pair: Pair) -> Iterator[Connection]:
     """A table of 1000 rows of the primary; another one for what else is written."""
     with psycopg.connect(pair.dsn, autocommit=True, options="-c search_path=tube,public") as conn:
-        conn.execute("GRANT pg_monitor TO tube_admin")
+        conn.execute("GRANT pg_monitor TO tube_owner")
         conn.execute("CREATE TABLE public.ballast (n int)")
         conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
         conn.execute("INSERT INTO public.items SELECT generate_series(1, 1000)")

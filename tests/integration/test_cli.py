@@ -38,7 +38,7 @@ class TestInstall:
         assert said == (
             f"installed: version {needed()} in the schema tube, "
             "with the roles tube_admin, tube_worker, tube_writer and tube_monitor\n"
-            "event triggers: made; changes of attached tables are followed at once\n"
+            "event triggers: made; workers follow changes of attached tables at once\n"
         )
         assert run("upgrade", dsn=bare_dsn).stdout == said
         run("install", "--schema", "other", dsn=bare_dsn)

@@ -92,41 +92,6 @@ def test_an_upgrade_in_use_keeps_tubes_and_pods(dsn: str, conn: psycopg.Connecti
     assert conn.execute("SELECT array_agg(ids ORDER BY seq) FROM one").fetchone() == ([[1], [2]],)
 
 
-OLDER_STATS = """
-    DROP FUNCTION tube.tube_stats();
-    SET ROLE tube_admin;
-    CREATE FUNCTION tube.tube_stats() RETURNS TABLE (tube text, shards text, parked text)
-        LANGUAGE sql AS 'SELECT NULL, NULL, NULL';
-    REVOKE ALL ON FUNCTION tube.tube_stats() FROM PUBLIC;
-    GRANT EXECUTE ON FUNCTION tube.tube_stats() TO tube_monitor, tube_worker;
-    GRANT EXECUTE ON FUNCTION tube.tube_stats() TO onlooker WITH GRANT OPTION;
-    RESET ROLE;
-"""
-
-
-@pytest.mark.parametrize("way", ["install", "upgrade", "psql"])
-def test_tube_stats_of_older_columns_is_replaced_and_stays_granted(
-    dsn: str, postgres: Postgres, way: str
-) -> None:
-    with roles(dsn, "onlooker") as admin:
-        admin.execute(OLDER_STATS)
-        for _ in range(2):  # the second time there is nothing to replace
-            match way:
-                case "install":
-                    install(dsn)
-                case "upgrade":
-                    upgrade(dsn)
-                case _:
-                    psql_file(postgres, dsn, INSTALL_SQL)
-        may = admin.execute(
-            "SELECT a.grantee::regrole::text, a.is_grantable FROM pg_proc AS p, aclexplode(p.proacl) AS a"
-            " WHERE p.oid = 'tube.tube_stats()'::regprocedure AND a.grantee <> p.proowner ORDER BY 1"
-        ).fetchall()
-        assert may == [("onlooker", True), ("tube_monitor", False), ("tube_worker", False)]
-        admin.execute("REVOKE ALL ON FUNCTION tube.tube_stats() FROM onlooker")
-        assert dump(postgres, dsn) == SNAPSHOT.read_text(), RENEW
-
-
 def test_a_failed_upgrade_changes_nothing(bare_dsn: str) -> None:
     install(bare_dsn)
     with psycopg.connect(bare_dsn, autocommit=True) as connection:

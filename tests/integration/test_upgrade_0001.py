@@ -130,23 +130,29 @@ class Writers:
 @pytest.mark.parametrize("superuser", [True, False])
 def test_tubes_that_hold_pods_lose_no_touch(any_server: TestServer, released: Path, superuser: bool) -> None:
     with installed_0001(any_server, released, superuser=superuser) as (dsn, by, ours, admin):
+        admin.execute(f"GRANT EXECUTE ON FUNCTION tube.tube_stats() TO keeper_{database_name(dsn)}".encode())
         with psycopg.connect(dsn, autocommit=True) as conn:
             before = conn.execute("SELECT oid FROM pg_trigger ORDER BY oid").fetchall()
         writers = Writers(dsn)
         try:
             wait_until(lambda: len(writers.written) > 30, what="they write")
             said = install(by)
-            wait_until(lambda n=len(writers.written): len(writers.written) > n + 30, what="they go on")
+            so_far = len(writers.written)
+            wait_until(lambda: len(writers.written) > so_far + 30, what="they go on")
         finally:
             writers.stop()
-        assert f"upgraded: version 0002 (before: 0001) in the schema tube, with the roles {ours}_admin" in said
+        assert (
+            f"upgraded: version 0002 (before: 0001) in the schema tube, with the roles {ours}_admin" in said
+        )
         with open_session(dsn) as conn:
             kept = "SELECT oid FROM pg_trigger WHERE tgname LIKE '%%after%%' ORDER BY oid"
             assert {row[0] for row in conn.execute(kept.encode()).fetchall()} <= {row[0] for row in before}
             expected = sorted([1, 2, *writers.written])
             assert sorted(key for _, key in ops(conn, "plain")) == expected
             assert sorted(key for _, key in ops(conn, "moody")) == expected
-            owner = scalar(conn, "SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE relname = 'item'")
+            owner = scalar(
+                conn, "SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE relname = 'item'"
+            )
             owners = conn.execute(
                 "SELECT DISTINCT pg_get_userbyid(proowner)::text FROM pg_proc"
                 " WHERE pronamespace = 'tube_capture'::regnamespace OR proname LIKE '%_touch'"
@@ -159,6 +165,10 @@ def test_tubes_that_hold_pods_lose_no_touch(any_server: TestServer, released: Pa
             assert ops(conn, "plain") == [("I", 7), ("T", 9), ("U", 1)]
             assert ops(conn, "moody") == [("D", 1), ("T", 9)]
             assert scalar(conn, "SELECT tube_sync()") == 0
+            assert scalar(conn, "SELECT max(shard_list) FROM tube_stats()")
+            assert scalar(
+                conn, f"SELECT has_function_privilege('keeper_{conn.info.dbname}', 'tube_stats()', 'EXECUTE')"
+            )
             left_over = conn.execute(
                 "SELECT has_table_privilege(%s, 'app.item', 'SELECT'),"
                 " has_table_privilege(%s, 'app.log_1', 'TRIGGER'), has_schema_privilege(%s, 'app', 'CREATE')",
@@ -166,7 +176,9 @@ def test_tubes_that_hold_pods_lose_no_touch(any_server: TestServer, released: Pa
             ).fetchone()
             assert left_over == (False, False, False)
             assert len(triggers(conn, "app.log_1")) == 4
-        assert admin.execute("SELECT count(*) FROM pg_proc WHERE proname = 'tube_sync_served'").fetchone() == (0,)
+        assert admin.execute(
+            "SELECT count(*) FROM pg_proc WHERE proname = 'tube_sync_served'"
+        ).fetchone() == (0,)
 
 
 def test_what_is_ours_is_as_in_a_fresh_installation(any_server: TestServer, released: Path) -> None:

@@ -162,12 +162,12 @@ async def test_marks_that_fail_are_no_flood_of_terms(
     conn: Conn, config_file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     make_tube(conn, 1)
-    function = "tube_private_mark_sql(text, integer, integer, integer)"
+    function = "tube_private_mark_sql(text, integer, integer)"
     body = conn.execute("SELECT pg_get_functiondef(%s::regprocedure)", (function,)).fetchone()
     assert body is not None
     conn.execute(
-        "CREATE OR REPLACE FUNCTION tube_private_mark_sql(tube text, partitions integer, partition integer, "
-        "class integer) RETURNS text LANGUAGE sql RETURN 'SELECT 1 / 0'"
+        "CREATE OR REPLACE FUNCTION tube_private_mark_sql(tube text, partitions integer, partition integer) "
+        "RETURNS text LANGUAGE sql RETURN 'SELECT 1 / 0'"
     )
     async with running(config_file) as run:
         await run.until("some terms have failed", lambda: run.told(LeaderRevoked) == 4)

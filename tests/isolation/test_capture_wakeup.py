@@ -81,6 +81,39 @@ def test_a_sleeper_that_came_after_the_writers_first_statement(sleeper: Conn, se
     assert heard(sleeper) == ["0"]
 
 
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_sleeper_that_a_writer_is_too_old_to_see(sleeper: Conn, session: NewSession, level: str) -> None:
+    """The flag is outside of any snapshot; it does not see who sleeps, and wakes all that it touches."""
+    sleeper.execute("DELETE FROM tube_sleeper")
+    writer = session()
+    writer.begin(f"ISOLATION LEVEL {level}")
+    writer.run("SELECT 1")
+    sleeper.execute("INSERT INTO tube_sleeper VALUES (%s, 0, 4)", (TUBE,))
+    writer.run(f"INSERT INTO {TABLE} VALUES (4), (5)")
+    writer.commit()
+    assert heard(sleeper) == ["0", "1"]
+
+
+def test_a_sleeper_that_goes_hides_no_other(sleeper: Conn, session: NewSession, connect: Connect) -> None:
+    going, coming = session(), session()
+    going.begin()
+    going.run("DELETE FROM tube_sleeper")
+    insert = coming.start("INSERT INTO tube_sleeper VALUES (%s, 1, 4)", (TUBE,))
+    assert insert.blocked(by=going)
+    going.commit()
+    insert.rows()
+    connect().execute(f"INSERT INTO {TABLE} VALUES (5)")
+    assert heard(sleeper) == ["1"]
+
+
+def test_a_sleeper_that_is_rolled_back_costs_no_more_than_a_look(sleeper: Conn, connect: Connect) -> None:
+    sleeper.execute("DELETE FROM tube_sleeper")
+    with sleeper.transaction(force_rollback=True):
+        sleeper.execute("INSERT INTO tube_sleeper VALUES (%s, 0, 4)", (TUBE,))
+    connect().execute(f"INSERT INTO {TABLE} VALUES (4)")
+    assert heard(sleeper) == []
+
+
 def test_a_repartition_wakes_every_sleeper(sleeper: Conn, connect: Connect) -> None:
     admin = connect()
     admin.execute("SELECT tube_ensure_exists(%s, 5)", (TUBE,))

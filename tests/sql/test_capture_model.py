@@ -76,6 +76,11 @@ class Writer(RuleBasedStateMachine):
     def in_tree(self, part: int | None) -> bool:
         return self.state.whole or part != SPARE
 
+    def follow(self) -> None:
+        """Have what DDL did followed, as workers do; the rows that came and went are touched then."""
+        (done,) = self.conn.execute("SELECT tube_sync()").fetchone() or (None,)
+        assert done == int(self.state.attached)
+
     @initialize(predicate=st.sampled_from(sorted(PREDICATES)))
     def start(self, predicate: str) -> None:
         if self.conn.execute(
@@ -221,6 +226,7 @@ class Writer(RuleBasedStateMachine):
     @rule()
     def detach_partition(self) -> None:
         self.conn.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {TABLE}_2")
+        self.follow()
         self.state.detach_spare()
         self.done["partition detach"] += 1
 
@@ -236,6 +242,7 @@ class Writer(RuleBasedStateMachine):
         )
         self.state.apart |= {key: Row(SPARE, n, False) for key in keys}
         self.conn.execute(f"ALTER TABLE {TABLE} ATTACH PARTITION {TABLE}_2 FOR VALUES IN (2)")
+        self.follow()
         self.state.attach_spare()
         self.done["partition attach"] += 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.helpers.capture import Conn
 
+
 def test_each_public_function_has_a_comment(conn: Conn) -> None:
     rows = conn.execute(
         "SELECT p.proname::text, obj_description(p.oid, 'pg_proc') FROM pg_proc AS p"

@@ -93,7 +93,7 @@ def test_it_says_what_is_installed_and_no_more(postgres: Postgres, bare_dsn: str
     names = "tube_admin, tube_worker, tube_writer and tube_monitor"
     facts = [
         f"installed: version {needed()} in the schema tube, with the roles {names}",
-        "event triggers: made; changes of attached tables are followed at once",
+        "event triggers: made; workers follow changes of attached tables at once",
     ]
     assert said(postgres, bare_dsn, "-f", str(INSTALL_SQL)) == facts
     assert said(postgres, bare_dsn, "-f", str(INSTALL_SQL)) == facts
@@ -171,8 +171,8 @@ def test_an_empty_schema_is_taken(postgres: Postgres, bare_dsn: str) -> None:
     with psycopg.connect(bare_dsn) as conn:
         assert (
             scalar(conn, "SELECT nspacl::text FROM pg_namespace WHERE nspname = 'tube'")
-            == "{tube_admin=UC/tube_admin,tube_worker=U/tube_admin,tube_writer=U/tube_admin,"
-            "tube_monitor=U/tube_admin}"
+            == "{tube_owner=UC/tube_owner,tube_admin=U/tube_owner,tube_worker=U/tube_owner,"
+            "tube_writer=U/tube_owner,tube_monitor=U/tube_owner}"
         )
 
 
@@ -196,24 +196,33 @@ def test_it_stops_at_the_first_error(postgres: Postgres, bare_dsn: str) -> None:
     assert all_objects(bare_dsn) == before
 
 
-def test_public_has_no_rights(conn: Conn) -> None:
+def test_public_may_only_call_what_looks_at_nothing(conn: Conn) -> None:
+    """What owners of attached tables call: keys as they are, and which columns they have now."""
     set_up(conn)
-    conn.execute("CREATE ROLE nobody_at_all")
+    conn.execute("CREATE ROLE bystander")
     try:
-        assert not scalar(conn, "SELECT has_schema_privilege('nobody_at_all', 'tube', 'USAGE')")
+        for schema in ("tube", "tube_capture"):
+            assert not scalar(conn, "SELECT has_schema_privilege('bystander', %s, 'USAGE')", (schema,))
         rows = conn.execute(
-            "SELECT p.oid::regprocedure::text FROM pg_proc AS p WHERE p.oid >= 16384"
-            " AND has_function_privilege('nobody_at_all', p.oid, 'EXECUTE')"
+            "SELECT DISTINCT p.proname::text FROM pg_proc AS p WHERE p.oid >= 16384"
+            " AND has_function_privilege('bystander', p.oid, 'EXECUTE') ORDER BY 1"
         ).fetchall()
-        assert rows == []
+        assert [name for (name,) in rows] == [
+            "item_touch",
+            "tube_key_bigint",
+            "tube_key_text",
+            "tube_key_uuid",
+            "tube_private_is_current",
+            "tube_private_key_now",
+        ]
         rows = conn.execute(
             "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'tube'::regnamespace"
             " AND relkind IN ('r', 'S')"
-            " AND has_table_privilege('nobody_at_all', oid, 'SELECT, INSERT, UPDATE, DELETE')"
+            " AND has_table_privilege('bystander', oid, 'SELECT, INSERT, UPDATE, DELETE')"
         ).fetchall()
         assert rows == []
     finally:
-        conn.execute("DROP ROLE nobody_at_all")
+        conn.execute("DROP ROLE bystander")
 
 
 def test_generated_functions_are_brought_up_to_date(postgres: Postgres, dsn: str) -> None:

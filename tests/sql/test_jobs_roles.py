@@ -121,6 +121,7 @@ def backfill(admin: Conn) -> int:
     """One that an admin has begun, of 100 rows."""
     admin.execute("CREATE TABLE public.x AS SELECT generate_series(1::bigint, 100) AS id")
     admin.execute("ALTER TABLE public.x ADD PRIMARY KEY (id)")
+    admin.execute("GRANT SELECT ON public.x TO wim, wes")  # they read it as they are
     admin.execute("SELECT tube_table_ensure_attached('t', 'public.x', 0)")
     row = admin.execute("SELECT tube_backfill_create('t', 'public.x', 'id')").fetchone()
     assert row is not None
@@ -143,6 +144,14 @@ def test_workers_insert_its_ranges(dsn: str, admin: Conn, backfill: int) -> None
         assert wes.execute("SELECT tube_job_units(%s)", [f"backfill {backfill}"]).fetchone() == ([0, 1, 2],)
         assert wim.execute("SELECT tube_backfill_join(%s)", [backfill]).fetchone() == (True,)
     assert sorted(key for ids in pods(admin) for key in ids) == list(range(1, 101))
+
+
+def test_a_worker_who_may_not_read_the_table_divides_nothing(dsn: str, admin: Conn, backfill: int) -> None:
+    admin.execute("REVOKE SELECT ON public.x FROM wim")
+    with login(dsn, "wim") as wim:
+        wim.execute("SELECT tube_backfill_lock(%s)", [backfill])
+        with pytest.raises(InsufficientPrivilege, match="permission denied for table x"):
+            wim.execute("SELECT tube_backfill_split(%s, 3)", [backfill])
 
 
 @pytest.mark.usefixtures("backfill")

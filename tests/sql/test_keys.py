@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -114,11 +115,44 @@ def test_the_steps(db: Conn) -> None:
 
 
 def test_a_row_without_a_key(db: Conn, key_type: str) -> None:
+    """It names no document: nothing touches it, and nothing fails."""
+    said: list[str] = []
+    db.add_notice_handler(lambda notice: said.append(f"{notice.severity} {notice.message_primary}"))
     db.execute(f"CREATE TABLE public.loose (id {key_type}, n int, off boolean)")
-    db.execute("INSERT INTO public.loose VALUES (NULL, 1)")
     db.execute("SELECT tube_table_ensure_attached('docs', 'public.loose', 50)")
-    with pytest.raises(psycopg.errors.NotNullViolation):
-        db.execute("SELECT tube_backfill_step3(tube_backfill_step1(), 'docs', 'public.loose', 'n')")
+    assert said == ["WARNING the key id of public.loose may be NULL"]
+    db.execute("INSERT INTO public.loose VALUES (NULL, 1), (NULL, 2)")
+    db.execute("UPDATE public.loose SET n = 3 WHERE n = 1")
+    db.execute("DELETE FROM public.loose WHERE n = 2")
+    assert pods(db, "docs") == []
+    db.execute("SELECT tube_backfill_step3(tube_backfill_step1(), 'docs', 'public.loose', 'n')")
+    assert keys(db) == []
+    db.execute("DELETE FROM docs")
+    value = scalar(db, "SELECT id::text FROM public.doc LIMIT 1")
+    db.execute(f"INSERT INTO public.loose SELECT NULL UNION ALL SELECT %s::{key_type}", (value,))
+    assert [(op, shard, ids) for op, shard, ids, _ in pods(db, "docs")] in (
+        [("I", 50, [value])],
+        [("I", 50, [UUID(value)])] if key_type == "uuid" else [],
+    )
+    db.execute("TRUNCATE public.loose")
+    assert {op for op, *_ in pods(db, "docs")} == {"I", "D"}
+
+
+def test_a_domain_over_a_key_type(db: Conn, key_type: str) -> None:
+    db.execute(f"CREATE DOMAIN public.name AS {key_type} NOT NULL; CREATE DOMAIN public.key AS public.name")
+    db.execute("CREATE TABLE public.named (id public.key PRIMARY KEY, n int, off boolean)")
+    db.execute("SELECT tube_table_ensure_attached('docs', 'public.named', 60, 2)")
+    db.execute("INSERT INTO public.named SELECT id, n, n > 10 FROM public.doc WHERE n <= 20")
+    expected = ids(db)[:10]
+    touched = {str(key) for _, shard, touched, _ in pods(db, "docs") for key in touched if shard in (60, 61)}
+    assert touched == set(expected)
+    db.execute("DELETE FROM docs")
+    db.execute("UPDATE public.named SET off = false WHERE n = 11")
+    db.execute("DELETE FROM public.named WHERE n = 1")
+    assert sorted(op for op, *_ in pods(db, "docs")) == ["D", "I"]
+    db.execute("DELETE FROM docs")
+    db.execute("SELECT tube_backfill_step3(tube_backfill_step1(), 'docs', 'public.named', 'n')")
+    assert {str(key) for _, _, touched, _ in pods(db, "docs") for key in touched} == set(ids(db)[1:11])
 
 
 def test_in_chunks(db: Conn) -> None:

@@ -53,8 +53,10 @@ REFUSED = {
     "user's function, spaced": "public . secret(id)",
     "user's function behind a comment": "public --\n . secret(id)",
     "user's function behind a literal": "value <> '' AND public.secret(id)",
-    "user's function behind an escaped backslash": "value <> E'\\' AND public.secret(id) AND value <> ''",
-    "user's function behind a literal in two lines": "value <> E'a'\n'\\'' AND public.secret(id) AND value <> ''",
+    "user's function behind an escaped backslash": ("value <> E'\\\\' AND public.secret(id) AND value <> ''"),
+    "user's function behind a literal in two lines": (
+        "value <> E'a'\n'\\'' AND public.secret(id) AND value <> ''"
+    ),
     "user's function behind two lines and a comment": (
         "value <> E'a' --\n --\n '\\'' AND public.secret(id) AND value <> ''"
     ),

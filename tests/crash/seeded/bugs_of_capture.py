@@ -6,8 +6,8 @@ from tests.crash.seeded.seed import Seed
 
 _MODEL = ("sql/test_capture_model.py::test_no_touch_is_missing_and_none_is_too_many",)
 _BODY = "sql/capture/tube_private_capture_body.sql"
+_STORE = "sql/capture/tube_private_store.sql"
 _TRIGGERS = "sql/capture/tube_private_triggers.sql"
-_TREE = "sql/capture/tube_private_tree.sql"
 
 
 def _seed(name: str, breaks: str, file: str, old: str, new: str) -> Seed:
@@ -19,27 +19,27 @@ SEEDS = [
         "truncate_is_not_seen",
         "documents of a truncated table stay",
         _TRIGGERS,
-        "WHEN 34 THEN m.kind = 'r'",
-        "WHEN 34 THEN false",
+        "(e.place = 4 OR att.replica)",
+        "(false OR att.replica)",
     ),
     _seed(
         "leaves_are_not_followed",
         "what is written to a partition by its own name is missed",
         _TRIGGERS,
-        "ELSE true END",
-        "ELSE m.rel = att.tbl END",
+        "(e.place <= 3 OR m.kind = 'r'",
+        "(e.place <= 3 AND m.rel = att.tbl OR m.kind = 'r'",
     ),
     _seed(
         "rows_come_unseen",
         "rows of a partition that is attached are missed",
-        _TREE,
+        _STORE,
         "FOREACH rel IN ARRAY come LOOP",
         "FOREACH rel IN ARRAY come[2:] LOOP",
     ),
     _seed(
         "rows_go_unseen",
         "documents of a partition that is detached stay",
-        _TREE,
+        _STORE,
         "FOREACH rel IN ARRAY gone LOOP",
         "FOREACH rel IN ARRAY gone[2:] LOOP",
     ),
@@ -47,56 +47,57 @@ SEEDS = [
         "all_leave_the_filter",
         "rows that all leave the predicate stay",
         _BODY,
-        "'SELECT FROM old_table WHERE <filter> UNION ALL SELECT FROM new_table WHERE <filter>'",
-        "'SELECT FROM new_table WHERE <filter>'",
+        "'{}' THEN <put>('D', o.ids)",
+        "'{}' THEN true",
     ),
     _seed(
         "some_leave_the_filter",
         "of many rows, those that leave the predicate or their key stay",
         _BODY,
-        "        old_side || E'\\n                        UNION ALL ' || new_side),\n",
-        "        new_side),\n",
+        "THEN tube_private_side(names, 1, 'old_table') || ' UNION ALL ' || tube_private_side(",
+        "THEN tube_private_side(",
     ),
     _seed(
         "one_key_of_two",
         "of a row whose key has changed, one document is not brought up to date",
         _BODY,
-        "(r.passes OR n.passes) AND r.id IS NOT DISTINCT FROM n.id'",
-        "(r.passes OR n.passes)'",
+        "WHEN o.ids OPERATOR(pg_catalog.=) n.ids$sql$",
+        "WHEN pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.=) pg_catalog.cardinality(n.ids)$sql$",
     ),
     _seed(
         "columns_hide_the_filter",
         "a row that enters or leaves the predicate is missed where columns are given",
         _BODY,
-        "(r.passes IS DISTINCT FROM n.passes<changed>)'",
-        "(false<changed>)' || ' OR EXISTS (SELECT FROM new_table OFFSET 1)'",
+        "ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <vals>)",
+        "ARRAY(SELECT ROW(<id>, <vals>)",
     ),
     _seed(
         "ops_are_swapped",
-        "what entered counts as gone",
+        "what is gone counts as entered",
         _BODY,
-        "CASE bit_or(side) WHEN 1 THEN ''<d>'' WHEN 2 THEN ''<i>'' ELSE ''U'' END",
-        "CASE bit_or(side) WHEN 2 THEN ''<d>'' WHEN 1 THEN ''<i>'' ELSE ''U'' END",
+        " " * 24 + "SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'",
+        " " * 24 + "SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'I'",
     ),
     _seed(
         "the_first_id_is_left_out",
         "of many rows one is missed",
-        _BODY,
-        "generate_series(1, cardinality(g.ids), 250)",
-        "generate_series(2, cardinality(g.ids), 250)",
+        "sql/capture/tube_private_put_body.sql",
+        "pg_catalog.generate_series(1, pg_catalog.cardinality(g.ids), 250)",
+        "pg_catalog.generate_series(2, pg_catalog.cardinality(g.ids), 250)",
     ),
     _seed(
         "an_old_filter_stays",
         "a changed predicate is not what writers go by",
-        "sql/tubes/tube_private_set_predicate.sql",
-        "    PERFORM tube_private_sync(tube);\n",
-        "",
+        "sql/tubes/tube_ensure_exists.sql",
+        "        PERFORM tube_private_bring_in_line(att, 'ordered');\n",
+        "        NULL;\n",
     ),
     _seed(
         "options_change_nothing",
         "columns that were given before go on to hide changes",
         "sql/capture/tube_table_ensure_attached.sql",
-        "columns = wanted.columns, replica",
-        "columns = coalesce(a.columns, wanted.columns), replica",
+        "wanted.columns := tube_private_columns(wanted.tbl, tube_private_begin_attach.columns);",
+        "wanted.columns := coalesce(was.columns, tube_private_columns(wanted.tbl,"
+        " tube_private_begin_attach.columns));",
     ),
 ]
