@@ -153,7 +153,8 @@ $$;
 
 -- tube_private_one_op_update: lines that touch the ids of an UPDATE where all of them have one op.
 --
--- With `columns`: nothing is touched when nothing of them changed, and one row when it did; several rows go by sets.
+-- With `columns`: nothing is touched when nothing of them changed, and one row when it did; several rows go by sets. There
+-- all rows are looked at, not just those that pass.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_one_op_update(
     att :"schema".tube_attachment, names jsonb, doubtful boolean
 ) RETURNS text
@@ -174,8 +175,11 @@ AS $$
             FROM <missing>, <old_rows>, <new_rows>
             WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>
                 AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>$sql$,
+        CASE WHEN att.columns IS NOT NULL OR doubtful THEN $sql$
+                AND NOT EXISTS (SELECT FROM old_table OFFSET <few>) AND NOT EXISTS (SELECT FROM new_table OFFSET <few>)$sql$ END,
         CASE WHEN doubtful THEN $sql$
-                AND ARRAY(SELECT <id> FROM old_table) OPERATOR(pg_catalog.=) ARRAY(SELECT <id> FROM new_table)$sql$ END, ';'),
+                AND ARRAY(SELECT <id> FROM old_table LIMIT <few>) OPERATOR(pg_catalog.=)
+                    ARRAY(SELECT <id> FROM new_table LIMIT <few>)$sql$ END, ';'),
         names || jsonb_build_object('old_rows', tube_private_rows(att, names, 'old_table', 'o'),
             'new_rows', tube_private_rows(att, names, 'new_table', 'n')))
 $$;

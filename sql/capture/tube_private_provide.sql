@@ -12,6 +12,9 @@ DECLARE
     owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     put CONSTANT text := format('%s(text, %s[])', tube_private_function(att, 'put'), key_type);
+    -- Until an owner has agreed to go on, the trigger function has the rights of the one before.
+    callers name[] := ARRAY[owner] || ARRAY(SELECT pg_get_userbyid(p.proowner) FROM pg_proc AS p
+        WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()'));
 BEGIN
     IF NOT (has_schema_privilege(owner, tube_private_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
@@ -23,7 +26,7 @@ BEGIN
         EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %I', tube_private_capture_schema(), owner);
     END IF;
     PERFORM tube_private_make_function(put, format('op text, ids %s[]', key_type), 'boolean',
-        tube_private_put_body(att), ARRAY[owner], '');
+        tube_private_put_body(att), callers, '');
     PERFORM tube_private_provide_touch(att, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);

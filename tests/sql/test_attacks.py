@@ -182,19 +182,15 @@ def test_an_admin_with_shadows_in_the_path(db: Conn, any_dsn: str) -> None:
 
 
 def test_a_function_in_place_of_the_touch_function_stays_whose_it_is(db: Conn, any_dsn: str) -> None:
-    """Replaced, it would run with its owner's rights, and could be changed by them at any time."""
-    body = scalar(db, "SELECT prosrc FROM pg_proc WHERE proname = 'item_touch'")
+    """Taken for ours, it could be changed by its owner at any time, and writers would run it."""
     with roles(any_dsn, "app") as admin:
         admin.execute("CREATE SCHEMA shop AUTHORIZATION app")
         with psycopg.connect(as_role(any_dsn, "app"), autocommit=True) as app:
             app.execute("CREATE TABLE shop.goods (id int PRIMARY KEY)")
             app.execute(
-                sql.SQL(
-                    "CREATE FUNCTION shop.goods_touch(ids bigint[], op char DEFAULT 'T',"
-                    " payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250)"
-                    " RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
-                    " SET search_path = pg_catalog, tube, pg_temp AS {}"
-                ).format(body)
+                "CREATE FUNCTION shop.goods_touch(ids bigint[], op char DEFAULT 'T',"
+                " payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250)"
+                " RETURNS void LANGUAGE sql BEGIN ATOMIC SELECT; END"
             )
         with pytest.raises(psycopg.Error) as refused:
             attach(db, "shop.goods", 5)
@@ -252,16 +248,19 @@ def test_names_that_hold_sql(db: Conn) -> None:
 
 # --- predicates -------------------------------------------------------------------------------------
 
+# The owner of the table may run what they have made; nobody else does.
 STRIKES = """
+    CREATE FUNCTION public.only_app() RETURNS void LANGUAGE plpgsql AS
+        'BEGIN IF current_user <> ''app'' THEN RAISE EXCEPTION ''was run as %'', current_user; END IF; END';
     CREATE FUNCTION public.strike(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
-        'BEGIN RAISE EXCEPTION ''was run as %'', current_user; END';
+        'BEGIN PERFORM public.only_app(); RETURN true; END';
     CREATE DOMAIN public.checked AS text CHECK (public.strike(VALUE));
     CREATE TYPE public.pair AS (a int, b int);
     CREATE FUNCTION public.strike(public.pair) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS
-        'BEGIN RAISE EXCEPTION ''was run as %'', current_user; END';
+        'BEGIN PERFORM public.only_app(); RETURN 7; END';
     CREATE CAST (public.pair AS bigint) WITH FUNCTION public.strike(public.pair) AS IMPLICIT;
     CREATE FUNCTION public.strike_text(public.pair) RETURNS text LANGUAGE plpgsql IMMUTABLE AS
-        'BEGIN RAISE EXCEPTION ''was run as %'', current_user; END';
+        'BEGIN PERFORM public.only_app(); RETURN ''x''; END';
     CREATE CAST (public.pair AS text) WITH FUNCTION public.strike_text(public.pair) AS IMPLICIT;
 """
 
@@ -301,6 +300,7 @@ def robbed(db: Conn, any_dsn: str) -> Iterator[Conn]:
     with roles(any_dsn, "app") as admin:
         admin.execute(f"ALTER TABLE {TABLE} OWNER TO app".encode())
         admin.execute("GRANT CREATE ON SCHEMA public TO app")
+        db.execute("SELECT tube_sync()")
         yield db
 
 
@@ -310,26 +310,43 @@ RETYPES = [
 ]
 
 
-@pytest.mark.parametrize("followed", [True, False])
+def outcome(conn: Conn, statement: str) -> str | None:
+    """What becomes of a statement, an SQLSTATE or None; whatever it is, no code of the owner's ran as another."""
+    refused: psycopg.Error | None = None
+    try:
+        conn.execute(statement.encode())
+    except psycopg.Error as error:
+        refused = error
+    assert "was run as" not in str(refused)
+    return None if refused is None else refused.sqlstate
+
+
+@pytest.mark.parametrize("writer", ["app", "postgres"])
 @pytest.mark.parametrize("column", ["id", "value"])
 @pytest.mark.parametrize("how", RETYPES)
 def test_a_column_that_gets_a_type_with_a_cast_of_its_own(
-    robbed: Conn, any_dsn: str, column: str, followed: bool, how: str
+    robbed: Conn, any_dsn: str, column: str, writer: str, how: str
 ) -> None:
-    """The owner of a table must not get our rights: a cast is looked up when the trigger is planned."""
-    if not followed:
-        unfollow(robbed)
+    """A cast is looked up when the trigger is planned: that is done with the owner's rights, whoever writes."""
     with psycopg.connect(as_role(any_dsn, "app"), autocommit=True) as app:
         app.execute("ALTER TABLE public.item DROP CONSTRAINT item_pkey")
         app.execute("ALTER TABLE public.item ALTER id DROP NOT NULL")
         app.execute(how.format(column).encode())
-        other = "7" if column == "value" else "'x'"
-        other_column = "id" if column == "value" else "value"
-        app.execute(f"INSERT INTO {TABLE} ({column}, {other_column}) VALUES (ROW(1, 2), {other})".encode())
-        app.execute(f"UPDATE {TABLE} SET {column} = ROW(3, 4)".encode())
-        app.execute(f"TRUNCATE {TABLE}".encode())
+    other = "7" if column == "value" else "'x'"
+    other_column = "id" if column == "value" else "value"
+    found = set()
+    with psycopg.connect(as_role(any_dsn, writer), autocommit=True) as conn:
+        for statement in (
+            f"INSERT INTO {TABLE} ({column}, {other_column}) VALUES (ROW(1, 2), {other})",
+            f"UPDATE {TABLE} SET {column} = ROW(3, 4)",
+            f"TRUNCATE {TABLE}",
+        ):
+            found.add(outcome(conn, statement))
     if column == "value":
         assert {key for _, key in ops(robbed)} == {7}
+        assert found == {None}
+    # A type that is cast to a number might be a key or not: such writes fail until it is attached anew.
+    assert found <= {None, "42725"}
     robbed.execute("SELECT tube_sync()")
     assert scalar(robbed, "SELECT tbl FROM tube_list()") == ("item" if column == "value" else None)
 
@@ -338,37 +355,37 @@ def test_a_column_that_gets_a_type_with_a_cast_of_its_own(
 @pytest.mark.parametrize("statement", ["INSERT INTO public.item DEFAULT VALUES", "TRUNCATE public.item"])
 def test_an_old_snapshot_hides_no_new_type(robbed: Conn, any_dsn: str, column: str, statement: str) -> None:
     """What the catalogue shows may be old; what a statement is planned by is not."""
-    unfollow(robbed)
     with psycopg.connect(as_role(any_dsn, "app")) as app:
         app.execute("ALTER TABLE public.item DROP CONSTRAINT item_pkey")
         app.execute("ALTER TABLE public.item ALTER id DROP NOT NULL")
         app.commit()
-        app.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        app.execute("SELECT FROM pg_class LIMIT 1")
-        robbed.execute("SET pytube.own_ddl = 'on'")
+    with psycopg.connect(any_dsn) as writer:
+        writer.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        writer.execute("SELECT FROM pg_class LIMIT 1")
         robbed.execute(RETYPES[1].format(column).encode())
         robbed.execute("SET session_replication_role = replica")
         robbed.execute(f"INSERT INTO {TABLE} ({column}) VALUES (ROW(1, 2))".encode())
-        robbed.execute("RESET session_replication_role; RESET pytube.own_ddl")
-        with pytest.raises(psycopg.Error) as refused:
-            app.execute(statement.encode())
-        assert refused.value.sqlstate == "TU104"
-        assert "was run as" not in str(refused.value)
+        robbed.execute("RESET session_replication_role")
+        assert outcome(writer, statement) in (None, "42725")
 
 
-def test_a_backfill_of_a_column_that_got_a_type_with_a_cast(robbed: Conn) -> None:
-    unfollow(robbed)
+def test_a_backfill_reads_with_the_rights_of_its_caller(robbed: Conn, any_dsn: str) -> None:
+    """What the owner of a table has made may run as whoever reads the table, and as nobody else."""
     robbed.execute(f"INSERT INTO {TABLE} VALUES (1)".encode())
     robbed.execute(RETYPES[1].format("value").encode())
-    start = scalar(robbed, "SELECT tube_backfill_step1()")
-    with pytest.raises(psycopg.Error) as refused:
-        robbed.execute("SELECT tube_backfill_step3(%s, %s, %s, 'id')", (start, TUBE, TABLE))
-    assert refused.value.sqlstate == "TU104"
     made = scalar(robbed, "SELECT tube_backfill_create(%s, %s)", (TUBE, TABLE))
-    robbed.execute("SELECT tube_backfill_lock(%s)", (made,))
-    assert scalar(robbed, "SELECT tube_backfill_collect(%s)", (made,)) is None
-    note = scalar(robbed, "SELECT note FROM tube_backfill WHERE state = 'failed'")
-    assert "has the type public.pair now" in note
+    robbed.execute("ALTER ROLE app RENAME TO owner_of_item")
+    with roles(any_dsn, "worker") as admin:
+        admin.execute("GRANT tube_worker TO worker")
+        admin.execute(f"GRANT SELECT ON {TABLE} TO worker".encode())
+        with open_session(as_role(any_dsn, "worker")) as worker:
+            start = scalar(worker, "SELECT tube_backfill_step1()")
+            worker.execute("SELECT tube_backfill_lock(%s)", (made,))
+            with pytest.raises(psycopg.Error, match="was run as worker"):
+                worker.execute("SELECT tube_backfill_collect(%s)", (made,))
+            with pytest.raises(psycopg.Error, match="was run as worker"):
+                worker.execute("SELECT tube_backfill_step3(%s, %s, %s, 'id')", (start, TUBE, TABLE))
+    robbed.execute("ALTER ROLE owner_of_item RENAME TO app")
 
 
 def test_a_table_that_became_a_view_is_not_read(db: Conn, any_dsn: str) -> None:

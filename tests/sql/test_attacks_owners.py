@@ -384,6 +384,35 @@ def test_an_owner_who_leaves_settings_to_the_next_one(world: World) -> None:
     assert world.struck == set()
 
 
+@pytest.mark.parametrize("synced_by", [None, "worker"])
+def test_the_next_owner_of_a_table_gets_nothing_of_the_last_one(world: World, synced_by: str | None) -> None:
+    """A superuser, or another owner, attached it; then it changed hands."""
+    make_tube(world.admin, predicate="v > 0 OR v IS NULL")
+    world.run(MALLORY, "CREATE TYPE evil.mood AS ENUM ('0', '1')", CASTS.format("mood"))
+    world.admin.execute("GRANT USAGE, CREATE ON SCHEMA bank TO mallory; SET client_min_messages = error")
+    for table in ("bank.vault", "bank.acct"):
+        world.admin.execute(f"ALTER TABLE {table} OWNER TO mallory".encode())
+        world.run(MALLORY, f"INSERT INTO {table} VALUES (1)")
+    world.admin.execute("RESET client_min_messages")
+    if synced_by is not None:
+        world.run(synced_by, "SELECT tube.tube_sync()")
+    for table in ("bank.vault", "bank.acct"):
+        world.try_all(
+            MALLORY,
+            f"ALTER TABLE {table} DROP CONSTRAINT {table.removeprefix('bank.')}_pkey",
+            f"CREATE STATISTICS bank.st_{table.removeprefix('bank.')} ON (evil.inlined(v)), id FROM {table}",
+            f"ANALYZE {table}",
+            f"TRUNCATE {table}",
+            f"ALTER TABLE {table} ALTER v TYPE evil.mood USING NULL",
+            f"INSERT INTO {table} VALUES (1, '1'), (2, '0')",
+            f"ALTER TABLE {table} ALTER id DROP NOT NULL",
+            f"ALTER TABLE {table} ALTER id TYPE evil.mood USING NULL",
+            f"INSERT INTO {table} VALUES ('1', '1'), ('0', '0')",
+            f"TRUNCATE {table}",
+        )
+    world.nobody_was_robbed()
+
+
 # --- predicates and types --------------------------------------------------------------------------
 
 

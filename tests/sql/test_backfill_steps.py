@@ -197,9 +197,7 @@ def test_row_level_security_hides_no_row_unnoticed(conn: Conn, dsn: str) -> None
     with roles(dsn, "worker") as admin:
         admin.execute("GRANT tube_worker TO worker")
         with open_session(as_role(dsn, "worker")) as worker:
-            with pytest.raises(
-                psycopg.errors.InsufficientPrivilege, match="permission denied for table item"
-            ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 step3(worker)
             admin.execute(f"GRANT SELECT ON {TABLE} TO worker".encode())
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):

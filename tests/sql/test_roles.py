@@ -69,7 +69,6 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_ensure_absent": ADMINISTERS,
     "tube_ensure_exists": ADMINISTERS,
     "tube_index_fit": SERVES,
-    "tube_index_fit": SERVES,
     "tube_index_sql": ADMINISTERS,
     "tube_job_begin": TOUCHES,
     "tube_job_done": TOUCHES,
@@ -347,8 +346,10 @@ def test_who_owns_what(db: Conn) -> None:
     assert wrong == {}
     assert set(OWNERS) <= {known(name) for name, _ in functions}
     others = db.execute(
-        "SELECT DISTINCT pg_get_userbyid(relowner)::text FROM pg_class WHERE relnamespace = 'tube'::regnamespace"
-        " UNION SELECT pg_get_userbyid(nspowner)::text FROM pg_namespace WHERE nspname IN ('tube', 'tube_capture')"
+        "SELECT DISTINCT pg_get_userbyid(relowner)::text FROM pg_class"
+        " WHERE relnamespace = 'tube'::regnamespace"
+        " UNION SELECT pg_get_userbyid(nspowner)::text FROM pg_namespace"
+        " WHERE nspname IN ('tube', 'tube_capture')"
         " UNION SELECT pg_get_userbyid(typowner)::text FROM pg_type WHERE typnamespace = 'tube'::regnamespace"
     ).fetchall()
     assert others == [(OWNER,)]
@@ -486,9 +487,11 @@ def test_only_an_owner_attaches_a_table(goods: Conn, any_dsn: str) -> None:
             "Do it as shopkeeper, or as a role that has its rights and those of tube_admin."
         )
         assert scalar(app, "SELECT count(*) FROM tube_attachment") == 1
-        with open_session(as_role(any_dsn, "shopkeeper")) as shopkeeper:
-            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="schema tube|tube_private|attach"):
-                shopkeeper.execute("SELECT tube.tube_table_ensure_attached('es-live', 'shop.goods', 7)")
+        with (
+            open_session(as_role(any_dsn, "shopkeeper")) as shopkeeper,
+            pytest.raises(psycopg.errors.InsufficientPrivilege, match="schema tube"),
+        ):
+            shopkeeper.execute("SELECT tube.tube_table_ensure_attached('es-live', 'shop.goods', 7)")
         goods.execute("REVOKE ALL ON shop.goods FROM app; REVOKE ALL ON SCHEMA shop FROM app")
         goods.execute("GRANT shopkeeper TO app")
         attach(app, "shop.goods", 7)

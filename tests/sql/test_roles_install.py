@@ -33,14 +33,30 @@ WAYS = pytest.mark.parametrize("way", [by_psql, by_pytube, by_alembic])
 
 
 def owners(conn: psycopg.Connection) -> set[str]:
-    """Who owns anything of ours, in our schema or beside attached tables."""
+    """Who owns anything of ours, in our schema; the one function of `tube_nobody` aside."""
     rows = conn.execute(
         "SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE relnamespace = 'tube'::regnamespace"
-        " UNION SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE oid >= 16384"
+        " UNION SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE pronamespace = 'tube'::regnamespace"
+        "  AND proname <> 'tube_private_call_agent'"
         " UNION SELECT pg_get_userbyid(typowner) FROM pg_type WHERE typnamespace = 'tube'::regnamespace"
-        " UNION SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'tube'"
+        " UNION SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname IN ('tube', 'tube_capture')"
     )
     return {row[0] for row in rows}
+
+
+def owners_of_captured(conn: psycopg.Connection) -> set[str]:
+    """Who owns functions of attached tables, and those beside them."""
+    rows = conn.execute(
+        "SELECT DISTINCT pg_get_userbyid(proowner)::text FROM pg_proc"
+        " WHERE pronamespace = 'tube_capture'::regnamespace OR proname = 'item_touch'"
+    )
+    return {row[0] for row in rows}
+
+
+def owner_of_agents_caller(conn: psycopg.Connection) -> str:
+    return str(
+        scalar(conn, "SELECT proowner::regrole::text FROM pg_proc WHERE proname = 'tube_private_call_agent'")
+    )
 
 
 def use(dsn: str) -> None:
@@ -66,12 +82,16 @@ def test_with_createrole(any_server: TestServer, any_bare_dsn: str, way: Install
         admin.execute(f"CREATE SCHEMA app AUTHORIZATION {app}".encode())
         way(any_server.postgres, own, ours)
         use(own)
-        assert owners(admin) == {f"{ours}_admin"}
+        assert owners(admin) == {f"{ours}_owner"}
+        assert owners_of_captured(admin) == {app}
+        assert owner_of_agents_caller(admin) == f"{ours}_nobody"
         psql_file(any_server.postgres, own, INSTALL_SQL)
-        assert owners(admin) == {f"{ours}_admin"}, "it keeps the roles that it has"
-        assert (
-            scalar(admin, "SELECT rolcanlogin FROM pg_roles WHERE rolname = %s", [f"{ours}_admin"]) is False
-        )
+        assert owners(admin) == {f"{ours}_owner"}, "it keeps the roles that it has"
+        assert owner_of_agents_caller(admin) == f"{ours}_nobody"
+        log_in = "SELECT count(*) FROM pg_roles WHERE rolname LIKE %s AND (rolcanlogin OR rolsuper)"
+        assert scalar(admin, log_in, [f"{ours}%"]) == 0
+        may_create = "SELECT has_schema_privilege(%s, 'tube', 'CREATE')"
+        assert scalar(admin, may_create, [f"{ours}_nobody"]) is False
         uninstall(own, force=True)
 
 
@@ -86,13 +106,13 @@ def test_with_roles_made_beforehand(any_server: TestServer, any_bare_dsn: str, w
         with pytest.raises(ScriptError) as refused:
             install(own, roles=ours)
         message = str(refused.value)
-        assert f"there is no role {ours}_admin, {ours}_worker, {ours}_writer, {ours}_monitor" in message
+        assert "there is no role " + ", ".join(f"{ours}_{kind}" for kind in KINDS) in message
         # What the hint says is what there is to do.
         for statement in message.split("has to run: ")[1].rstrip(")").split("; "):
             admin.execute(statement.encode())
         way(any_server.postgres, own, ours)
         use(own)
-        assert owners(admin) == {f"{ours}_admin"}
+        assert owners(admin) == {f"{ours}_owner"}
         uninstall(own, force=True)
 
 
@@ -102,18 +122,18 @@ def test_roles_that_are_there_but_not_ones_own(any_bare_dsn: str) -> None:
     with roles(any_bare_dsn, app, ours=ours) as admin:
         for kind in KINDS:
             admin.execute(f"CREATE ROLE {ours}_{kind}".encode())
-        with pytest.raises(ScriptError, match=f"{app} has not the rights of {ours}_admin") as refused:
+        with pytest.raises(ScriptError, match=f"{app} has not the rights of {ours}_owner") as refused:
             install(as_role(any_bare_dsn, app), roles=ours)
         statements = str(refused.value).split("has to run: ")[1].rstrip(")")
-        assert statements.startswith(f"GRANT {ours}_admin TO {app}")
+        assert statements.startswith(f"GRANT {ours}_owner, {ours}_nobody TO {app}")
         assert scalar(admin, "SELECT to_regnamespace('tube')") is None
 
 
 def test_an_owner_who_may_log_in_is_refused(bare_dsn: str) -> None:
     ours = f"ours_{database_name(bare_dsn)}"
     with (
-        roles(bare_dsn, f"{ours}_admin", ours=ours),
-        pytest.raises(ScriptError, match=f"the role {ours}_admin may log in .* NOLOGIN"),
+        roles(bare_dsn, f"{ours}_owner", ours=ours),
+        pytest.raises(ScriptError, match=f"the role {ours}_owner may log in .* NOLOGIN"),
     ):
         install(bare_dsn, roles=ours)
 
@@ -126,7 +146,7 @@ def test_strange_names(bare_dsn: str) -> None:
         found = admin.execute(
             "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = %s", [schema]
         ).fetchone()
-        assert found == (f"{schema}_admin",)
+        assert found == (f"{schema}_owner",)
         uninstall(bare_dsn, schema)
 
 
@@ -145,17 +165,41 @@ def test_two_installations_may_have_roles_of_their_own(bare_dsn: str) -> None:
         uninstall(bare_dsn, "b")
 
 
+def test_the_installing_role_attaches_for_others_it_has_the_rights_of(any_bare_dsn: str) -> None:
+    """It is in tube_owner, and gets no right on anybody's tables by that."""
+    name = database_name(any_bare_dsn)
+    app, other, ours = f"app_{name}", f"other_{name}", f"ours_{name}"
+    own = as_role(any_bare_dsn, app)
+    with roles(any_bare_dsn, f"{app} CREATEROLE", other, ours=ours) as admin:
+        admin.execute(f"GRANT CREATE ON DATABASE {name} TO {app}".encode())
+        admin.execute(f"CREATE SCHEMA shop AUTHORIZATION {other}".encode())
+        admin.execute(f"GRANT USAGE ON SCHEMA shop TO {app}".encode())
+        install(own, roles=ours)
+        with open_session(as_role(any_bare_dsn, other)) as keeper, open_session(own) as conn:
+            keeper.execute("CREATE TABLE shop.goods (id int PRIMARY KEY)")
+            make_tube(conn)
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"belongs to {other}"):
+                attach(conn, "shop.goods")
+            admin.execute(f"GRANT {other} TO {app}".encode())
+            attach(conn, "shop.goods")
+            keeper.execute("INSERT INTO shop.goods VALUES (1)")
+            keeper.execute("TRUNCATE shop.goods")
+            assert take(conn) == [("D", 0, 1), ("I", 0, 1)]
+        uninstall(own, force=True)
+
+
 def test_what_somebody_else_owns_changes_hands(any_server: TestServer, any_dsn: str) -> None:
     """As after a restore without owners: everything belongs to whoever restored it."""
     with psycopg.connect(any_dsn, autocommit=True, options="-c search_path=tube,public") as conn:
         conn.execute(f"CREATE TABLE {TABLE} (id bigint PRIMARY KEY)".encode())
         make_tube(conn)
         attach(conn)
-        conn.execute("REASSIGN OWNED BY tube_admin TO postgres")
-        conn.execute("REVOKE ALL ON SCHEMA public FROM tube_admin")
+        conn.execute("REASSIGN OWNED BY tube_owner, tube_nobody TO postgres")
         assert owners(conn) == {"postgres"}
+        assert owner_of_agents_caller(conn) == "postgres"
         psql_file(any_server.postgres, any_dsn, INSTALL_SQL)
-        assert owners(conn) == {"tube_admin"}
+        assert owners(conn) == {"tube_owner"}
+        assert owner_of_agents_caller(conn) == "tube_nobody"
         conn.execute(f"INSERT INTO {TABLE} VALUES (1)".encode())
         assert take(conn) == [("I", 0, 1)]
         conn.execute("SELECT public.item_touch('{2}')")

@@ -11,7 +11,7 @@ from pytube.embedded.postgres import Postgres
 from tests.helpers.capture import TABLE, Conn, attach, make_tube, open_session, scalar, set_up, take
 from tests.helpers.database import INSTALL_SQL, TestServer, psql_file
 from tests.helpers.roles import as_role, roles
-from tests.sql.test_roles import ROLES
+from tests.sql.test_roles import OWNER, ROLES
 
 
 def copy(postgres: Postgres, source: str, target: str, *options: str) -> None:
@@ -48,9 +48,9 @@ def rights(conn: Conn) -> list[tuple[object, ...]]:
         "  WHERE c.oid >= 16384 AND c.relkind = 'S' AND r.rolname = ANY(%(roles)s)"
         " UNION ALL SELECT n.nspname, pg_get_userbyid(n.nspowner), r.rolname,"
         "  has_schema_privilege(r.oid, n.oid, 'USAGE') FROM pg_namespace AS n, pg_roles AS r"
-        "  WHERE n.nspname IN ('tube', 'public') AND r.rolname = ANY(%(roles)s)"
+        "  WHERE n.nspname IN ('tube', 'tube_capture', 'public') AND r.rolname = ANY(%(roles)s)"
         " ORDER BY 1, 2, 3, 4",
-        {"roles": list(ROLES)},
+        {"roles": [*ROLES, OWNER]},
     ).fetchall()
 
 
@@ -101,3 +101,27 @@ def test_a_restore_without_owners_is_mended(
             touch_of_owner = [row for row in rights(conn) if row not in before]
             assert touch_of_owner == []
         works(target)
+
+
+def test_owners_of_attached_tables_keep_their_functions(any_server: TestServer, any_dsn: str) -> None:
+    """Their writes are captured as before, without an installation in between."""
+    with roles(any_dsn, "keeper") as admin:
+        admin.execute("SET search_path = tube")
+        admin.execute("CREATE SCHEMA shop AUTHORIZATION keeper")
+        admin.execute("SET ROLE keeper; CREATE TABLE shop.goods (id bigint PRIMARY KEY, n int); RESET ROLE")
+        make_tube(admin, predicate="n > 0")
+        attach(admin, "shop.goods", 5)
+        with any_server.database(installed=False) as target:
+            copy(any_server.postgres, any_dsn, target)
+            with open_session(target) as conn:
+                owners = "SELECT DISTINCT proowner::regrole::text FROM pg_proc WHERE proname LIKE '%goods%'"
+                of_ours = " AND pronamespace <> 'tube'::regnamespace"
+                assert conn.execute((owners + of_ours).encode()).fetchall() == [("keeper",)]
+                with psycopg.connect(as_role(target, "keeper"), autocommit=True) as keeper:
+                    keeper.execute("INSERT INTO shop.goods VALUES (1, 1), (2, 0)")
+                    keeper.execute("SELECT shop.goods_touch('{7}')")
+                assert take(conn) == [("I", 5, 1), ("T", 5, 7)]
+                conn.execute("SELECT tube_sync()")
+                conn.execute("INSERT INTO shop.goods VALUES (3, 1), (4, 0)")
+                assert take(conn) == [("I", 5, 3)]
+                conn.execute("DROP OWNED BY keeper CASCADE")

@@ -150,7 +150,7 @@ SEEDS = [
         "sql/capture/tube_private_capture_body.sql",
         "THEN tube_private_side(names, 1, 'old_table') || ' UNION ALL ' || tube_private_side(",
         "THEN tube_private_side(",
-        ("sql/test_capture.py::test_rows_that_enter_leave_and_stay",),
+        ("sql/test_capture.py::test_a_changed_key_touches_both",),
     ),
     Seed(
         "key_change_touches_one_id_only",
