@@ -34,9 +34,9 @@ GRANT SELECT ON :"schema".tube_version TO :"role_admin", :"role_worker", :"role_
 
 -- Owners of attached tables: what their functions call. It computes with built-in types, or reads names of columns.
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_key_bigint(bigint), :"schema".tube_key_bigint(integer), :"schema".tube_key_bigint(smallint),
-    :"schema".tube_key_bigint(anyelement), :"schema".tube_key_uuid(uuid), :"schema".tube_key_uuid(anyelement),
-    :"schema".tube_key_text(text), :"schema".tube_key_text(varchar), :"schema".tube_key_text(anyelement),
+    :"schema".tube_private_key_bigint(bigint), :"schema".tube_private_key_bigint(integer), :"schema".tube_private_key_bigint(smallint),
+    :"schema".tube_private_key_bigint(anyelement), :"schema".tube_private_key_uuid(uuid), :"schema".tube_private_key_uuid(anyelement),
+    :"schema".tube_private_key_text(text), :"schema".tube_private_key_text(varchar), :"schema".tube_private_key_text(anyelement),
     :"schema".tube_private_key_now, :"schema".tube_private_is_current
 TO PUBLIC;
 
@@ -73,6 +73,22 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_require
 TO :"role_admin";
 
+-- Backfills read tables with the rights of whoever calls. These see that the session has the backfill, and that what it
+-- puts belongs to it.
+GRANT EXECUTE ON FUNCTION
+    :"schema".tube_private_backfill_collected,
+    :"schema".tube_private_backfill_divide,
+    :"schema".tube_private_backfill_query,
+    :"schema".tube_private_backfill_range_done,
+    :"schema".tube_private_backfill_range_put,
+    :"schema".tube_private_backfill_range_query,
+    :"schema".tube_private_backfill_sample,
+    :"schema".tube_private_backfill_step3_begin,
+    :"schema".tube_private_backfill_step3_end,
+    :"schema".tube_private_backfill_store,
+    :"schema".tube_private_backfill_was_read
+TO :"role_admin", :"role_worker";
+
 -- tube_sync is for workers, too. These see that an owner of the table has agreed.
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_begin_sync,
@@ -97,26 +113,16 @@ GRANT SELECT ON :"schema".tube_registry, :"schema".tube_attachment TO :"role_wor
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_backfill_chunk,
     :"schema".tube_backfill_collect,
-    :"schema".tube_backfill_collected,
-    :"schema".tube_backfill_divide,
     :"schema".tube_backfill_holders,
     :"schema".tube_backfill_join,
     :"schema".tube_backfill_lock,
     :"schema".tube_backfill_note,
     :"schema".tube_backfill_pressure,
-    :"schema".tube_backfill_query,
     :"schema".tube_backfill_range,
-    :"schema".tube_backfill_range_done,
-    :"schema".tube_backfill_range_put,
-    :"schema".tube_backfill_range_query,
-    :"schema".tube_backfill_sample,
     :"schema".tube_backfill_split,
     :"schema".tube_backfill_step1,
     :"schema".tube_backfill_step2,
     :"schema".tube_backfill_step3,
-    :"schema".tube_backfill_step3_begin,
-    :"schema".tube_backfill_step3_end,
-    :"schema".tube_backfill_store,
     :"schema".tube_backfill_take,
     :"schema".tube_backfill_tidy,
     :"schema".tube_backfill_unlock,

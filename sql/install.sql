@@ -50,7 +50,7 @@ SELECT coalesce(max(version_num), '') < '0002' AS run_0002 FROM :"schema".tube_v
 
 -- Capture: from a table's rows to pods. ---------------------------------------------------------------
 \ir capture/tube_shard_of.sql
-\ir capture/tube_key_of.sql
+\ir capture/tube_private_key_of.sql
 \ir capture/tube_wakes.sql
 \ir capture/tube_private_notify.sql
 \ir capture/tube_private_attachable.sql

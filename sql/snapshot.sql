@@ -122,70 +122,31 @@ CREATE FUNCTION tube.tube_backfill_collect(backfill_id bigint) RETURNS bigint
     SET cursor_tuple_fraction TO '1'
     AS $$
 DECLARE
-    query CONSTANT text := tube_backfill_query(backfill_id);
+    plan CONSTANT record := tube_private_backfill_query(backfill_id);
     pod record;
     places bigint := 0;
 BEGIN
-    IF query IS NULL THEN
-        RETURN tube_backfill_collected(backfill_id, NULL, NULL);
+    IF plan.query IS NULL THEN
+        RETURN tube_private_backfill_collected(backfill_id, NULL, NULL);
     END IF;
     BEGIN
-        FOR pod IN EXECUTE query LOOP
+        FOR pod IN EXECUTE plan.query LOOP
             places := places + 1;
-            PERFORM tube_backfill_store(backfill_id, places, pod.shard, pod.ids);
+            PERFORM tube_private_backfill_store(backfill_id, places, pod.shard, pod.ids);
         END LOOP;
     EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR program_limit_exceeded THEN
         IF SQLSTATE LIKE 'TU%' THEN
             RAISE;
         END IF;
-        RETURN tube_backfill_collected(backfill_id, NULL, SQLERRM);
+        PERFORM tube_private_backfill_was_read(plan.tbl, plan.table_name);
+        RETURN tube_private_backfill_collected(backfill_id, NULL, SQLERRM);
     END;
-    RETURN tube_backfill_collected(backfill_id, places, NULL);
+    PERFORM tube_private_backfill_was_read(plan.tbl, plan.table_name);
+    RETURN tube_private_backfill_collected(backfill_id, places, NULL);
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) IS 'Stores the ids of a backfill, in order, in a table of its own.';
-
-CREATE FUNCTION tube.tube_backfill_collected(backfill_id bigint, pods bigint, wrong text) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    backfill tube_backfill;
-    att tube_attachment;
-    ids CONSTANT text := tube_private_backfill_ids(tube_backfill_collected.backfill_id);
-BEGIN
-    PERFORM tube_private_backfill_taken(tube_backfill_collected.backfill_id);
-    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_collected.backfill_id FOR NO KEY UPDATE;
-    IF NOT FOUND OR backfill.state <> 'waiting' THEN
-        IF pods IS NULL THEN
-            RETURN backfill.rows_total;
-        END IF;
-        EXECUTE 'DROP TABLE IF EXISTS ' || ids;
-        RETURN NULL;
-    END IF;
-    wrong := coalesce(wrong, CASE WHEN pods IS NULL THEN tube_private_backfill_changed(backfill) END);
-    IF wrong IS NOT NULL THEN
-        EXECUTE 'DROP TABLE IF EXISTS ' || ids;
-        PERFORM tube_private_backfill_end(backfill, 'failed', wrong);
-        RETURN NULL;
-    ELSIF pods IS NULL THEN
-        RETURN backfill.rows_total; -- it is paused
-    END IF;
-    SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
-    EXECUTE format('ALTER TABLE %s ADD PRIMARY KEY (place)', ids);
-    EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM %s', ids) INTO backfill.rows_total;
-    UPDATE tube_backfill AS b
-    SET state = 'inserting', rows_total = backfill.rows_total, pods_total = pods, note = NULL,
-        key_attnum = tube_private_backfill_key_of(att), row_filter = att.row_filter,
-        collected_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE b.backfill_id = backfill.backfill_id;
-    RETURN backfill.rows_total;
-END
-$$;
-
-COMMENT ON FUNCTION tube.tube_backfill_collected(backfill_id bigint, pods bigint, wrong text) IS 'Ends the collection of a backfill''s ids; called by tube_backfill_collect alone.';
 
 CREATE FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) RETURNS tube.tube_backfill
     LANGUAGE plpgsql SECURITY DEFINER
@@ -292,36 +253,6 @@ END
 $_$;
 
 COMMENT ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text, supersede boolean, by_worker boolean) IS 'Registers a backfill and draws its start seq; touches nothing yet.';
-
-CREATE FUNCTION tube.tube_backfill_divide(backfill_id bigint, bounds text[]) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    backfill tube_backfill := tube_private_backfill_held(tube_backfill_divide.backfill_id);
-    att tube_attachment;
-    job CONSTANT text := 'backfill ' || backfill.backfill_id;
-BEGIN
-    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
-        RETURN job;
-    END IF;
-    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
-    INSERT INTO tube_job (job_id, backfill_id, tubes, kind, fingerprint, units, bounds)
-    VALUES (job, backfill.backfill_id, ARRAY[backfill.tube], 'ranges', job, cardinality(tube_backfill_divide.bounds) + 1,
-        tube_backfill_divide.bounds);
-    PERFORM tube_private_backfill_control(backfill, 'backfill_start', 'T');
-    UPDATE tube_backfill AS b
-    SET state = 'inserting', rows_total = nullif(tube_private_rows_estimate(att.tbl), 0),
-        pods_total = cardinality(tube_backfill_divide.bounds) + 1, note = 'in ranges',
-        key_attnum = tube_private_backfill_key_of(att), row_filter = att.row_filter,
-        collected_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE b.backfill_id = backfill.backfill_id;
-    RETURN job;
-END
-$$;
-
-COMMENT ON FUNCTION tube.tube_backfill_divide(backfill_id bigint, bounds text[]) IS 'Has a backfill done in ranges; called by tube_backfill_split alone.';
 
 CREATE FUNCTION tube.tube_backfill_holders(xids text[] DEFAULT NULL::text[]) RETURNS TABLE(xid text, holder text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -463,38 +394,6 @@ $_$;
 
 COMMENT ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) IS 'Returns the backlog and the replica lag that a backfill is throttled by.';
 
-CREATE FUNCTION tube.tube_backfill_query(backfill_id bigint) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    backfill tube_backfill;
-    att tube_attachment;
-    key_type regtype;
-    ids CONSTANT text := tube_private_backfill_ids(tube_backfill_query.backfill_id);
-BEGIN
-    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_query.backfill_id;
-    IF NOT FOUND THEN
-        PERFORM tube_private_backfill(tube_backfill_query.backfill_id);
-    END IF;
-    PERFORM tube_private_backfill_taken(backfill.backfill_id);
-    IF backfill.state <> 'waiting' OR backfill.paused OR tube_private_backfill_changed(backfill) IS NOT NULL THEN
-        RETURN NULL;
-    END IF;
-    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
-    key_type := tube_private_key_type(att.tube);
-    EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids %s[] NOT NULL)', ids, key_type);
-    -- Texts may not fit into a page, others do.
-    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE %s', ids,
-        CASE key_type WHEN 'text'::regtype THEN 'EXTERNAL' ELSE 'PLAIN' END);
-    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
-    RETURN tube_private_backfill_rows(backfill, att, 'true');
-END
-$$;
-
-COMMENT ON FUNCTION tube.tube_backfill_query(backfill_id bigint) IS 'Returns the query for the ids of a backfill; called by tube_backfill_collect alone.';
-
 CREATE FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision DEFAULT NULL::double precision) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -504,144 +403,29 @@ CREATE FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate 
     SET cursor_tuple_fraction TO '1'
     AS $$
 DECLARE
-    query CONSTANT text := tube_backfill_range_query(backfill_id, unit);
+    plan CONSTANT record := tube_private_backfill_range_query(backfill_id, unit);
     pod record;
     pods bigint := 0;
     ids_read bigint := 0;
     touched integer[] := '{}';
 BEGIN
-    IF coalesce(query, '') = '' THEN
-        RETURN CASE query WHEN '' THEN 0 END;
+    IF coalesce(plan.query, '') = '' THEN
+        RETURN CASE plan.query WHEN '' THEN 0 END;
     END IF;
-    FOR pod IN EXECUTE query LOOP
-        PERFORM tube_backfill_range_put(backfill_id, pod.shard, pod.ids);
+    FOR pod IN EXECUTE plan.query LOOP
+        PERFORM tube_private_backfill_range_put(backfill_id, pod.shard, pod.ids);
         pods := pods + 1;
         ids_read := ids_read + cardinality(pod.ids);
         IF pod.shard <> ALL (touched) THEN
             touched := touched || pod.shard;
         END IF;
     END LOOP;
-    RETURN tube_backfill_range_done(backfill_id, unit, ids_read, pods, touched, rate);
+    PERFORM tube_private_backfill_was_read(plan.tbl, plan.table_name);
+    RETURN tube_private_backfill_range_done(backfill_id, unit, ids_read, pods, touched, rate);
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) IS 'Touches the rows of one range of a split backfill.';
-
-CREATE FUNCTION tube.tube_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_variable
-DECLARE
-    job tube_job := tube_private_job('backfill ' || backfill_id, false);
-BEGIN
-    IF NOT tube_private_job_done(job, unit, ids, ids, pods, touched) THEN
-        RAISE EXCEPTION 'range % of backfill % was done by another session meanwhile', unit, backfill_id
-            USING ERRCODE = 'unique_violation', HINT = 'Call again, and it does nothing.';
-    END IF;
-    -- Whoever ends the backfill locks its row: it then takes these pods back, or they never come.
-    UPDATE tube_backfill AS b
-    SET rows_done = b.rows_done + ids, pods_done = b.pods_done + 1, updated_at = clock_timestamp(),
-        rate = coalesce(tube_backfill_range_done.rate, b.rate)
-    WHERE b.backfill_id = tube_backfill_range_done.backfill_id AND b.state = 'inserting';
-    IF NOT FOUND THEN
-        PERFORM tube_private_backfill_still(b) FROM tube_backfill AS b
-        WHERE b.backfill_id = tube_backfill_range_done.backfill_id;
-    END IF;
-    RETURN ids;
-END
-$$;
-
-COMMENT ON FUNCTION tube.tube_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) IS 'Records that a range is in; called by tube_backfill_range alone.';
-
-CREATE FUNCTION tube.tube_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-DECLARE
-    backfill tube_backfill;
-BEGIN
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
-        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
-    END IF;
-    SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
-    WHERE b.backfill_id = tube_backfill_range_put.backfill_id AND b.state = 'inserting';
-    IF NOT FOUND OR shard NOT BETWEEN backfill.shard AND backfill.shard + (backfill.shards - 1) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU131', MESSAGE = format('backfill %s is not being inserted in ranges, or not into shard %s',
-            backfill_id, shard), HINT = 'Call tube_backfill_range.';
-    END IF;
-    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) VALUES (''B'', $1, $2, $3)', tube_private_schema(), backfill.tube)
-    USING shard, ids, jsonb_build_object('backfill', backfill.backfill_id);
-END
-$_$;
-
-COMMENT ON FUNCTION tube.tube_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) IS 'Puts a pod of a range into the tube; called by tube_backfill_range alone.';
-
-CREATE FUNCTION tube.tube_backfill_range_query(backfill_id bigint, unit integer) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    job tube_job := tube_private_job('backfill ' || tube_backfill_range_query.backfill_id, false);
-    backfill tube_backfill;
-    att tube_attachment;
-BEGIN
-    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_range_query.backfill_id;
-    IF backfill.paused THEN
-        RETURN NULL;
-    ELSIF unit IS NULL OR unit NOT BETWEEN 0 AND job.units - 1 THEN
-        RAISE EXCEPTION 'backfill % has no range %', backfill.backfill_id, unit
-            USING ERRCODE = 'invalid_parameter_value', HINT = format('It has the ranges 0 to %s.', job.units - 1);
-    ELSIF EXISTS (SELECT FROM tube_job_unit AS u WHERE u.job_id = job.job_id AND u.unit = tube_backfill_range_query.unit) THEN
-        RETURN '';
-    END IF;
-    att := tube_private_backfill_still(backfill);
-    RETURN tube_private_backfill_rows(backfill, att,
-        tube_private_backfill_within(att.tbl, backfill.order_col, job.bounds, unit));
-END
-$$;
-
-COMMENT ON FUNCTION tube.tube_backfill_range_query(backfill_id bigint, unit integer) IS 'Returns the query for the ids of a range; called by tube_backfill_range alone.';
-
-CREATE FUNCTION tube.tube_backfill_sample(backfill_id bigint, ranges integer) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-#variable_conflict use_column
-DECLARE
-    backfill tube_backfill := tube_private_backfill_held(tube_backfill_sample.backfill_id);
-    changed CONSTANT text := tube_private_backfill_changed(backfill);
-    att tube_attachment;
-BEGIN
-    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
-        RETURN NULL;
-    ELSIF backfill.state <> 'waiting' OR changed IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU124',
-            MESSAGE = format('backfill %s of %s can''t be split any more: %s',
-                backfill.backfill_id, backfill.table_name, coalesce(changed, 'it is ' || backfill.state)),
-            HINT = 'tube_backfill_list() shows what became of it.';
-    ELSIF ranges IS NULL OR ranges NOT BETWEEN 1 AND 10000 THEN
-        RAISE EXCEPTION 'a table can''t be divided into % ranges', coalesce(ranges::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
-    END IF;
-    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
-    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('%s is attached with columns, and %L, which may change without a touch, is none of them',
-                att.tbl, backfill.order_col),
-            HINT = 'Order by the column of the ids.';
-    END IF;
-    PERFORM tube_private_backfill_literals(att.tbl, backfill.order_col);
-    -- Also where there is one range: whether the table can be read is to be seen now.
-    RETURN format('SELECT array_agg(format(''%%s'', b.value) ORDER BY b.value) FROM (SELECT DISTINCT unnest('
-        'percentile_disc(ARRAY(SELECT n::float8 / %1$s FROM generate_series(1, %1$s - 1) AS n)) WITHIN GROUP (ORDER BY %2$I))'
-        ' AS value FROM %3$s TABLESAMPLE SYSTEM (%4$s) WHERE %2$I IS NOT NULL) AS b', ranges, backfill.order_col, att.tbl,
-        least(100, 100 * 1000.0 * ranges / greatest(1, tube_private_rows_estimate(att.tbl)))::real);
-END
-$_$;
-
-COMMENT ON FUNCTION tube.tube_backfill_sample(backfill_id bigint, ranges integer) IS 'Returns the query for values that divide a table; called by tube_backfill_split alone.';
 
 CREATE FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -692,13 +476,19 @@ CREATE FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer DEFA
     SET row_security TO 'off'
     AS $$
 DECLARE
-    sample CONSTANT text := tube_backfill_sample(backfill_id, ranges);
+    sample CONSTANT record := tube_private_backfill_sample(backfill_id, ranges);
     bounds text[] := '{}';
 BEGIN
-    IF sample IS NOT NULL THEN
-        EXECUTE sample INTO bounds;
+    IF sample.query IS NOT NULL THEN
+        BEGIN
+            EXECUTE sample.query INTO bounds;
+        EXCEPTION WHEN syntax_error_or_access_rule_violation OR feature_not_supported THEN
+            PERFORM tube_private_backfill_was_read(sample.tbl, sample.table_name);
+            RAISE;
+        END;
+        PERFORM tube_private_backfill_was_read(sample.tbl, sample.table_name);
     END IF;
-    RETURN tube_backfill_divide(backfill_id, coalesce(bounds, '{}'));
+    RETURN tube_private_backfill_divide(backfill_id, coalesce(bounds, '{}'));
 END
 $$;
 
@@ -768,95 +558,18 @@ CREATE FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, or
     SET jit TO 'off'
     AS $$
 DECLARE
-    plan CONSTANT record := tube_backfill_step3_begin(step1, tube, tbl, order_col, shard);
+    plan CONSTANT record := tube_private_backfill_step3_begin(step1, tube, tbl, order_col, shard);
 BEGIN
     IF plan.query IS NULL THEN
         RETURN;
     END IF;
     PERFORM tube_pods_insert(tube, plan.query, plan.first, 'B', plan.size, fetch_chunk_size, insert_chunk_size);
-    PERFORM tube_backfill_step3_end(step1, tube, tbl, plan.first);
+    PERFORM tube_private_backfill_was_read(tbl, plan.table_name);
+    PERFORM tube_private_backfill_step3_end(step1, tube, tbl, plan.first);
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) IS 'Touches every row of an attached table in one transaction; the third of three.';
-
-CREATE FUNCTION tube.tube_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint) RETURNS record
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-DECLARE
-    att CONSTANT tube_attachment := tube_private_backfill_table(tube, tbl);
-    column_name CONSTANT name := tube_private_backfill_column(att.tbl, order_col);
-    root CONSTANT boolean := tube_private_is_root(att);
-    shards integer;
-    key CONSTANT text := tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube));
-BEGIN
-    first := coalesce(shard, att.shard);
-    shards := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
-    PERFORM tube_private_check_step3(step1, att, shard);
-    IF NOT pg_try_advisory_xact_lock(hashtextextended(
-        format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
-    THEN
-        RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
-            MESSAGE = format('another session is at a backfill of %s into tube %L', att.tbl, att.tube),
-            HINT = 'Wait until it is over.';
-    END IF;
-    PERFORM tube_private_backfill_refuse(b.tube, b.tbl, format('backfill %s (%s)', b.backfill_id, b.state))
-    FROM tube_backfill AS b
-    WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering');
-    IF root AND tube_private_control_waits(att.tube, first, shards, '{backfill_end}') THEN
-        RAISE NOTICE 'the backfill of % into tube % is skipped: a backfill_end of an earlier one waits',
-            att.tbl, quote_literal(att.tube);
-        RETURN;
-    END IF;
-    query := format(CASE WHEN root THEN 'SELECT %1$s, 0 FROM %2$s WHERE %3$s AND %4$I IS NOT NULL%5$s ORDER BY %6$I'
-        ELSE 'SELECT r.id, 0 FROM (SELECT DISTINCT ON (t.id) t.id, t.by'
-            ' FROM (SELECT %1$s AS id, %6$I AS by FROM %2$s WHERE %3$s AND %4$I IS NOT NULL%5$s) AS t'
-            ' ORDER BY t.id, t.by) AS r ORDER BY r.by' END,
-        key, att.tbl, coalesce('(' || att.row_filter || E'\n)', 'true'), att.id_col,
-        CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
-            tube_private_shard_expression(key, att.shard, att.shards), first) END,
-        column_name);
-    size := (SELECT nullif(greatest(c.reltuples, 0), 0)::bigint * shards / att.shards FROM pg_class AS c WHERE c.oid = att.tbl);
-    IF root THEN
-        PERFORM tube_private_put_control(att.tube, first, shards, 'T', 'backfill_start', step1);
-    END IF;
-END
-$_$;
-
-COMMENT ON FUNCTION tube.tube_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint) IS 'The part of tube_backfill_step3 before it reads the table; called by it alone.';
-
-CREATE FUNCTION tube.tube_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    att CONSTANT tube_attachment := tube_private_backfill_table(tube, tbl);
-BEGIN
-    IF tube_private_is_root(att) THEN
-        PERFORM tube_private_put_control(att.tube, first, CASE WHEN first = att.shard THEN att.shards ELSE 1 END, 'B',
-            'backfill_end', step1);
-    END IF;
-END
-$$;
-
-COMMENT ON FUNCTION tube.tube_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) IS 'The part of tube_backfill_step3 after it has read the table; called by it alone.';
-
-CREATE FUNCTION tube.tube_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-BEGIN
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
-        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
-    END IF;
-    PERFORM tube_private_backfill_taken(backfill_id);
-    EXECUTE format('INSERT INTO %s (place, shard, ids) VALUES ($1, $2, $3)', tube_private_backfill_ids(backfill_id))
-    USING place, shard, ids;
-END
-$_$;
-
-COMMENT ON FUNCTION tube.tube_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) IS 'Stores a pod of a backfill that is being collected; called by tube_backfill_collect alone.';
 
 CREATE FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1229,60 +942,6 @@ END
 $$;
 
 COMMENT ON FUNCTION tube.tube_job_units(job_id text) IS 'Returns the numbers of the units of a job that are done.';
-
-CREATE FUNCTION tube.tube_key_bigint(value anyelement) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$SELECT NULL::pg_catalog.int8$$;
-
-COMMENT ON FUNCTION tube.tube_key_bigint(value anyelement) IS 'Returns a column''s value as a key of type bigint; NULL for a value of another type.';
-
-CREATE FUNCTION tube.tube_key_bigint(value smallint) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN (value)::bigint;
-
-COMMENT ON FUNCTION tube.tube_key_bigint(value smallint) IS 'Returns a column''s value as a key of type bigint; NULL for a value of another type.';
-
-CREATE FUNCTION tube.tube_key_bigint(value integer) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN (value)::bigint;
-
-COMMENT ON FUNCTION tube.tube_key_bigint(value integer) IS 'Returns a column''s value as a key of type bigint; NULL for a value of another type.';
-
-CREATE FUNCTION tube.tube_key_bigint(value bigint) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN value;
-
-COMMENT ON FUNCTION tube.tube_key_bigint(value bigint) IS 'Returns a column''s value as a key of type bigint; NULL for a value of another type.';
-
-CREATE FUNCTION tube.tube_key_text(value anyelement) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$SELECT NULL::pg_catalog.text$$;
-
-COMMENT ON FUNCTION tube.tube_key_text(value anyelement) IS 'Returns a column''s value as a key of type text; NULL for a value of another type.';
-
-CREATE FUNCTION tube.tube_key_text(value text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN value;
-
-COMMENT ON FUNCTION tube.tube_key_text(value text) IS 'Returns a column''s value as a key of type text; NULL for a value of another type.';
-
-CREATE FUNCTION tube.tube_key_text(value character varying) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN (value)::text;
-
-COMMENT ON FUNCTION tube.tube_key_text(value character varying) IS 'Returns a column''s value as a key of type text; NULL for a value of another type.';
-
-CREATE FUNCTION tube.tube_key_uuid(value anyelement) RETURNS uuid
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$SELECT NULL::pg_catalog.uuid$$;
-
-COMMENT ON FUNCTION tube.tube_key_uuid(value anyelement) IS 'Returns a column''s value as a key of type uuid; NULL for a value of another type.';
-
-CREATE FUNCTION tube.tube_key_uuid(value uuid) RETURNS uuid
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN value;
-
-COMMENT ON FUNCTION tube.tube_key_uuid(value uuid) IS 'Returns a column''s value as a key of type uuid; NULL for a value of another type.';
 
 CREATE FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) RETURNS SETOF text
     LANGUAGE plpgsql
@@ -2042,7 +1701,7 @@ $body$, jsonb_build_object(
         'schema', quote_ident(tube_private_schema()),
         'name', quote_literal(att.trigger_function),
         'key', quote_literal(quote_ident(att.id_col)),
-        'touch', quote_literal(format('SELECT %s($1, coalesce(array_agg(t.id), ''{}'')) FROM (SELECT %I.tube_key_%s(',
+        'touch', quote_literal(format('SELECT %s($1, coalesce(array_agg(t.id), ''{}'')) FROM (SELECT %I.tube_private_key_%s(',
             tube_private_function(att, 'put'), tube_private_schema(), tube_private_key_type(att.tube))),
         'from_only', quote_literal(') AS id FROM ONLY '),
         'guard', coalesce(tube_private_guard(att, 'rel'), 'true'),
@@ -2196,6 +1855,9 @@ BEGIN
             THEN 'the table was detached, dropped or given other shards meanwhile'
         WHEN tube_private_is_root(att) <> backfill.root
             THEN 'the table is another one of its shards meanwhile: root or related'
+        -- Its owner can make a view of an empty table up to Postgres 15; whoever reads it would call their functions.
+        WHEN tube_private_table_fault(att.tbl) IS NOT NULL
+            THEN format('the table can''t stay attached: %s', tube_private_table_fault(att.tbl))
         -- Before they are collected they have neither.
         WHEN backfill.state = 'waiting' THEN NULL
         WHEN tube_private_backfill_key_of(att) IS DISTINCT FROM backfill.key_attnum
@@ -2203,6 +1865,45 @@ BEGIN
         WHEN att.row_filter IS DISTINCT FROM backfill.row_filter
             THEN 'the tube got another predicate meanwhile, or a column of it changed'
     END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    backfill tube_backfill;
+    att tube_attachment;
+    ids CONSTANT text := tube_private_backfill_ids(tube_private_backfill_collected.backfill_id);
+BEGIN
+    PERFORM tube_private_backfill_taken(tube_private_backfill_collected.backfill_id);
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_private_backfill_collected.backfill_id FOR NO KEY UPDATE;
+    IF NOT FOUND OR backfill.state <> 'waiting' THEN
+        IF pods IS NULL THEN
+            RETURN backfill.rows_total;
+        END IF;
+        EXECUTE 'DROP TABLE IF EXISTS ' || ids;
+        RETURN NULL;
+    END IF;
+    wrong := coalesce(wrong, CASE WHEN pods IS NULL THEN tube_private_backfill_changed(backfill) END);
+    IF wrong IS NOT NULL THEN
+        EXECUTE 'DROP TABLE IF EXISTS ' || ids;
+        PERFORM tube_private_backfill_end(backfill, 'failed', wrong);
+        RETURN NULL;
+    ELSIF pods IS NULL THEN
+        RETURN backfill.rows_total; -- it is paused
+    END IF;
+    SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
+    EXECUTE format('ALTER TABLE %s ADD PRIMARY KEY (place)', ids);
+    EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM %s', ids) INTO backfill.rows_total;
+    UPDATE tube_backfill AS b
+    SET state = 'inserting', rows_total = backfill.rows_total, pods_total = pods, note = NULL,
+        key_attnum = tube_private_backfill_key_of(att), row_filter = att.row_filter,
+        collected_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE b.backfill_id = backfill.backfill_id;
+    RETURN backfill.rows_total;
 END
 $$;
 
@@ -2267,6 +1968,34 @@ BEGIN
     WHERE b.backfill_id = tube_private_backfill_count_ends.backfill_id AND b.state = 'delivering';
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_backfill_divide(backfill_id bigint, bounds text[]) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    backfill tube_backfill := tube_private_backfill_held(tube_private_backfill_divide.backfill_id);
+    att tube_attachment;
+    job CONSTANT text := 'backfill ' || backfill.backfill_id;
+BEGIN
+    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
+        RETURN job;
+    END IF;
+    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
+    INSERT INTO tube_job (job_id, backfill_id, tubes, kind, fingerprint, units, bounds)
+    VALUES (job, backfill.backfill_id, ARRAY[backfill.tube], 'ranges', job, cardinality(tube_private_backfill_divide.bounds) + 1,
+        tube_private_backfill_divide.bounds);
+    PERFORM tube_private_backfill_control(backfill, 'backfill_start', 'T');
+    UPDATE tube_backfill AS b
+    SET state = 'inserting', rows_total = nullif(tube_private_rows_estimate(att.tbl), 0),
+        pods_total = cardinality(tube_private_backfill_divide.bounds) + 1, note = 'in ranges',
+        key_attnum = tube_private_backfill_key_of(att), row_filter = att.row_filter,
+        collected_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE b.backfill_id = backfill.backfill_id;
+    RETURN job;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_backfill_drop(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2390,6 +2119,112 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_backfill_query(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    backfill tube_backfill;
+    att tube_attachment;
+    key_type regtype;
+    ids CONSTANT text := tube_private_backfill_ids(tube_private_backfill_query.backfill_id);
+BEGIN
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_private_backfill_query.backfill_id;
+    IF NOT FOUND THEN
+        PERFORM tube_private_backfill(tube_private_backfill_query.backfill_id);
+    END IF;
+    PERFORM tube_private_backfill_taken(backfill.backfill_id);
+    IF backfill.state <> 'waiting' OR backfill.paused OR tube_private_backfill_changed(backfill) IS NOT NULL THEN
+        RETURN;
+    END IF;
+    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
+    key_type := tube_private_key_type(att.tube);
+    EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids %s[] NOT NULL)', ids, key_type);
+    -- Texts may not fit into a page, others do.
+    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE %s', ids,
+        CASE key_type WHEN 'text'::regtype THEN 'EXTERNAL' ELSE 'PLAIN' END);
+    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
+    query := tube_private_backfill_rows(backfill, att, 'true');
+    tbl := att.tbl;
+    table_name := att.tbl;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_variable
+DECLARE
+    job tube_job := tube_private_job('backfill ' || backfill_id, false);
+BEGIN
+    IF NOT tube_private_job_done(job, unit, ids, ids, pods, touched) THEN
+        RAISE EXCEPTION 'range % of backfill % was done by another session meanwhile', unit, backfill_id
+            USING ERRCODE = 'unique_violation', HINT = 'Call again, and it does nothing.';
+    END IF;
+    -- Whoever ends the backfill locks its row: it then takes these pods back, or they never come.
+    UPDATE tube_backfill AS b
+    SET rows_done = b.rows_done + ids, pods_done = b.pods_done + 1, updated_at = clock_timestamp(),
+        rate = coalesce(tube_private_backfill_range_done.rate, b.rate)
+    WHERE b.backfill_id = tube_private_backfill_range_done.backfill_id AND b.state = 'inserting';
+    IF NOT FOUND THEN
+        PERFORM tube_private_backfill_still(b) FROM tube_backfill AS b
+        WHERE b.backfill_id = tube_private_backfill_range_done.backfill_id;
+    END IF;
+    RETURN ids;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    backfill tube_backfill;
+BEGIN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
+    END IF;
+    SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
+    WHERE b.backfill_id = tube_private_backfill_range_put.backfill_id AND b.state = 'inserting';
+    IF NOT FOUND OR shard NOT BETWEEN backfill.shard AND backfill.shard + (backfill.shards - 1) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU131', MESSAGE = format('backfill %s is not being inserted in ranges, or not into shard %s',
+            backfill_id, shard), HINT = 'Call tube_backfill_range.';
+    END IF;
+    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) VALUES (''B'', $1, $2, $3)', tube_private_schema(), backfill.tube)
+    USING shard, ids, jsonb_build_object('backfill', backfill.backfill_id);
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_backfill_range_query(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    job tube_job := tube_private_job('backfill ' || tube_private_backfill_range_query.backfill_id, false);
+    backfill tube_backfill;
+    att tube_attachment;
+BEGIN
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_private_backfill_range_query.backfill_id;
+    IF backfill.paused THEN
+        RETURN;
+    ELSIF unit IS NULL OR unit NOT BETWEEN 0 AND job.units - 1 THEN
+        RAISE EXCEPTION 'backfill % has no range %', backfill.backfill_id, unit
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('It has the ranges 0 to %s.', job.units - 1);
+    ELSIF EXISTS (SELECT FROM tube_job_unit AS u WHERE u.job_id = job.job_id AND u.unit = tube_private_backfill_range_query.unit) THEN
+        query := '';
+        RETURN;
+    END IF;
+    att := tube_private_backfill_still(backfill);
+    tbl := att.tbl;
+    table_name := att.tbl;
+    query := tube_private_backfill_rows(backfill, att,
+        tube_private_backfill_within(att.tbl, backfill.order_col, job.bounds, unit));
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_backfill_refuse(tube text, tbl regclass, other text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2431,12 +2266,110 @@ CREATE FUNCTION tube.tube_private_backfill_rows(backfill tube.tube_backfill, att
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
 $_$;
 
+CREATE FUNCTION tube.tube_private_backfill_sample(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    backfill tube_backfill := tube_private_backfill_held(tube_private_backfill_sample.backfill_id);
+    changed CONSTANT text := tube_private_backfill_changed(backfill);
+    att tube_attachment;
+BEGIN
+    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
+        RETURN;
+    ELSIF backfill.state <> 'waiting' OR changed IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU124',
+            MESSAGE = format('backfill %s of %s can''t be split any more: %s',
+                backfill.backfill_id, backfill.table_name, coalesce(changed, 'it is ' || backfill.state)),
+            HINT = 'tube_backfill_list() shows what became of it.';
+    ELSIF ranges IS NULL OR ranges NOT BETWEEN 1 AND 10000 THEN
+        RAISE EXCEPTION 'a table can''t be divided into % ranges', coalesce(ranges::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
+    END IF;
+    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
+    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('%s is attached with columns, and %L, which may change without a touch, is none of them',
+                att.tbl, backfill.order_col),
+            HINT = 'Order by the column of the ids.';
+    END IF;
+    PERFORM tube_private_backfill_literals(att.tbl, backfill.order_col);
+    -- Also where there is one range: whether the table can be read is to be seen now.
+    tbl := att.tbl;
+    table_name := att.tbl;
+    query := format('SELECT array_agg(format(''%%s'', b.value) ORDER BY b.value) FROM (SELECT DISTINCT unnest('
+        'percentile_disc(ARRAY(SELECT n::float8 / %1$s FROM generate_series(1, %1$s - 1) AS n)) WITHIN GROUP (ORDER BY %2$I))'
+        ' AS value FROM %3$s TABLESAMPLE SYSTEM (%4$s) WHERE %2$I IS NOT NULL) AS b', ranges, backfill.order_col, table_name,
+        least(100, 100 * 1000.0 * ranges / greatest(1, tube_private_rows_estimate(att.tbl)))::real);
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_backfill_space() RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
     RETURN 'pytube backfill ' || tube_private_schema();
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    att CONSTANT tube_attachment := tube_private_backfill_table(tube, tbl);
+    column_name CONSTANT name := tube_private_backfill_column(att.tbl, order_col);
+    root CONSTANT boolean := tube_private_is_root(att);
+    shards integer;
+    key CONSTANT text := tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube));
+BEGIN
+    first := coalesce(shard, att.shard);
+    shards := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
+    PERFORM tube_private_check_step3(step1, att, shard);
+    IF NOT pg_try_advisory_xact_lock(hashtextextended(
+        format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+            MESSAGE = format('another session is at a backfill of %s into tube %L', att.tbl, att.tube),
+            HINT = 'Wait until it is over.';
+    END IF;
+    PERFORM tube_private_backfill_refuse(b.tube, b.tbl, format('backfill %s (%s)', b.backfill_id, b.state))
+    FROM tube_backfill AS b
+    WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering');
+    IF root AND tube_private_control_waits(att.tube, first, shards, '{backfill_end}') THEN
+        RAISE NOTICE 'the backfill of % into tube % is skipped: a backfill_end of an earlier one waits',
+            att.tbl, quote_literal(att.tube);
+        RETURN;
+    END IF;
+    table_name := att.tbl;
+    query := format(CASE WHEN root THEN 'SELECT %1$s, 0 FROM %2$s WHERE %3$s AND %4$I IS NOT NULL%5$s ORDER BY %6$I'
+        ELSE 'SELECT r.id, 0 FROM (SELECT DISTINCT ON (t.id) t.id, t.by'
+            ' FROM (SELECT %1$s AS id, %6$I AS by FROM %2$s WHERE %3$s AND %4$I IS NOT NULL%5$s) AS t'
+            ' ORDER BY t.id, t.by) AS r ORDER BY r.by' END,
+        key, table_name, coalesce('(' || att.row_filter || E'\n)', 'true'), att.id_col,
+        CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
+            tube_private_shard_expression(key, att.shard, att.shards), first) END,
+        column_name);
+    size := (SELECT nullif(greatest(c.reltuples, 0), 0)::bigint * shards / att.shards FROM pg_class AS c WHERE c.oid = att.tbl);
+    IF root THEN
+        PERFORM tube_private_put_control(att.tube, first, shards, 'T', 'backfill_start', step1);
+    END IF;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    att CONSTANT tube_attachment := tube_private_backfill_table(tube, tbl);
+BEGIN
+    IF tube_private_is_root(att) THEN
+        PERFORM tube_private_put_control(att.tube, first, CASE WHEN first = att.shard THEN att.shards ELSE 1 END, 'B',
+            'backfill_end', step1);
+    END IF;
 END
 $$;
 
@@ -2464,6 +2397,20 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
+    END IF;
+    PERFORM tube_private_backfill_taken(backfill_id);
+    EXECUTE format('INSERT INTO %s (place, shard, ids) VALUES ($1, $2, $3)', tube_private_backfill_ids(backfill_id))
+    USING place, shard, ids;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2479,6 +2426,7 @@ BEGIN
             MESSAGE = format('%s is not attached to tube %L', coalesce(tbl::text, 'NULL'), tube),
             HINT = 'Attach it first, so that no change is missed: tube_table_ensure_attached.';
     END IF;
+    PERFORM tube_private_refuse_table(att.tbl);
     RETURN att;
 END
 $$;
@@ -2492,6 +2440,18 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'TU123',
             MESSAGE = format('this session does not work on backfill %s', backfill_id),
             HINT = 'Take it first: tube_backfill_lock.';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_backfill_was_read(tbl regclass, table_name text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF tbl::text <> table_name THEN
+        RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
+            MESSAGE = format('%s was renamed to %s while it was read', table_name, tbl), HINT = 'Try again.';
     END IF;
 END
 $$;
@@ -3704,6 +3664,22 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_key_bigint(value anyelement) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT NULL::pg_catalog.int8$$;
+
+CREATE FUNCTION tube.tube_private_key_bigint(value smallint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (value)::bigint;
+
+CREATE FUNCTION tube.tube_private_key_bigint(value integer) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (value)::bigint;
+
+CREATE FUNCTION tube.tube_private_key_bigint(value bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN value;
+
 CREATE FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -3758,14 +3734,34 @@ CREATE FUNCTION tube.tube_private_key_sql(value text, key_type regtype) RETURNS 
     LANGUAGE sql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT format(CASE key_type WHEN 'text'::regtype THEN '(%I.tube_key_%s(%s) COLLATE pg_catalog."C")'
-        ELSE '%I.tube_key_%s(%s)' END, tube_private_schema(), key_type, value)
+    SELECT format(CASE key_type WHEN 'text'::regtype THEN '(%I.tube_private_key_%s(%s) COLLATE pg_catalog."C")'
+        ELSE '%I.tube_private_key_%s(%s)' END, tube_private_schema(), key_type, value)
 $$;
+
+CREATE FUNCTION tube.tube_private_key_text(value anyelement) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT NULL::pg_catalog.text$$;
+
+CREATE FUNCTION tube.tube_private_key_text(value text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN value;
+
+CREATE FUNCTION tube.tube_private_key_text(value character varying) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (value)::text;
 
 CREATE FUNCTION tube.tube_private_key_type(tube text) RETURNS regtype
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$ SELECT r.key_type FROM tube_registry AS r WHERE r.tube = $1 $_$;
+
+CREATE FUNCTION tube.tube_private_key_uuid(value anyelement) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT NULL::pg_catalog.uuid$$;
+
+CREATE FUNCTION tube.tube_private_key_uuid(value uuid) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN value;
 
 CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3795,11 +3791,11 @@ BEGIN
         )$ddl$, queue, reg.key_type);
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', queue);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
+    EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('admin'));
     EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('worker'));
     -- For COPY, within a job. What names and orders a pod stays its default.
     EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I, %I', queue, tube_private_role('writer'),
         tube_private_role('admin'));
-    EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('admin'));
     EXECUTE tube_private_index_ddl(tube, reg.partitions, false);
     -- Few pods are control pods; they have to be found among many.
     EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
@@ -3963,7 +3959,7 @@ CREATE FUNCTION tube.tube_private_now_id(key_type regtype, row_name text) RETURN
     LANGUAGE sql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT format('pg_catalog.concat(%L, cap_key, %L)', format('%I.tube_key_%s(%s', tube_private_schema(), key_type, row_name),
+    SELECT format('pg_catalog.concat(%L, cap_key, %L)', format('%I.tube_private_key_%s(%s', tube_private_schema(), key_type, row_name),
         CASE key_type WHEN 'text'::regtype THEN ') COLLATE pg_catalog."C" AS id' ELSE ') AS id' END)
 $$;
 
@@ -3996,8 +3992,11 @@ CREATE FUNCTION tube.tube_private_one_op_update(att tube.tube_attachment, names 
             FROM <missing>, <old_rows>, <new_rows>
             WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>
                 AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>$sql$,
+        CASE WHEN att.columns IS NOT NULL OR doubtful THEN $sql$
+                AND NOT EXISTS (SELECT FROM old_table OFFSET <few>) AND NOT EXISTS (SELECT FROM new_table OFFSET <few>)$sql$ END,
         CASE WHEN doubtful THEN $sql$
-                AND ARRAY(SELECT <id> FROM old_table) OPERATOR(pg_catalog.=) ARRAY(SELECT <id> FROM new_table)$sql$ END, ';'),
+                AND ARRAY(SELECT <id> FROM old_table LIMIT <few>) OPERATOR(pg_catalog.=)
+                    ARRAY(SELECT <id> FROM new_table LIMIT <few>)$sql$ END, ';'),
         names || jsonb_build_object('old_rows', tube_private_rows(att, names, 'old_table', 'o'),
             'new_rows', tube_private_rows(att, names, 'new_table', 'n')))
 $_$;
@@ -4212,6 +4211,9 @@ DECLARE
     owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     put CONSTANT text := format('%s(text, %s[])', tube_private_function(att, 'put'), key_type);
+    -- Until an owner has agreed to go on, the trigger function has the rights of the one before.
+    callers name[] := ARRAY[owner] || ARRAY(SELECT pg_get_userbyid(p.proowner) FROM pg_proc AS p
+        WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()'));
 BEGIN
     IF NOT (has_schema_privilege(owner, tube_private_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
@@ -4223,7 +4225,7 @@ BEGIN
         EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %I', tube_private_capture_schema(), owner);
     END IF;
     PERFORM tube_private_make_function(put, format('op text, ids %s[]', key_type), 'boolean',
-        tube_private_put_body(att), ARRAY[owner], '');
+        tube_private_put_body(att), callers, '');
     PERFORM tube_private_provide_touch(att, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
@@ -6090,19 +6092,11 @@ REVOKE ALL ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) FROM PUBLI
 GRANT ALL ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_backfill_collected(backfill_id bigint, pods bigint, wrong text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_backfill_collected(backfill_id bigint, pods bigint, wrong text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_backfill_collected(backfill_id bigint, pods bigint, wrong text) TO tube_worker;
-
 REVOKE ALL ON FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text, supersede boolean, by_worker boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text, supersede boolean, by_worker boolean) TO tube_admin;
-
-REVOKE ALL ON FUNCTION tube.tube_backfill_divide(backfill_id bigint, bounds text[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_backfill_divide(backfill_id bigint, bounds text[]) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_backfill_divide(backfill_id bigint, bounds text[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_holders(xids text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_holders(xids text[]) TO tube_admin;
@@ -6129,29 +6123,9 @@ REVOKE ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer
 GRANT ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_backfill_query(backfill_id bigint) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_backfill_query(backfill_id bigint) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_backfill_query(backfill_id bigint) TO tube_worker;
-
 REVOKE ALL ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_backfill_range_query(backfill_id bigint, unit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_backfill_range_query(backfill_id bigint, unit integer) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_backfill_range_query(backfill_id bigint, unit integer) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_backfill_sample(backfill_id bigint, ranges integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_backfill_sample(backfill_id bigint, ranges integer) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_backfill_sample(backfill_id bigint, ranges integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) TO tube_admin;
@@ -6171,18 +6145,6 @@ GRANT ALL ON FUNCTION tube.tube_backfill_step2(timeout interval) TO tube_worker;
 REVOKE ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) TO tube_admin;
@@ -6241,24 +6203,6 @@ REVOKE ALL ON FUNCTION tube.tube_job_units(job_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_writer;
-
-GRANT ALL ON FUNCTION tube.tube_key_bigint(value anyelement) TO tube_admin;
-
-GRANT ALL ON FUNCTION tube.tube_key_bigint(value smallint) TO tube_admin;
-
-GRANT ALL ON FUNCTION tube.tube_key_bigint(value integer) TO tube_admin;
-
-GRANT ALL ON FUNCTION tube.tube_key_bigint(value bigint) TO tube_admin;
-
-GRANT ALL ON FUNCTION tube.tube_key_text(value anyelement) TO tube_admin;
-
-GRANT ALL ON FUNCTION tube.tube_key_text(value text) TO tube_admin;
-
-GRANT ALL ON FUNCTION tube.tube_key_text(value character varying) TO tube_admin;
-
-GRANT ALL ON FUNCTION tube.tube_key_uuid(value anyelement) TO tube_admin;
-
-GRANT ALL ON FUNCTION tube.tube_key_uuid(value uuid) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_admin;
@@ -6380,11 +6324,19 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill(backfill_id bigint) FROM PUBLI
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_changed(backfill tube.tube_backfill) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_control(backfill tube.tube_backfill, type text, op text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_count_ends(backfill_id bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_divide(backfill_id bigint, bounds text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_divide(backfill_id bigint, bounds text[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_divide(backfill_id bigint, bounds text[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_drop(backfill_id bigint) FROM PUBLIC;
 
@@ -6402,17 +6354,53 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_key_of(att tube.tube_attachmen
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_literals(tbl regclass, col name) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_query(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_query(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_query(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_range_query(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_range_query(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_range_query(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_refuse(tube text, tbl regclass, other text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_rows(backfill tube.tube_backfill, att tube.tube_attachment, within text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_sample(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_sample(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_sample(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_space() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_still(backfill tube.tube_backfill) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_taken(backfill_id bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_was_read(tbl regclass, table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_was_read(tbl regclass, table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_backfill_was_read(tbl regclass, table_name text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_within(tbl regclass, col name, bounds text[], unit integer) FROM PUBLIC;
 

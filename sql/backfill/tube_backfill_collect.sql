@@ -12,7 +12,8 @@
 -- Arguments: backfill_id: one that this session has taken.
 -- Result: the number of ids; NULL when there are none, because it is paused, was ended meanwhile, or has failed.
 --   Called again, it does nothing.
--- Errors: TU122 unknown backfill; TU123 the session does not have it. Others may go away when it is tried again.
+-- Errors: TU122 unknown backfill; TU123 the session does not have it; 40001 another table got the name meanwhile.
+--   Others may go away when it is tried again, too.
 -- Locks: the table ACCESS SHARE; at the end, the backfill's row.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_collect(backfill_id bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER
@@ -23,36 +24,41 @@ SET jit = off
 SET cursor_tuple_fraction = 1 -- all of it will be read
 AS $$
 DECLARE
-    query CONSTANT text := tube_backfill_query(backfill_id);
+    plan CONSTANT record := tube_private_backfill_query(backfill_id);
     pod record;
     places bigint := 0;
 BEGIN
-    IF query IS NULL THEN
-        RETURN tube_backfill_collected(backfill_id, NULL, NULL);
+    IF plan.query IS NULL THEN
+        RETURN tube_private_backfill_collected(backfill_id, NULL, NULL);
     END IF;
     BEGIN
-        FOR pod IN EXECUTE query LOOP
+        FOR pod IN EXECUTE plan.query LOOP
             places := places + 1;
-            PERFORM tube_backfill_store(backfill_id, places, pod.shard, pod.ids);
+            PERFORM tube_private_backfill_store(backfill_id, places, pod.shard, pod.ids);
         END LOOP;
     EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR program_limit_exceeded THEN
         IF SQLSTATE LIKE 'TU%' THEN
             RAISE;
         END IF;
-        RETURN tube_backfill_collected(backfill_id, NULL, SQLERRM);
+        PERFORM tube_private_backfill_was_read(plan.tbl, plan.table_name);
+        RETURN tube_private_backfill_collected(backfill_id, NULL, SQLERRM);
     END;
-    RETURN tube_backfill_collected(backfill_id, places, NULL);
+    PERFORM tube_private_backfill_was_read(plan.tbl, plan.table_name);
+    RETURN tube_private_backfill_collected(backfill_id, places, NULL);
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_collect IS
     'Stores the ids of a backfill, in order, in a table of its own.';
 
--- tube_backfill_query: the query for the ids of a backfill, as the pods that they will be; makes the table that stores them.
+-- tube_private_backfill_query: the query for the ids of a backfill, as the pods that they will be; makes the table that stores them.
 --
 -- Arguments: backfill_id: one that this session has taken.
--- Result: the query: shard, ids, in order; NULL when there is nothing to collect: it is paused, or past that, or can't be.
+-- Result: query: shard, ids, in order; NULL when there is nothing to collect: it is paused, or past that, or can't be;
+--   tbl, table_name: of the table that it names.
 -- Errors: TU122 unknown backfill; TU123 the session does not have it.
-CREATE OR REPLACE FUNCTION :"schema".tube_backfill_query(backfill_id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_query(
+    backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text
+)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
@@ -61,15 +67,15 @@ DECLARE
     backfill tube_backfill;
     att tube_attachment;
     key_type regtype;
-    ids CONSTANT text := tube_private_backfill_ids(tube_backfill_query.backfill_id);
+    ids CONSTANT text := tube_private_backfill_ids(tube_private_backfill_query.backfill_id);
 BEGIN
-    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_query.backfill_id;
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_private_backfill_query.backfill_id;
     IF NOT FOUND THEN
-        PERFORM tube_private_backfill(tube_backfill_query.backfill_id);
+        PERFORM tube_private_backfill(tube_private_backfill_query.backfill_id);
     END IF;
     PERFORM tube_private_backfill_taken(backfill.backfill_id);
     IF backfill.state <> 'waiting' OR backfill.paused OR tube_private_backfill_changed(backfill) IS NOT NULL THEN
-        RETURN NULL;
+        RETURN;
     END IF;
     SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
     key_type := tube_private_key_type(att.tube);
@@ -78,15 +84,17 @@ BEGIN
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE %s', ids,
         CASE key_type WHEN 'text'::regtype THEN 'EXTERNAL' ELSE 'PLAIN' END);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
-    RETURN tube_private_backfill_rows(backfill, att, 'true');
+    query := tube_private_backfill_rows(backfill, att, 'true');
+    tbl := att.tbl;
+    table_name := att.tbl;
 END
 $$;
 
--- tube_backfill_store: stores a pod of a backfill that is being collected. For tube_backfill_collect alone.
+-- tube_private_backfill_store: stores a pod of a backfill that is being collected. For tube_backfill_collect alone.
 --
 -- Arguments: backfill_id: one that this session has taken; place: where in the order; shard; ids: of the tube's type.
 -- Errors: TU123 the session does not have it; 42804 ids of another type.
-CREATE OR REPLACE FUNCTION :"schema".tube_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
@@ -100,12 +108,12 @@ BEGIN
 END
 $$;
 
--- tube_backfill_collected: ends the collection of a backfill's ids. For tube_backfill_collect alone.
+-- tube_private_backfill_collected: ends the collection of a backfill's ids. For tube_backfill_collect alone.
 --
 -- Arguments: backfill_id: one that this session has taken; pods: how many were stored; NULL: none were; wrong: why not.
 -- Result: of tube_backfill_collect.
 -- Locks: the backfill's row.
-CREATE OR REPLACE FUNCTION :"schema".tube_backfill_collected(backfill_id bigint, pods bigint, wrong text) RETURNS bigint
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
@@ -113,10 +121,10 @@ AS $$
 DECLARE
     backfill tube_backfill;
     att tube_attachment;
-    ids CONSTANT text := tube_private_backfill_ids(tube_backfill_collected.backfill_id);
+    ids CONSTANT text := tube_private_backfill_ids(tube_private_backfill_collected.backfill_id);
 BEGIN
-    PERFORM tube_private_backfill_taken(tube_backfill_collected.backfill_id);
-    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_collected.backfill_id FOR NO KEY UPDATE;
+    PERFORM tube_private_backfill_taken(tube_private_backfill_collected.backfill_id);
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_private_backfill_collected.backfill_id FOR NO KEY UPDATE;
     IF NOT FOUND OR backfill.state <> 'waiting' THEN
         IF pods IS NULL THEN
             RETURN backfill.rows_total;
@@ -178,9 +186,3 @@ AS $$
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_query IS
-    'Returns the query for the ids of a backfill; called by tube_backfill_collect alone.';
-COMMENT ON FUNCTION :"schema".tube_backfill_store IS
-    'Stores a pod of a backfill that is being collected; called by tube_backfill_collect alone.';
-COMMENT ON FUNCTION :"schema".tube_backfill_collected IS
-    'Ends the collection of a backfill''s ids; called by tube_backfill_collect alone.';

@@ -15,7 +15,7 @@
 -- Errors: TU102 unknown tube, TU108 the table is not attached, TU106 no shard of it, 42703 no such
 --   column, 22004 no column is given, 22023 an argument makes no sense, 55P03 another
 --   session is at it, TU121 a backfill in chunks is under way, 25001 step 2 in the same transaction at REPEATABLE READ, 42501 the caller may
---   not read the table, or row security would hide rows from it.
+--   not read the table, or row security would hide rows from it, 40001 another table got the name meanwhile.
 -- Locks: an advisory one for the tube and the table, until the transaction ends, or 55P03; of the table
 --   ACCESS SHARE.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_step3(
@@ -28,24 +28,27 @@ SET row_security = off
 SET jit = off
 AS $$
 DECLARE
-    plan CONSTANT record := tube_backfill_step3_begin(step1, tube, tbl, order_col, shard);
+    plan CONSTANT record := tube_private_backfill_step3_begin(step1, tube, tbl, order_col, shard);
 BEGIN
     IF plan.query IS NULL THEN
         RETURN;
     END IF;
     PERFORM tube_pods_insert(tube, plan.query, plan.first, 'B', plan.size, fetch_chunk_size, insert_chunk_size);
-    PERFORM tube_backfill_step3_end(step1, tube, tbl, plan.first);
+    PERFORM tube_private_backfill_was_read(tbl, plan.table_name);
+    PERFORM tube_private_backfill_step3_end(step1, tube, tbl, plan.first);
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_step3 IS
     'Touches every row of an attached table in one transaction; the third of three.';
 
--- tube_backfill_step3_begin: the part of step 3 before the table is read: refusals, and backfill_start. For step 3 alone.
+-- tube_private_backfill_step3_begin: the part of step 3 before the table is read: refusals, and backfill_start. For step 3 alone.
 --
 -- Arguments: of tube_backfill_step3.
--- Result: query: for tube_pods_insert, NULL when there is nothing to do; first: the shard; size: about how many rows.
-CREATE OR REPLACE FUNCTION :"schema".tube_backfill_step3_begin(
-    step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint
+-- Result: query: for tube_pods_insert, NULL when there is nothing to do; first: the shard; size: about how many rows;
+--   table_name: what the query calls the table.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_step3_begin(
+    step1 text, tube text, tbl regclass, order_col text, shard integer,
+    OUT query text, OUT first integer, OUT size bigint, OUT table_name text
 )
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
@@ -75,11 +78,12 @@ BEGIN
             att.tbl, quote_literal(att.tube);
         RETURN;
     END IF;
+    table_name := att.tbl;
     query := format(CASE WHEN root THEN 'SELECT %1$s, 0 FROM %2$s WHERE %3$s AND %4$I IS NOT NULL%5$s ORDER BY %6$I'
         ELSE 'SELECT r.id, 0 FROM (SELECT DISTINCT ON (t.id) t.id, t.by'
             ' FROM (SELECT %1$s AS id, %6$I AS by FROM %2$s WHERE %3$s AND %4$I IS NOT NULL%5$s) AS t'
             ' ORDER BY t.id, t.by) AS r ORDER BY r.by' END,
-        key, att.tbl, coalesce('(' || att.row_filter || E'\n)', 'true'), att.id_col,
+        key, table_name, coalesce('(' || att.row_filter || E'\n)', 'true'), att.id_col,
         CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
             tube_private_shard_expression(key, att.shard, att.shards), first) END,
         column_name);
@@ -90,10 +94,10 @@ BEGIN
 END
 $$;
 
--- tube_backfill_step3_end: the part of step 3 after the table was read: backfill_end. For step 3 alone.
+-- tube_private_backfill_step3_end: the part of step 3 after the table was read: backfill_end. For step 3 alone.
 --
--- Arguments: of tube_backfill_step3; first: as of tube_backfill_step3_begin.
-CREATE OR REPLACE FUNCTION :"schema".tube_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) RETURNS void
+-- Arguments: of tube_backfill_step3; first: as of tube_private_backfill_step3_begin.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
@@ -137,7 +141,3 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_step3_begin IS
-    'The part of tube_backfill_step3 before it reads the table; called by it alone.';
-COMMENT ON FUNCTION :"schema".tube_backfill_step3_end IS
-    'The part of tube_backfill_step3 after it has read the table; called by it alone.';

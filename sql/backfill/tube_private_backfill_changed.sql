@@ -17,6 +17,9 @@ BEGIN
             THEN 'the table was detached, dropped or given other shards meanwhile'
         WHEN tube_private_is_root(att) <> backfill.root
             THEN 'the table is another one of its shards meanwhile: root or related'
+        -- Its owner can make a view of an empty table up to Postgres 15; whoever reads it would call their functions.
+        WHEN tube_private_table_fault(att.tbl) IS NOT NULL
+            THEN format('the table can''t stay attached: %s', tube_private_table_fault(att.tbl))
         -- Before they are collected they have neither.
         WHEN backfill.state = 'waiting' THEN NULL
         WHEN tube_private_backfill_key_of(att) IS DISTINCT FROM backfill.key_attnum

@@ -2,7 +2,7 @@
 --
 -- Arguments: tube, tbl.
 -- Result: its row.
--- Errors: TU102 unknown tube, TU108 the table is not attached to it.
+-- Errors: TU102 unknown tube, TU108 the table is not attached to it, TU107 it can't stay attached.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_table(tube text, tbl regclass)
 RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -19,7 +19,27 @@ BEGIN
             MESSAGE = format('%s is not attached to tube %L', coalesce(tbl::text, 'NULL'), tube),
             HINT = 'Attach it first, so that no change is missed: tube_table_ensure_attached.';
     END IF;
+    PERFORM tube_private_refuse_table(att.tbl);
     RETURN att;
+END
+$$;
+
+-- tube_private_backfill_was_read: refuses what was read, where another relation has the table's name.
+--
+-- A query names its table. It may wait there for a transaction that renames it, and go on with what got the name. It holds a
+-- lock then, so that the names do not change any more until its transaction ends.
+--
+-- Arguments: tbl: the table; table_name: what the query called it.
+-- Errors: 40001 that is not its name any more.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_was_read(tbl regclass, table_name text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    IF tbl::text <> table_name THEN
+        RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
+            MESSAGE = format('%s was renamed to %s while it was read', table_name, tbl), HINT = 'Try again.';
+    END IF;
 END
 $$;
 

@@ -68,7 +68,7 @@ $body$, jsonb_build_object(
         'schema', quote_ident(tube_private_schema()),
         'name', quote_literal(att.trigger_function),
         'key', quote_literal(quote_ident(att.id_col)),
-        'touch', quote_literal(format('SELECT %s($1, coalesce(array_agg(t.id), ''{}'')) FROM (SELECT %I.tube_key_%s(',
+        'touch', quote_literal(format('SELECT %s($1, coalesce(array_agg(t.id), ''{}'')) FROM (SELECT %I.tube_private_key_%s(',
             tube_private_function(att, 'put'), tube_private_schema(), tube_private_key_type(att.tube))),
         'from_only', quote_literal(') AS id FROM ONLY '),
         'guard', coalesce(tube_private_guard(att, 'rel'), 'true'),

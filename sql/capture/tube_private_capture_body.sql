@@ -114,7 +114,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_now_id(key_type regtype, row_n
 LANGUAGE sql IMMUTABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
-    SELECT format('pg_catalog.concat(%L, cap_key, %L)', format('%I.tube_key_%s(%s', tube_private_schema(), key_type, row_name),
+    SELECT format('pg_catalog.concat(%L, cap_key, %L)', format('%I.tube_private_key_%s(%s', tube_private_schema(), key_type, row_name),
         CASE key_type WHEN 'text'::regtype THEN ') COLLATE pg_catalog."C" AS id' ELSE ') AS id' END)
 $$;
 

@@ -5,7 +5,8 @@
 --   backfill is paused.
 -- Errors: TU131 there is no such backfill, or it was not split; TU124 it was cancelled, superseded or has failed,
 --   or is past that; TU108 the table is attached otherwise, or not any more; 22023 there is no such range; 23505 another session has done
---   it meanwhile; 42501 the caller may not read the table, or a policy would hide rows.
+--   it meanwhile; 42501 the caller may not read the table, or a policy would hide rows;
+--   40001 another table got the name meanwhile.
 -- Locks: of the table ACCESS SHARE; the backfill's row, at the end.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_range(backfill_id bigint, unit integer, rate float8 = NULL)
 RETURNS bigint
@@ -17,63 +18,70 @@ SET jit = off
 SET cursor_tuple_fraction = 1 -- all of it will be read
 AS $$
 DECLARE
-    query CONSTANT text := tube_backfill_range_query(backfill_id, unit);
+    plan CONSTANT record := tube_private_backfill_range_query(backfill_id, unit);
     pod record;
     pods bigint := 0;
     ids_read bigint := 0;
     touched integer[] := '{}';
 BEGIN
-    IF coalesce(query, '') = '' THEN
-        RETURN CASE query WHEN '' THEN 0 END;
+    IF coalesce(plan.query, '') = '' THEN
+        RETURN CASE plan.query WHEN '' THEN 0 END;
     END IF;
-    FOR pod IN EXECUTE query LOOP
-        PERFORM tube_backfill_range_put(backfill_id, pod.shard, pod.ids);
+    FOR pod IN EXECUTE plan.query LOOP
+        PERFORM tube_private_backfill_range_put(backfill_id, pod.shard, pod.ids);
         pods := pods + 1;
         ids_read := ids_read + cardinality(pod.ids);
         IF pod.shard <> ALL (touched) THEN
             touched := touched || pod.shard;
         END IF;
     END LOOP;
-    RETURN tube_backfill_range_done(backfill_id, unit, ids_read, pods, touched, rate);
+    PERFORM tube_private_backfill_was_read(plan.tbl, plan.table_name);
+    RETURN tube_private_backfill_range_done(backfill_id, unit, ids_read, pods, touched, rate);
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_range IS 'Touches the rows of one range of a split backfill.';
 
--- tube_backfill_range_query: the query for the ids of one range, as the pods that they will be.
+-- tube_private_backfill_range_query: the query for the ids of one range, as the pods that they will be.
 --
 -- Arguments: of tube_backfill_range.
--- Result: shard, ids, in order; empty when the range was in already; NULL when the backfill is paused.
+-- Result: query: shard, ids, in order; empty when the range was in already; NULL when the backfill is paused;
+--   tbl, table_name: of the table that it names.
 -- Errors: as of tube_backfill_range.
-CREATE OR REPLACE FUNCTION :"schema".tube_backfill_range_query(backfill_id bigint, unit integer) RETURNS text
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_range_query(
+    backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text
+)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
-    job tube_job := tube_private_job('backfill ' || tube_backfill_range_query.backfill_id, false);
+    job tube_job := tube_private_job('backfill ' || tube_private_backfill_range_query.backfill_id, false);
     backfill tube_backfill;
     att tube_attachment;
 BEGIN
-    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_range_query.backfill_id;
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_private_backfill_range_query.backfill_id;
     IF backfill.paused THEN
-        RETURN NULL;
+        RETURN;
     ELSIF unit IS NULL OR unit NOT BETWEEN 0 AND job.units - 1 THEN
         RAISE EXCEPTION 'backfill % has no range %', backfill.backfill_id, unit
             USING ERRCODE = 'invalid_parameter_value', HINT = format('It has the ranges 0 to %s.', job.units - 1);
-    ELSIF EXISTS (SELECT FROM tube_job_unit AS u WHERE u.job_id = job.job_id AND u.unit = tube_backfill_range_query.unit) THEN
-        RETURN '';
+    ELSIF EXISTS (SELECT FROM tube_job_unit AS u WHERE u.job_id = job.job_id AND u.unit = tube_private_backfill_range_query.unit) THEN
+        query := '';
+        RETURN;
     END IF;
     att := tube_private_backfill_still(backfill);
-    RETURN tube_private_backfill_rows(backfill, att,
+    tbl := att.tbl;
+    table_name := att.tbl;
+    query := tube_private_backfill_rows(backfill, att,
         tube_private_backfill_within(att.tbl, backfill.order_col, job.bounds, unit));
 END
 $$;
 
--- tube_backfill_range_put: puts a pod of a range into the tube. For tube_backfill_range alone.
+-- tube_private_backfill_range_put: puts a pod of a range into the tube. For tube_backfill_range alone.
 --
 -- Arguments: backfill_id: one that was split; shard; ids: of the tube's type.
 -- Errors: TU131 it was not split; TU106 a shard that its table has not; 42804 ids of another type.
-CREATE OR REPLACE FUNCTION :"schema".tube_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) RETURNS void
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
@@ -84,7 +92,7 @@ BEGIN
         RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
     END IF;
     SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
-    WHERE b.backfill_id = tube_backfill_range_put.backfill_id AND b.state = 'inserting';
+    WHERE b.backfill_id = tube_private_backfill_range_put.backfill_id AND b.state = 'inserting';
     IF NOT FOUND OR shard NOT BETWEEN backfill.shard AND backfill.shard + (backfill.shards - 1) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU131', MESSAGE = format('backfill %s is not being inserted in ranges, or not into shard %s',
             backfill_id, shard), HINT = 'Call tube_backfill_range.';
@@ -94,12 +102,12 @@ BEGIN
 END
 $$;
 
--- tube_backfill_range_done: records that a range is in. For tube_backfill_range alone.
+-- tube_private_backfill_range_done: records that a range is in. For tube_backfill_range alone.
 --
 -- Arguments: of tube_backfill_range; ids, pods, touched: what was put.
 -- Result: ids.
 -- Locks: the backfill's row.
-CREATE OR REPLACE FUNCTION :"schema".tube_backfill_range_done(
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_range_done(
     backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate float8
 ) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -116,11 +124,11 @@ BEGIN
     -- Whoever ends the backfill locks its row: it then takes these pods back, or they never come.
     UPDATE tube_backfill AS b
     SET rows_done = b.rows_done + ids, pods_done = b.pods_done + 1, updated_at = clock_timestamp(),
-        rate = coalesce(tube_backfill_range_done.rate, b.rate)
-    WHERE b.backfill_id = tube_backfill_range_done.backfill_id AND b.state = 'inserting';
+        rate = coalesce(tube_private_backfill_range_done.rate, b.rate)
+    WHERE b.backfill_id = tube_private_backfill_range_done.backfill_id AND b.state = 'inserting';
     IF NOT FOUND THEN
         PERFORM tube_private_backfill_still(b) FROM tube_backfill AS b
-        WHERE b.backfill_id = tube_backfill_range_done.backfill_id;
+        WHERE b.backfill_id = tube_private_backfill_range_done.backfill_id;
     END IF;
     RETURN ids;
 END
@@ -205,9 +213,3 @@ BEGIN
     END;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_range_query IS
-    'Returns the query for the ids of a range; called by tube_backfill_range alone.';
-COMMENT ON FUNCTION :"schema".tube_backfill_range_put IS
-    'Puts a pod of a range into the tube; called by tube_backfill_range alone.';
-COMMENT ON FUNCTION :"schema".tube_backfill_range_done IS
-    'Records that a range is in; called by tube_backfill_range alone.';

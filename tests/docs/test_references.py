@@ -157,7 +157,9 @@ def in_the_database(conn: psycopg.Connection) -> dict[str, tuple[str, str]]:
         # Of functions of one name, the one that was there first.
         r"SELECT DISTINCT ON (proname) proname, pg_get_function_arguments(oid), pg_get_function_result(oid)"
         r" FROM pg_proc"
-        r" WHERE proname NOT LIKE 'tube\_private\_%' AND prorettype <> 'trigger'::regtype AND pronamespace"
+        # Names that end in a hash are generated, for functions of tables' owners.
+        r" WHERE proname NOT LIKE 'tube\_private\_%' AND proname !~ '_[0-9a-f]{8,}$'"
+        r" AND prorettype <> 'trigger'::regtype AND pronamespace"
         r" IN ('tube'::regnamespace, 'public'::regnamespace) ORDER BY proname, oid"
     ).fetchall()
     found = {}

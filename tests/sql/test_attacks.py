@@ -311,7 +311,7 @@ RETYPES = [
 
 
 def outcome(conn: Conn, statement: str) -> str | None:
-    """What becomes of a statement, an SQLSTATE or None; whatever it is, no code of the owner's ran as another."""
+    """The SQLSTATE of a statement, None if it succeeds; no code of the owner's runs as another."""
     refused: psycopg.Error | None = None
     try:
         conn.execute(statement.encode())
@@ -327,7 +327,7 @@ def outcome(conn: Conn, statement: str) -> str | None:
 def test_a_column_that_gets_a_type_with_a_cast_of_its_own(
     robbed: Conn, any_dsn: str, column: str, writer: str, how: str
 ) -> None:
-    """A cast is looked up when the trigger is planned: that is done with the owner's rights, whoever writes."""
+    """A cast is looked up when the trigger is planned: with the owner's rights, whoever writes."""
     with psycopg.connect(as_role(any_dsn, "app"), autocommit=True) as app:
         app.execute("ALTER TABLE public.item DROP CONSTRAINT item_pkey")
         app.execute("ALTER TABLE public.item ALTER id DROP NOT NULL")
@@ -373,18 +373,18 @@ def test_a_backfill_reads_with_the_rights_of_its_caller(robbed: Conn, any_dsn: s
     """What the owner of a table has made may run as whoever reads the table, and as nobody else."""
     robbed.execute(f"INSERT INTO {TABLE} VALUES (1)".encode())
     robbed.execute(RETYPES[1].format("value").encode())
-    made = scalar(robbed, "SELECT tube_backfill_create(%s, %s)", (TUBE, TABLE))
     robbed.execute("ALTER ROLE app RENAME TO owner_of_item")
     with roles(any_dsn, "worker") as admin:
         admin.execute("GRANT tube_worker TO worker")
         admin.execute(f"GRANT SELECT ON {TABLE} TO worker".encode())
         with open_session(as_role(any_dsn, "worker")) as worker:
             start = scalar(worker, "SELECT tube_backfill_step1()")
+            with pytest.raises(psycopg.Error, match="was run as worker"):
+                worker.execute("SELECT tube_backfill_step3(%s, %s, %s, 'id')", (start, TUBE, TABLE))
+            made = scalar(robbed, "SELECT tube_backfill_create(%s, %s)", (TUBE, TABLE))
             worker.execute("SELECT tube_backfill_lock(%s)", (made,))
             with pytest.raises(psycopg.Error, match="was run as worker"):
                 worker.execute("SELECT tube_backfill_collect(%s)", (made,))
-            with pytest.raises(psycopg.Error, match="was run as worker"):
-                worker.execute("SELECT tube_backfill_step3(%s, %s, %s, 'id')", (start, TUBE, TABLE))
     robbed.execute("ALTER ROLE owner_of_item RENAME TO app")
 
 

@@ -1,4 +1,4 @@
-"""Owners of attached tables, admins, workers and writers who try to get each other's rights, or a superuser's.
+"""Owners of attached tables, admins, workers and writers who try to get rights of others.
 
 `evil.strike()` warns of whom it runs as, and makes use of it. Who runs it unawares is a victim.
 """
@@ -43,6 +43,11 @@ TABLES = """
     CREATE TABLE bank.acct (id bigint PRIMARY KEY, v integer);
     ALTER TABLE bank.acct OWNER TO keeper;
     CREATE TABLE bank.vault (id bigint PRIMARY KEY, v integer);
+"""
+
+
+DETACH_OTHERS = """
+    SELECT tube_table_ensure_detached('es-live', t) FROM unnest('{bank.acct, bank.vault}'::regclass[]) AS t
 """
 
 
@@ -157,7 +162,8 @@ def test_what_a_truncate_plans_runs_as_the_owner(world: World) -> None:
     capture = function_of(world, "capture", "vault")
     world.run(
         MALLORY,
-        "CREATE FUNCTION evil.g(integer) RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT evil.strike(1) + $1'",
+        "CREATE FUNCTION evil.g(integer) RETURNS integer LANGUAGE sql IMMUTABLE AS"
+        " 'SELECT evil.strike(1) + $1'",
         "CREATE STATISTICS app.st ON (evil.g(v)), v FROM app.t",
         "CREATE INDEX ON app.t (evil.g(v))",
         "INSERT INTO app.t SELECT g, g FROM generate_series(1, 10) g",
@@ -169,7 +175,7 @@ def test_what_a_truncate_plans_runs_as_the_owner(world: World) -> None:
     for name in (capture, function_of(world, "capture", "t")):
         with world.login(MALLORY) as mallory, pytest.raises(psycopg.errors.InsufficientPrivilege):
             mallory.execute(
-                f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+                f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS ''"
                 if name == capture
                 else "SELECT * FROM tube.tube_registry"
             )
@@ -217,7 +223,7 @@ def test_an_admin_makes_no_trigger_and_nothing_beside_a_table(world: World) -> N
             "CREATE FUNCTION tube.lower(varchar) RETURNS text LANGUAGE sql AS 'SELECT $1'",
             "ALTER TABLE tube.tube_attachment ADD evil text",
             "UPDATE tube.tube_attachment SET row_filter = 'evil.strike() = 1'",
-            "INSERT INTO tube.tube_registry (tube, partitions, predicate) VALUES ('x', 1, 'evil.strike() = 1')",
+            "INSERT INTO tube.tube_registry (tube, predicate) VALUES ('x', 'evil.strike() = 1')",
             "SET ROLE tube_owner",
             "SET ROLE tube_nobody",
         ):
@@ -230,9 +236,10 @@ def test_an_admin_makes_no_trigger_and_nothing_beside_a_table(world: World) -> N
 # --- the agent of an owner ------------------------------------------------------------------------
 
 BODY = "'BEGIN PERFORM evil.grasp(); RETURN true; END'"
+REPLACE = "CREATE OR REPLACE FUNCTION {0} RETURNS boolean LANGUAGE plpgsql"
 AGENTS = {
-    "invoker": f"CREATE OR REPLACE FUNCTION {{0}} RETURNS boolean LANGUAGE plpgsql SECURITY INVOKER AS {BODY}",
-    "definer": f"CREATE OR REPLACE FUNCTION {{0}} RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER AS {BODY}",
+    "invoker": f"{REPLACE} SECURITY INVOKER AS {BODY}",
+    "definer": f"{REPLACE} SECURITY DEFINER AS {BODY}",
     "our text, with other rights": "ALTER FUNCTION {0} SECURITY INVOKER SET search_path = evil, pg_catalog",
     "our text, with another path": "ALTER FUNCTION {0} SET search_path = evil, pg_catalog",
     # what tube_private_call_agent belongs to
@@ -314,7 +321,8 @@ def test_overloads_beside_the_functions_of_others(world: World) -> None:
         function_of(world, kind, table) for kind in ("capture", "agent", "p") for table in ("acct", "vault")
     ]
     statements = [
-        f"CREATE FUNCTION {name}({arguments}) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT evil.strike(1) = 1'"
+        f"CREATE FUNCTION {name}({arguments}) RETURNS boolean LANGUAGE sql IMMUTABLE AS"
+        " 'SELECT evil.strike(1) = 1'"
         for name in names
         for arguments in (
             "smallint",
@@ -326,14 +334,20 @@ def test_overloads_beside_the_functions_of_others(world: World) -> None:
             "VARIADIC integer[]",
         )
     ]
-    for name in ("bool", "int4", "pg_class", "old_table", "new_table", "text"):
-        statements.append(f"CREATE TYPE tube_capture.{name} AS (a integer)")
-    for name in ("tube_key_bigint", "coalesce_", "cardinality", "array_agg"):
-        statements.append(
-            f"CREATE FUNCTION tube_capture.{name}(bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT evil.strike(1)'"
-        )
+    statements += [
+        f"CREATE TYPE tube_capture.{name} AS (a integer)"
+        for name in ("bool", "int4", "pg_class", "old_table", "new_table", "text")
+    ]
+    statements += [
+        f"CREATE FUNCTION tube_capture.{name}(bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS"
+        " 'SELECT evil.strike(1)::bigint'"
+        for name in ("tube_private_key_bigint", "cardinality", "array_agg")
+    ]
     world.try_all(MALLORY, *statements)
-    made = "SELECT count(*) FROM pg_proc WHERE proowner = 'mallory'::regrole AND pronamespace = 'tube_capture'::regnamespace"
+    made = (
+        "SELECT count(*) FROM pg_proc WHERE proowner = 'mallory'::regrole"
+        " AND pronamespace = 'tube_capture'::regnamespace"
+    )
     assert scalar(world.admin, made) > 20
     use_all(world)
     world.nobody_was_robbed()
@@ -342,7 +356,7 @@ def test_overloads_beside_the_functions_of_others(world: World) -> None:
 
 @pytest.mark.parametrize("by", ["postgres", KEEPER])
 def test_functions_that_wait_under_the_names_to_come(world: World, by: str) -> None:
-    """Names of functions can be told beforehand. One that is there already is not taken over with its settings."""
+    """Names of functions can be told beforehand; settings of one that waits there are not taken over."""
     world.admin.execute("GRANT tube_admin TO keeper; GRANT USAGE ON SCHEMA evil TO keeper")
     world.admin.execute(
         "CREATE TABLE bank.fresh (id bigint PRIMARY KEY, v integer); ALTER TABLE bank.fresh OWNER TO keeper"
@@ -413,6 +427,18 @@ def test_the_next_owner_of_a_table_gets_nothing_of_the_last_one(world: World, sy
     world.nobody_was_robbed()
 
 
+def test_a_table_that_changes_hands_is_written_to_before_and_after_a_worker_saw_it(world: World) -> None:
+    world.admin.execute(
+        "ALTER TABLE bank.acct OWNER TO mallory; GRANT USAGE, CREATE ON SCHEMA bank TO mallory"
+    )
+    world.run("writer", "INSERT INTO bank.acct VALUES (1)")
+    world.run("worker", "SELECT tube.tube_sync()")
+    world.run("writer", "INSERT INTO bank.acct VALUES (2)")
+    world.run("postgres", "SELECT tube.tube_sync()")
+    world.run("writer", "INSERT INTO bank.acct VALUES (3)")
+    assert ops(world.admin) == [("I", 1), ("I", 2), ("I", 3)]
+
+
 # --- predicates and types --------------------------------------------------------------------------
 
 
@@ -439,9 +465,7 @@ def test_the_next_owner_of_a_table_gets_nothing_of_the_last_one(world: World, sy
 )
 def test_a_predicate_that_runs_code_of_ones_own(world: World, predicate: str) -> None:
     world.admin.execute("GRANT tube_admin TO mallory")
-    world.admin.execute(
-        "SELECT tube_table_ensure_detached('es-live', t) FROM unnest('{bank.acct, bank.vault}'::regclass[]) AS t"
-    )
+    world.admin.execute(DETACH_OTHERS)
     with world.login(MALLORY) as mallory:
         mallory.execute("CREATE DOMAIN evil.checked AS integer CHECK (evil.strike(VALUE) = 1)")
         mallory.execute("SET search_path = evil, pg_catalog")
@@ -453,13 +477,17 @@ def test_a_predicate_that_runs_code_of_ones_own(world: World, predicate: str) ->
 
 
 CASTS = """
-    CREATE FUNCTION evil.to_float(evil.{0}) RETURNS float8 LANGUAGE sql IMMUTABLE AS 'SELECT evil.strike(1)::float8';
+    CREATE FUNCTION evil.to_float(evil.{0}) RETURNS float8 LANGUAGE sql IMMUTABLE AS
+        'SELECT evil.strike(1)::float8';
     CREATE CAST (evil.{0} AS float8) WITH FUNCTION evil.to_float(evil.{0}) AS IMPLICIT;
-    CREATE FUNCTION evil.to_text(evil.{0}) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT evil.strike(1)::text';
+    CREATE FUNCTION evil.to_text(evil.{0}) RETURNS text LANGUAGE sql IMMUTABLE AS
+        'SELECT evil.strike(1)::text';
     CREATE CAST (evil.{0} AS text) WITH FUNCTION evil.to_text(evil.{0}) AS IMPLICIT;
-    CREATE FUNCTION evil.to_bool(evil.{0}) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT evil.strike(1) = 1';
+    CREATE FUNCTION evil.to_bool(evil.{0}) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+        'SELECT evil.strike(1) = 1';
     CREATE CAST (evil.{0} AS boolean) WITH FUNCTION evil.to_bool(evil.{0}) AS IMPLICIT;
-    CREATE FUNCTION evil.to_int(evil.{0}) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT evil.strike(1)::bigint';
+    CREATE FUNCTION evil.to_int(evil.{0}) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+        'SELECT evil.strike(1)::bigint';
     CREATE CAST (evil.{0} AS bigint) WITH FUNCTION evil.to_int(evil.{0}) AS IMPLICIT;
 """
 RENAMED = """
@@ -492,7 +520,8 @@ def test_the_owner_of_an_enum_who_puts_something_else_in_its_place(
         MALLORY, "CREATE TYPE evil.mood AS ENUM ('bad', 'good'); GRANT USAGE ON TYPE evil.mood TO keeper"
     )
     world.admin.execute(
-        "CREATE TABLE bank.feeling (id bigint PRIMARY KEY, state evil.mood); ALTER TABLE bank.feeling OWNER TO keeper"
+        "CREATE TABLE bank.feeling (id bigint PRIMARY KEY, state evil.mood);"
+        " ALTER TABLE bank.feeling OWNER TO keeper"
     )
     world.admin.execute("GRANT ALL ON bank.feeling TO writer")
     make_tube(world.admin, "moods", predicate=predicate)
@@ -521,9 +550,7 @@ def test_the_owner_of_an_enum_who_puts_something_else_in_its_place(
 def test_a_column_that_becomes_an_enum_with_casts_of_its_own(world: World, predicate: str, role: str) -> None:
     """Who follows that, or sets another predicate, is not the owner, and yet has the owner's rights."""
     world.admin.execute("GRANT tube_admin TO mallory; GRANT mallory TO keeper; GRANT tube_admin TO keeper")
-    world.admin.execute(
-        "SELECT tube_table_ensure_detached('es-live', t) FROM unnest('{bank.acct, bank.vault}'::regclass[]) AS t"
-    )
+    world.admin.execute(DETACH_OTHERS)
     make_tube(world.admin, predicate=predicate)
     world.run(MALLORY, "CREATE TYPE evil.mood AS ENUM ('0', '1')", CASTS.format("mood"))
     world.run(MALLORY, "ALTER TABLE app.t ALTER v TYPE evil.mood USING NULL")
@@ -620,7 +647,8 @@ def forged(world: World, table: str) -> list[str]:
 def calls(world: World, role: str) -> list[tuple[str, list[str]]]:
     """Each function of ours that `role` may call, with texts of hostile arguments for it."""
     found = world.admin.execute(
-        "SELECT p.oid::regproc::text, ARRAY(SELECT t::regtype::text FROM unnest(p.proargtypes) AS t) FROM pg_proc AS p"
+        "SELECT p.oid::regproc::text, ARRAY(SELECT t::regtype::text FROM unnest(p.proargtypes) AS t)"
+        " FROM pg_proc AS p"
         " WHERE p.oid >= 16384 AND p.pronamespace = 'tube'::regnamespace AND p.prokind = 'f'"
         " AND has_function_privilege(%s, p.oid, 'EXECUTE') AND p.proname NOT IN ('tube_leader_wait')",
         (role,),
@@ -671,8 +699,8 @@ def test_hostile_arguments_of_all_that_a_role_may_call(world: World, role: str) 
 
 @pytest.mark.parametrize("role", ["worker", MALLORY])
 def test_a_forged_attachment_changes_nothing_of_others(world: World, role: str) -> None:
-    """Private functions that take an attachment from their caller make something of what is stored, not of that."""
-    world.admin.execute("GRANT tube_admin TO mallory")
+    """Private functions take an attachment from their caller, and mind what is stored."""
+    world.admin.execute("GRANT tube_admin TO mallory; GRANT USAGE ON SCHEMA app, bank TO mallory")
     with world.login(role) as conn:
         for change in (
             "a.tbl := 'app.t'::regclass::oid",
@@ -686,11 +714,13 @@ def test_a_forged_attachment_changes_nothing_of_others(world: World, role: str) 
                     "tube_private_store(a, 'late')",
                     "tube_private_bring_in_line(a, 'late')",
                 ):
+                    statement = f"""
+                        DO $do$ DECLARE a tube.tube_attachment := (
+                            SELECT t FROM tube.tube_attachment AS t WHERE t.tbl = '{table}'::regclass);
+                        BEGIN {change}; PERFORM tube.{function}; END $do$
+                    """
                     with suppress(psycopg.Error):
-                        conn.execute(
-                            "DO $do$ DECLARE a tube.tube_attachment := (SELECT t FROM tube.tube_attachment AS t WHERE"
-                            f" t.tbl = '{table}'::regclass); BEGIN {change}; PERFORM tube.{function}; END $do$".encode()
-                        )
+                        conn.execute(statement.encode())
     world.run(KEEPER, "INSERT INTO bank.acct VALUES (1)")
     world.run("writer", "INSERT INTO bank.vault VALUES (1)")
     assert {
@@ -716,10 +746,19 @@ def test_a_writer_with_a_path_and_temporary_objects_of_their_own(world: World) -
             "CREATE TEMP TABLE new_table AS SELECT evil.strike(1) AS id",
             "CREATE DOMAIN pg_temp.int8 AS integer CHECK (evil.strike(1) = 1)",
             "CREATE DOMAIN pg_temp.text AS integer CHECK (evil.strike(1) = 1)",
-            "CREATE FUNCTION evil.gt(integer, integer) RETURNS boolean LANGUAGE sql AS 'SELECT evil.strike(1) = 1'",
+            (
+                "CREATE FUNCTION evil.gt(integer, integer) RETURNS boolean LANGUAGE sql AS"
+                " 'SELECT evil.strike(1) = 1'"
+            ),
             "CREATE OPERATOR evil.> (LEFTARG = integer, RIGHTARG = integer, FUNCTION = evil.gt)",
-            "CREATE FUNCTION evil.tube_key_bigint(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT evil.strike(1)::bigint'",
-            "CREATE FUNCTION evil.array_agg(bigint) RETURNS bigint[] LANGUAGE sql AS 'SELECT ARRAY[evil.strike(1)::bigint]'",
+            (
+                "CREATE FUNCTION evil.tube_private_key_bigint(bigint) RETURNS bigint LANGUAGE sql AS"
+                " 'SELECT evil.strike(1)::bigint'"
+            ),
+            (
+                "CREATE FUNCTION evil.array_agg(bigint) RETURNS bigint[] LANGUAGE sql AS"
+                " 'SELECT ARRAY[evil.strike(1)::bigint]'"
+            ),
             "SET search_path = evil, pg_temp, pg_catalog, tube, bank",
             "SET standard_conforming_strings = off",
             "SET application_name = 'backfill''; SELECT evil.grasp(); --'",

@@ -209,11 +209,11 @@ def test_public_may_only_call_what_looks_at_nothing(conn: Conn) -> None:
         ).fetchall()
         assert [name for (name,) in rows] == [
             "item_touch",
-            "tube_key_bigint",
-            "tube_key_text",
-            "tube_key_uuid",
             "tube_private_is_current",
+            "tube_private_key_bigint",
             "tube_private_key_now",
+            "tube_private_key_text",
+            "tube_private_key_uuid",
         ]
         rows = conn.execute(
             "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'tube'::regnamespace"
