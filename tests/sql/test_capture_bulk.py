@@ -25,10 +25,10 @@ def lower_the_limit(conn: Conn, rows: int) -> None:
 
 
 def touched(conn: Conn) -> list[tuple[str, int, int]]:
-    """By op: how many ids, and how many different ones; the tube is empty afterwards. No pod has more than 250."""
+    """By op: how many ids, how many different ones, and the largest pod. Empties the tube."""
     rows: Any = conn.execute(
-        f'SELECT op, count(id), count(DISTINCT id), max(cardinality(ids)) FROM tube."{TUBE}", unnest(ids) AS id'
-        " GROUP BY op ORDER BY op".encode()
+        "SELECT op, count(id), count(DISTINCT id), max(cardinality(ids))"
+        f' FROM tube."{TUBE}", unnest(ids) AS id GROUP BY op ORDER BY op'.encode()
     ).fetchall()
     conn.execute(f'TRUNCATE tube."{TUBE}"'.encode())
     assert all(most <= 250 for *_, most in rows)

@@ -9,7 +9,6 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from tests.helpers.capture import (
-    scalar,
     TABLE,
     Conn,
     Touch,
@@ -18,6 +17,7 @@ from tests.helpers.capture import (
     make_tube,
     open_session,
     pods,
+    scalar,
     set_up,
     take,
 )
