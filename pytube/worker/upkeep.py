@@ -23,7 +23,7 @@ async def follow_ddl(
     ddl: asyncio.Event,
     interval: float = INTERVAL,
 ) -> None:
-    """Call `tube_sync`, then `tube_index_fit`, on `ddl` and every `interval` seconds, by one process at a time.
+    """Call `tube_sync`, then `tube_index_fit`, on `ddl` and every `interval` seconds, in one process.
 
     Args:
         open_session: a session for one call, so that none is kept for so rare a thing.
