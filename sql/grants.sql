@@ -64,17 +64,17 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_attached_how,
     :"schema".tube_private_begin_attach,
     :"schema".tube_private_can_fail,
-    :"schema".tube_private_cursor_error,
     :"schema".tube_private_ensure_tube,
     :"schema".tube_private_is_root,
     :"schema".tube_private_notify, -- by a writer's statement under version 0001
-    :"schema".tube_private_parse_predicate,
+    :"schema".tube_private_provide,
     :"schema".tube_private_refuse_table,
-    :"schema".tube_private_require
+    :"schema".tube_private_require,
+    :"schema".tube_private_store
 TO :"role_admin";
 
--- Backfills read tables with the rights of whoever calls. These see that the session has the backfill, and that what it
--- puts belongs to it.
+-- Backfills read tables with the rights of whoever calls, who tells these what was read: a worker is trusted with that, as it
+-- is at the sink.
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_backfill_collected,
     :"schema".tube_private_backfill_divide,
@@ -100,11 +100,10 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_owner_ddl,
     :"schema".tube_private_patiently,
     :"schema".tube_private_predicate_columns,
-    :"schema".tube_private_provide,
     :"schema".tube_private_refuse_predicate,
     :"schema".tube_private_run_owner_ddl,
     :"schema".tube_private_stale_attachments,
-    :"schema".tube_private_store,
+    :"schema".tube_private_store_late,
     :"schema".tube_private_try_predicate
 TO :"role_admin", :"role_worker";
 

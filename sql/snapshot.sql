@@ -682,7 +682,6 @@ CREATE FUNCTION tube.tube_ensure_exists(tube text, partitions integer DEFAULT 1,
 DECLARE
     att tube_attachment;
 BEGIN
-    PERFORM tube_private_parse_predicate(tube, nullif(btrim(predicate, E' \t\r\n'), ''));
     FOR att IN SELECT w.* FROM tube_private_ensure_tube(tube, partitions, predicate, key_type) AS w LOOP
         PERFORM tube_private_bring_in_line(att, 'ordered');
     END LOOP;
@@ -1678,7 +1677,10 @@ BEGIN
     key := <schema>.tube_private_key_now(<name>, rel, <key>);
     IF key IS NULL THEN
         RETURN true;
-    ELSIF NOT has_table_privilege(rel, 'SELECT') OR row_security_active(rel) THEN
+    ELSIF NOT has_table_privilege(rel, 'SELECT') OR row_security_active(rel)
+        -- To plan a query is to run code of its tables' owners.
+        OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND NOT pg_has_role(c.relowner, 'USAGE'))
+    THEN
         PERFORM <put>(op, NULL);
         RETURN false;
     END IF;
@@ -2582,6 +2584,7 @@ BEGIN
         IF att.misfit = tube_private_misfit(tube_private_begin_sync.tube, tube_private_begin_sync.tbl) THEN
             wanted.row_filter := NULL; -- it was tried before
         END IF;
+        PERFORM tube_private_provide(wanted) WHERE wanted.tube IS NOT NULL;
         RETURN wanted;
     END IF;
     PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
@@ -2624,7 +2627,9 @@ DECLARE
     is_owner CONSTANT boolean := (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = att.tbl);
     missing text[];
 BEGIN
-    PERFORM tube_private_provide(att);
+    IF mode <> 'late' THEN -- tube_private_begin_sync has done so
+        PERFORM tube_private_provide(att);
+    END IF;
     IF is_owner AND att.row_filter IS NOT NULL AND NOT tube_private_has_predicate(att) THEN
         BEGIN
             PERFORM tube_private_try_predicate(att);
@@ -2646,7 +2651,11 @@ BEGIN
         PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_run_owner_ddl(%L)', missing)], what,
             CASE mode WHEN 'late' THEN 20 ELSE 100 END);
     END LOOP;
-    PERFORM tube_private_store(att, mode);
+    IF mode = 'late' THEN
+        PERFORM tube_private_store_late(att.tube, att.tbl, att.row_filter IS NULL);
+    ELSE
+        PERFORM tube_private_store(att, mode);
+    END IF;
 END
 $$;
 
@@ -2678,9 +2687,19 @@ CREATE FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers 
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
 DECLARE
+    before CONSTANT jsonb := (SELECT jsonb_object_agg(s.name, s.setting) FROM pg_settings AS s);
     result boolean;
 BEGIN
+    IF NOT (SELECT p.prosecdef FROM pg_proc AS p WHERE p.oid = to_regprocedure(agent || '(regclass, name[], text)')) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s would not run with the rights of its owner', agent), HINT = 'Call tube_sync as its owner.';
+    END IF;
     EXECUTE format('SELECT %s($1, $2, $3)', agent) INTO result USING rel, triggers, op;
+    IF EXISTS (SELECT FROM pg_catalog.pg_settings AS s
+        WHERE (before OPERATOR(pg_catalog.->>) s.name) OPERATOR(pg_catalog.<>) s.setting)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = pg_catalog.format('%s has changed settings', agent);
+    END IF;
     RETURN result;
 END
 $_$;
@@ -3087,7 +3106,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_cursor_error(statement text) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
@@ -3174,6 +3193,7 @@ DECLARE
     reg tube_registry;
     wanted text := nullif(btrim(tube_private_ensure_tube.predicate, E' \t\r\n'), '');
 BEGIN
+    PERFORM tube_private_parse_predicate(tube, wanted);
     PERFORM tube_private_check_partitions(partitions);
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_ensure_tube.tube;
     PERFORM tube_private_check_key_type(tube_private_ensure_tube.tube, reg.key_type, tube_private_ensure_tube.key_type);
@@ -3325,7 +3345,8 @@ BEGIN
     IF made.oid IS NOT NULL AND made.proowner <> owner THEN
         RETURN NEXT format('ALTER FUNCTION %s OWNER TO %I', signature, pg_get_userbyid(owner));
     END IF;
-    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body THEN
+    -- One that was another's is made anew: settings that it was given would go with the rights of its owner of now.
+    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR made.proowner <> owner THEN
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
             name, arguments, returns, settings, body);
     END IF;
@@ -4026,7 +4047,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET standard_conforming_strings TO 'on'
     AS $_$
@@ -4092,7 +4113,10 @@ BEGIN
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     SELECT p.* INTO made FROM pg_proc AS p
     WHERE p.oid = to_regproc(name) AND p.proowner = owner AND p.proargtypes::text = coalesce(array_to_string(bound, ' '), '')
-        AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL;
+        AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
+        -- A cast or an operator may have come between the look at the types and this.
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+            AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384);
     IF FOUND THEN
         RETURN;
     END IF;
@@ -4171,7 +4195,9 @@ CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
     SELECT a.attnum, a.attname, a.atttypid, t.oid,
-        t.oid < 16384 OR t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e' -- what initdb made has lower oids
+        t.oid < 16384 -- initdb made it
+            OR (t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e')
+                AND NOT EXISTS (SELECT FROM pg_cast AS k WHERE k.castsource IN (t.oid, e.oid))
     FROM pg_attribute AS a
     JOIN pg_type AS t ON t.oid = tube_private_base_type(a.atttypid)
     LEFT JOIN pg_type AS e ON e.oid = t.typelem
@@ -4210,11 +4236,14 @@ CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
 DECLARE
     owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    put CONSTANT text := format('%s(text, %s[])', tube_private_function(att, 'put'), key_type);
-    -- Until an owner has agreed to go on, the trigger function has the rights of the one before.
-    callers name[] := ARRAY[owner] || ARRAY(SELECT pg_get_userbyid(p.proowner) FROM pg_proc AS p
-        WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()'));
+    put text;
+    callers name[];
 BEGIN
+    att := tube_private_with_names(att);
+    put := format('%s(text, %s[])', tube_private_function(att, 'put'), key_type);
+    -- Until an owner has agreed to go on, the trigger function has the rights of the one before.
+    callers := ARRAY[owner] || ARRAY(SELECT pg_get_userbyid(p.proowner) FROM pg_proc AS p
+        WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()'));
     IF NOT (has_schema_privilege(owner, tube_private_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE'))
@@ -4779,7 +4808,7 @@ BEGIN
         RETURN NULL; -- the tube is being dropped
     END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' sleeps ' || of_tube, 0));
-    PERFORM setval(flag, CASE WHEN TG_OP = 'INSERT' OR EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = of_tube)
+    PERFORM setval(flag, CASE WHEN TG_OP <> 'DELETE' OR EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = of_tube)
         THEN 2 ELSE 1 END);
     RETURN NULL;
 END
@@ -4969,12 +4998,13 @@ DECLARE
     missing integer;
     far regclass;
 BEGIN
+    att := tube_private_with_names(att);
     IF old.tube IS NOT NULL AND mode = 'late' THEN
         PERFORM tube_private_agent_triggers(att);
     END IF;
     missing := (SELECT count(*) FROM tube_private_owner_ddl(att) AS d);
-    IF missing > 0 AND mode <> 'late' THEN
-        PERFORM tube_private_ask_owner(att, mode);
+    IF missing > 0 AND (mode <> 'late' OR old.tube IS NULL) THEN
+        PERFORM tube_private_ask_owner(att, 'ordered');
     END IF;
     att := tube_private_seen(att);
     att.as_root := tube_private_is_root(att);
@@ -5028,6 +5058,25 @@ BEGIN
     IF missing > 0 THEN
         PERFORM tube_private_ask_owner(att, mode);
     END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    att tube_attachment := (SELECT tube_private_wanted(a) FROM tube_attachment AS a
+        WHERE a.tube = tube_private_store_late.tube AND a.tbl = tube_private_store_late.tbl);
+BEGIN
+    IF att.tube IS NULL THEN
+        RETURN;
+    ELSIF without_predicate AND att.row_filter IS NOT NULL THEN
+        att.row_filter := NULL;
+        att.misfit := tube_private_misfit(att.tube, att.tbl);
+    END IF;
+    PERFORM tube_private_store(att, 'late');
 END
 $$;
 
@@ -5233,7 +5282,9 @@ BEGIN
     -- The table was renamed or moved, or has another owner.
     RETURN QUERY SELECT format('DROP FUNCTION %s', d.objid::regprocedure) FROM pg_depend AS d
     WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid
-        AND (d.objid <> there.oid OR there.oid IS NULL OR NOT is_ours);
+        AND CASE WHEN d.objid = there.oid THEN NOT is_ours ELSE EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = d.objid
+            AND (p.proowner = rel.relowner OR p.proowner = (SELECT k.proowner FROM pg_proc AS k
+                WHERE k.oid = to_regprocedure(tube_private_function(att, 'capture') || '()')))) END;
     IF is_ours THEN
         RETURN;
     ELSIF there.oid IS NOT NULL AND NOT EXISTS (
@@ -5321,7 +5372,7 @@ CREATE FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) RETURN
     SET standard_conforming_strings TO 'on'
     AS $$
 DECLARE
-    probe CONSTANT text := format('%I.%I', tube_private_capture_schema(), 'probe_' || pg_backend_pid());
+    probe CONSTANT text := format('%I.%I', tube_private_capture_schema(), 'probe_' || gen_random_uuid());
     col record;
     columns text;
 BEGIN
@@ -5484,6 +5535,32 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_with_names(att tube.tube_attachment) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
+BEGIN
+    IF old.tube IS NULL OR (old.shard, old.shards) IS DISTINCT FROM (att.shard, att.shards) THEN
+        att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
+    END IF;
+    IF att.row_filter IS NOT NULL THEN
+        att.row_filter := (SELECT r.predicate FROM tube_registry AS r WHERE r.tube = att.tube);
+    END IF;
+    att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
+    att.touch_name := coalesce(old.touch_name, att.touch_name);
+    IF att.touch_name !~ '^tube_touch_[0-9a-f]{12}$'
+        OR EXISTS (SELECT FROM tube_attachment AS a WHERE a.touch_name = att.touch_name AND a.tbl <> att.tbl)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%I is no touch function of %s', att.touch_name, att.tbl), HINT = 'Call tube_table_ensure_attached.';
+    END IF;
+    RETURN att;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_seq_advance(beyond bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5595,7 +5672,7 @@ BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
     INSERT INTO tube_sleeper (tube, partition, partitions)
     VALUES (tube_sleep.tube, tube_sleep.partition, tube_sleep.partitions)
-    ON CONFLICT ON CONSTRAINT tube_sleeper_pkey DO NOTHING;
+    ON CONFLICT ON CONSTRAINT tube_sleeper_pkey DO UPDATE SET partitions = EXCLUDED.partitions; -- and the flag
 END
 $$;
 
@@ -6044,7 +6121,7 @@ CREATE TRIGGER tube_backfill_gone_trigger AFTER DELETE ON tube.tube_backfill FOR
 
 CREATE TRIGGER tube_job_gone_trigger AFTER DELETE ON tube.tube_job FOR EACH ROW EXECUTE FUNCTION tube.tube_private_job_gone();
 
-CREATE TRIGGER tube_sleeper_flag_trigger AFTER INSERT OR DELETE ON tube.tube_sleeper FOR EACH ROW EXECUTE FUNCTION tube.tube_private_set_flag();
+CREATE TRIGGER tube_sleeper_flag_trigger AFTER INSERT OR DELETE OR UPDATE ON tube.tube_sleeper FOR EACH ROW EXECUTE FUNCTION tube.tube_private_set_flag();
 
 ALTER TABLE ONLY tube.tube_attachment
     ADD CONSTRAINT tube_attachment_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
@@ -6468,7 +6545,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) F
 REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_cursor_error(statement text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_detach(in_tube text, in_tbl regclass) FROM PUBLIC;
 
@@ -6576,7 +6652,6 @@ GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO t
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text) FROM PUBLIC;
 
@@ -6596,7 +6671,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_present(att tube.tube_attachment) FROM 
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean) FROM PUBLIC;
 
@@ -6677,7 +6751,10 @@ REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, pa
 
 REVOKE ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
 
@@ -6716,6 +6793,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_wake_sleepers(tube text, touched intege
 REVOKE ALL ON FUNCTION tube.tube_private_wanted(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_with_names(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_seq_advance(beyond bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_seq_advance(beyond bigint) TO tube_admin;

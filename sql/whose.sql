@@ -37,7 +37,8 @@ BEGIN
         -- nobody.sql gives this one away.
         OR r.rolname = roles || '_nobody' AND o.what LIKE format('function %I.tube_private_call_agent(%%', ours)
         -- Version 0001 belonged to tube_admin.
-        OR r.rolname = roles || '_admin' AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles AS o WHERE o.rolname = owner))
+        OR r.rolname = roles || '_admin' AND NOT EXISTS (SELECT FROM pg_catalog.pg_namespace AS n
+            WHERE n.oid = schema_oid AND n.nspowner <> r.oid))
     ORDER BY o.place, o.what
     LIMIT 1;
     IF FOUND THEN

@@ -45,7 +45,10 @@ BEGIN
     key := <schema>.tube_private_key_now(<name>, rel, <key>);
     IF key IS NULL THEN
         RETURN true;
-    ELSIF NOT has_table_privilege(rel, 'SELECT') OR row_security_active(rel) THEN
+    ELSIF NOT has_table_privilege(rel, 'SELECT') OR row_security_active(rel)
+        -- To plan a query is to run code of its tables' owners.
+        OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND NOT pg_has_role(c.relowner, 'USAGE'))
+    THEN
         PERFORM <put>(op, NULL);
         RETURN false;
     END IF;
@@ -78,19 +81,31 @@ $$;
 
 -- tube_private_call_agent: calls an owner's agent with the rights of nobody.
 --
--- Whatever its owner has made of it since: it runs with their rights, or with those of a role that has none.
+-- Whatever its owner has made of it since: it runs with their rights. What it leaves to the session would be found by
+-- functions that go on with other rights, and is an error: a search path, say, outlives the function that sets it. So what
+-- comes after it names all in full.
 --
 -- Arguments: agent: quoted, with its schema; the others as of the agent.
 -- Result: the agent's.
--- Errors: those of the owner's: 42501 they don't own the partition.
+-- Errors: those of the owner's: 42501 they don't own the partition; or it has changed settings, or has the caller's rights.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_call_agent(agent text, rel regclass, triggers name[], op text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    before CONSTANT jsonb := (SELECT jsonb_object_agg(s.name, s.setting) FROM pg_settings AS s);
     result boolean;
 BEGIN
+    IF NOT (SELECT p.prosecdef FROM pg_proc AS p WHERE p.oid = to_regprocedure(agent || '(regclass, name[], text)')) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s would not run with the rights of its owner', agent), HINT = 'Call tube_sync as its owner.';
+    END IF;
     EXECUTE format('SELECT %s($1, $2, $3)', agent) INTO result USING rel, triggers, op;
+    IF EXISTS (SELECT FROM pg_catalog.pg_settings AS s
+        WHERE (before OPERATOR(pg_catalog.->>) s.name) OPERATOR(pg_catalog.<>) s.setting)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = pg_catalog.format('%s has changed settings', agent);
+    END IF;
     RETURN result;
 END
 $$;

@@ -124,7 +124,9 @@ DECLARE
     is_owner CONSTANT boolean := (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = att.tbl);
     missing text[];
 BEGIN
-    PERFORM tube_private_provide(att);
+    IF mode <> 'late' THEN -- tube_private_begin_sync has done so
+        PERFORM tube_private_provide(att);
+    END IF;
     IF is_owner AND att.row_filter IS NOT NULL AND NOT tube_private_has_predicate(att) THEN
         BEGIN
             PERFORM tube_private_try_predicate(att);
@@ -146,7 +148,11 @@ BEGIN
         PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_run_owner_ddl(%L)', missing)], what,
             CASE mode WHEN 'late' THEN 20 ELSE 100 END);
     END LOOP;
-    PERFORM tube_private_store(att, mode);
+    IF mode = 'late' THEN
+        PERFORM tube_private_store_late(att.tube, att.tbl, att.row_filter IS NULL);
+    ELSE
+        PERFORM tube_private_store(att, mode);
+    END IF;
 END
 $$;
 

@@ -11,7 +11,7 @@
 -- Arguments: tube: for the error; predicate: NULL is allowed.
 -- Errors: TU105.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_parse_predicate(tube text, predicate text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 SET standard_conforming_strings = on
 AS $$
@@ -50,11 +50,11 @@ $$;
 
 -- tube_private_cursor_error: what a cursor says of a text that it can't be opened for, as SQLSTATE:message.
 --
--- Runs with the caller's rights, whatever it is given.
+-- Nothing is run, nor planned, as the text does not begin with a query.
 --
--- Arguments: statement: anything but a query.
+-- Arguments: statement: begins with a statement that is no query.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_cursor_error(statement text) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 DECLARE
@@ -96,15 +96,17 @@ $$;
 --
 -- Arguments: tbl; predicate: may be NULL.
 -- Result: attnum; name; type: its oid; bound: what the predicate is bound to, of a domain what it is made of;
---   fits: whether only built-in code computes with its values and reads its literals. Enums do, domains over
---   built-in types too; arrays of domains, ranges and composite types of users don't.
+--   fits: whether only built-in code computes with its values and reads its literals. Enums without casts do,
+--   domains over built-in types too; arrays of domains, ranges and composite types of users don't.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_predicate_columns(tbl regclass, predicate text)
 RETURNS TABLE (attnum smallint, name name, type oid, bound oid, fits boolean)
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
     SELECT a.attnum, a.attname, a.atttypid, t.oid,
-        t.oid < 16384 OR t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e' -- what initdb made has lower oids
+        t.oid < 16384 -- initdb made it
+            OR (t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e')
+                AND NOT EXISTS (SELECT FROM pg_cast AS k WHERE k.castsource IN (t.oid, e.oid))
     FROM pg_attribute AS a
     JOIN pg_type AS t ON t.oid = tube_private_base_type(a.atttypid)
     LEFT JOIN pg_type AS e ON e.oid = t.typelem
@@ -128,7 +130,7 @@ SET search_path = pg_catalog, :"schema", pg_temp
 SET standard_conforming_strings = on
 AS $$
 DECLARE
-    probe CONSTANT text := format('%I.%I', tube_private_capture_schema(), 'probe_' || pg_backend_pid());
+    probe CONSTANT text := format('%I.%I', tube_private_capture_schema(), 'probe_' || gen_random_uuid());
     col record;
     columns text;
 BEGIN

@@ -2,7 +2,8 @@
 --
 -- The function put, the flag of the tube's sleepers, the touch function of the table.
 --
--- Arguments: att: need not be stored yet.
+-- Arguments: att: need not be stored yet; its functions have the names that they are to have, whatever it says.
+-- Errors: 42501 its touch function is another table's.
 -- Locks: an advisory one, until the transaction ends, where a role is granted something on our schemas.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide(att :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -11,11 +12,14 @@ AS $$
 DECLARE
     owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    put CONSTANT text := format('%s(text, %s[])', tube_private_function(att, 'put'), key_type);
-    -- Until an owner has agreed to go on, the trigger function has the rights of the one before.
-    callers name[] := ARRAY[owner] || ARRAY(SELECT pg_get_userbyid(p.proowner) FROM pg_proc AS p
-        WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()'));
+    put text;
+    callers name[];
 BEGIN
+    att := tube_private_with_names(att);
+    put := format('%s(text, %s[])', tube_private_function(att, 'put'), key_type);
+    -- Until an owner has agreed to go on, the trigger function has the rights of the one before.
+    callers := ARRAY[owner] || ARRAY(SELECT pg_get_userbyid(p.proowner) FROM pg_proc AS p
+        WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()'));
     IF NOT (has_schema_privilege(owner, tube_private_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE'))
@@ -30,6 +34,35 @@ BEGIN
     PERFORM tube_private_provide_touch(att, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
+END
+$$;
+
+-- tube_private_with_names: an attachment that a caller gives, with the names of its own functions and the tube's predicate.
+--
+-- Errors: TU106 its shards can't be; 42501 its touch function is another table's.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_with_names(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
+BEGIN
+    IF old.tube IS NULL OR (old.shard, old.shards) IS DISTINCT FROM (att.shard, att.shards) THEN
+        att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
+    END IF;
+    IF att.row_filter IS NOT NULL THEN
+        att.row_filter := (SELECT r.predicate FROM tube_registry AS r WHERE r.tube = att.tube);
+    END IF;
+    att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
+    att.touch_name := coalesce(old.touch_name, att.touch_name);
+    IF att.touch_name !~ '^tube_touch_[0-9a-f]{12}$'
+        OR EXISTS (SELECT FROM tube_attachment AS a WHERE a.touch_name = att.touch_name AND a.tbl <> att.tbl)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%I is no touch function of %s', att.touch_name, att.tbl), HINT = 'Call tube_table_ensure_attached.';
+    END IF;
+    RETURN att;
 END
 $$;
 
@@ -123,7 +156,8 @@ BEGIN
     IF made.oid IS NOT NULL AND made.proowner <> owner THEN
         RETURN NEXT format('ALTER FUNCTION %s OWNER TO %I', signature, pg_get_userbyid(owner));
     END IF;
-    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body THEN
+    -- One that was another's is made anew: settings that it was given would go with the rights of its owner of now.
+    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR made.proowner <> owner THEN
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
             name, arguments, returns, settings, body);
     END IF;
@@ -162,7 +196,10 @@ BEGIN
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     SELECT p.* INTO made FROM pg_proc AS p
     WHERE p.oid = to_regproc(name) AND p.proowner = owner AND p.proargtypes::text = coalesce(array_to_string(bound, ' '), '')
-        AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL;
+        AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
+        -- A cast or an operator may have come between the look at the types and this.
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+            AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384);
     IF FOUND THEN
         RETURN;
     END IF;

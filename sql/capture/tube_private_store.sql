@@ -24,12 +24,13 @@ DECLARE
     missing integer;
     far regclass;
 BEGIN
+    att := tube_private_with_names(att);
     IF old.tube IS NOT NULL AND mode = 'late' THEN
         PERFORM tube_private_agent_triggers(att);
     END IF;
     missing := (SELECT count(*) FROM tube_private_owner_ddl(att) AS d);
-    IF missing > 0 AND mode <> 'late' THEN
-        PERFORM tube_private_ask_owner(att, mode);
+    IF missing > 0 AND (mode <> 'late' OR old.tube IS NULL) THEN
+        PERFORM tube_private_ask_owner(att, 'ordered');
     END IF;
     att := tube_private_seen(att);
     att.as_root := tube_private_is_root(att);
@@ -83,6 +84,28 @@ BEGIN
     IF missing > 0 THEN
         PERFORM tube_private_ask_owner(att, mode);
     END IF;
+END
+$$;
+
+-- tube_private_store_late: the same for a stored attachment, some time after DDL: it is to be what its table says.
+--
+-- Arguments: tube; tbl; without_predicate: whether the tube's predicate does not fit the table.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_store_late(tube text, tbl regclass, without_predicate boolean) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    att tube_attachment := (SELECT tube_private_wanted(a) FROM tube_attachment AS a
+        WHERE a.tube = tube_private_store_late.tube AND a.tbl = tube_private_store_late.tbl);
+BEGIN
+    IF att.tube IS NULL THEN
+        RETURN;
+    ELSIF without_predicate AND att.row_filter IS NOT NULL THEN
+        att.row_filter := NULL;
+        att.misfit := tube_private_misfit(att.tube, att.tbl);
+    END IF;
+    PERFORM tube_private_store(att, 'late');
 END
 $$;
 

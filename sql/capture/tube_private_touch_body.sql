@@ -184,7 +184,9 @@ BEGIN
     -- The table was renamed or moved, or has another owner.
     RETURN QUERY SELECT format('DROP FUNCTION %s', d.objid::regprocedure) FROM pg_depend AS d
     WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid
-        AND (d.objid <> there.oid OR there.oid IS NULL OR NOT is_ours);
+        AND CASE WHEN d.objid = there.oid THEN NOT is_ours ELSE EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = d.objid
+            AND (p.proowner = rel.relowner OR p.proowner = (SELECT k.proowner FROM pg_proc AS k
+                WHERE k.oid = to_regprocedure(tube_private_function(att, 'capture') || '()')))) END;
     IF is_ours THEN
         RETURN;
     ELSIF there.oid IS NOT NULL AND NOT EXISTS (

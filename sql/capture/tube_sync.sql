@@ -46,7 +46,8 @@ LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$ SELECT a.* FROM tube_attachment AS a WHERE tube_private_is_stale(a) ORDER BY a.tube, a.position $$;
 
--- tube_private_begin_sync: an attachment as it is to be now, locked; forgets one whose table can't stay attached.
+-- tube_private_begin_sync: an attachment as it is to be now, locked, with what is ours for it; forgets one whose table can't
+-- stay attached.
 --
 -- Arguments: tube; tbl.
 -- Result: NULL when there is none any more; a WARNING says why.
@@ -68,6 +69,7 @@ BEGIN
         IF att.misfit = tube_private_misfit(tube_private_begin_sync.tube, tube_private_begin_sync.tbl) THEN
             wanted.row_filter := NULL; -- it was tried before
         END IF;
+        PERFORM tube_private_provide(wanted) WHERE wanted.tube IS NOT NULL;
         RETURN wanted;
     END IF;
     PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);

@@ -24,7 +24,6 @@ AS $$
 DECLARE
     att tube_attachment;
 BEGIN
-    PERFORM tube_private_parse_predicate(tube, nullif(btrim(predicate, E' \t\r\n'), ''));
     FOR att IN SELECT w.* FROM tube_private_ensure_tube(tube, partitions, predicate, key_type) AS w LOOP
         PERFORM tube_private_bring_in_line(att, 'ordered');
     END LOOP;
@@ -35,7 +34,7 @@ COMMENT ON FUNCTION :"schema".tube_ensure_exists IS
 
 -- tube_private_ensure_tube: what tube_ensure_exists does to the tube itself.
 --
--- Arguments: of tube_ensure_exists; predicate: parsed.
+-- Arguments: of tube_ensure_exists.
 -- Result: the attachments that are to get another predicate.
 -- Locks: as of tube_ensure_exists.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ensure_tube(
@@ -49,6 +48,7 @@ DECLARE
     reg tube_registry;
     wanted text := nullif(btrim(tube_private_ensure_tube.predicate, E' \t\r\n'), '');
 BEGIN
+    PERFORM tube_private_parse_predicate(tube, wanted);
     PERFORM tube_private_check_partitions(partitions);
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_ensure_tube.tube;
     PERFORM tube_private_check_key_type(tube_private_ensure_tube.tube, reg.key_type, tube_private_ensure_tube.key_type);

@@ -22,7 +22,7 @@ BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
     INSERT INTO tube_sleeper (tube, partition, partitions)
     VALUES (tube_sleep.tube, tube_sleep.partition, tube_sleep.partitions)
-    ON CONFLICT ON CONSTRAINT tube_sleeper_pkey DO NOTHING;
+    ON CONFLICT ON CONSTRAINT tube_sleeper_pkey DO UPDATE SET partitions = EXCLUDED.partitions; -- and the flag
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_sleep IS
@@ -31,7 +31,8 @@ COMMENT ON FUNCTION :"schema".tube_sleep IS
 -- tube_private_set_flag: the trigger that tells writers whether somebody sleeps; see tube_private_make_flag.
 --
 -- Sleepers of a tube take turns, so that one who wakes does not hide another who falls asleep. Writers see nothing of it.
--- The flag is set at once, before the commit: a writer may notify once too often, and never once too few.
+-- The flag is set at once, before the commit: a writer may notify once too often. Where a row was to go, and the transaction
+-- failed, it may say too early that nobody sleeps; so each tube_sleep sets it, whether its row is there or not.
 --
 -- Locks: an advisory one for the tube, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_set_flag() RETURNS trigger
@@ -47,10 +48,10 @@ BEGIN
         RETURN NULL; -- the tube is being dropped
     END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' sleeps ' || of_tube, 0));
-    PERFORM setval(flag, CASE WHEN TG_OP = 'INSERT' OR EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = of_tube)
+    PERFORM setval(flag, CASE WHEN TG_OP <> 'DELETE' OR EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = of_tube)
         THEN 2 ELSE 1 END);
     RETURN NULL;
 END
 $$;
-CREATE OR REPLACE TRIGGER tube_sleeper_flag_trigger AFTER INSERT OR DELETE ON :"schema".tube_sleeper
+CREATE OR REPLACE TRIGGER tube_sleeper_flag_trigger AFTER INSERT OR UPDATE OR DELETE ON :"schema".tube_sleeper
     FOR EACH ROW EXECUTE FUNCTION :"schema".tube_private_set_flag();

@@ -4,7 +4,7 @@
 --   so that the sleep of the next leader is left alone. NULL: whoever sleeps.
 -- Result: nothing; nothing is done when nobody sleeps.
 -- Locks: the sleeper row, until the transaction ends; writers do not wait for it. A lost answer: call
---   again. A row that stays costs writers a NOTIFY each, no more.
+--   again.
 CREATE OR REPLACE FUNCTION :"schema".tube_wake(tube text, partition integer, leader_id uuid = NULL)
 RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER

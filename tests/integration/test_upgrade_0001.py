@@ -181,6 +181,19 @@ def test_tubes_that_hold_pods_lose_no_touch(any_server: TestServer, released: Pa
         ).fetchone() == (0,)
 
 
+def test_another_database_of_the_server_was_upgraded_before(any_server: TestServer, released: Path) -> None:
+    """The roles are those of both."""
+    with (
+        installed_0001(any_server, released) as (_, by, ours, _),
+        any_server.database(installed=False) as second,
+    ):
+        psql_file(any_server.postgres, second, released, roles=ours)
+        assert "upgraded" in install(by, roles=ours)
+        assert "upgraded" in install(second, roles=ours)
+        with psycopg.connect(second, autocommit=True) as conn:
+            remove(conn)
+
+
 def test_what_is_ours_is_as_in_a_fresh_installation(any_server: TestServer, released: Path) -> None:
     with any_server.database(installed=False) as old, any_server.database(installed=False) as fresh:
         ours = f"ours_{database_name(old)}"

@@ -114,6 +114,17 @@ def test_sleeping_twice_is_sleeping(conn: Conn, term: Term) -> None:
     assert sleepers(conn) == []
 
 
+def test_a_sleep_after_a_wake_that_failed(conn: Conn, term: Term, connect: Connect) -> None:
+    """That nobody sleeps is told at once, and not taken back; so the next sleep says it anew."""
+    conn.execute(SLEEP, term.args)
+    with conn.transaction(force_rollback=True):
+        conn.execute("SELECT tube_wake(%s, 1, %s)", (TUBE, term.leader_id))
+    listen(conn)
+    conn.execute(SLEEP, term.args)
+    connect().execute(TOUCH, (1,))
+    assert heard(conn) == ["1"]
+
+
 def test_a_new_term_does_not_inherit_the_sleep(conn: Conn, term: Term) -> None:
     conn.execute(SLEEP, term.args)
     acquire(conn, Claim(partitions=2, partition=1))

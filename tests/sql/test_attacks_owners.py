@@ -253,8 +253,27 @@ AGENTS = {
         "CREATE OR REPLACE FUNCTION {0} RETURNS boolean LANGUAGE plpgsql SECURITY INVOKER AS $$ BEGIN"
         " PERFORM evil.grasp(); SET ROLE tube_owner; PERFORM evil.grasp(); RETURN true; END $$"
     ),
+    # A search path that is set for the session outlives the functions that pin their own.
+    "a path that stays": (
+        f"{REPLACE} SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ BEGIN"
+        " PERFORM pg_catalog.set_config('search_path', 'evil, pg_catalog, tube', false); RETURN true; END $$"
+    ),
+    "a path for the transaction": (
+        f"{REPLACE} SECURITY DEFINER AS $$ BEGIN"
+        " PERFORM pg_catalog.set_config('search_path', 'evil, pg_catalog, tube', true); RETURN true; END $$"
+    ),
+    "none": (
+        "CREATE OR REPLACE FUNCTION {0} RETURNS boolean LANGUAGE plpgsql SECURITY INVOKER AS $$ BEGIN"
+        " DROP OWNED BY tube_nobody; RETURN true; END $$"
+    ),
 }
 SHADOW = """
+    CREATE FUNCTION evil.tube_private_owner_ddl(tube.tube_attachment)
+        RETURNS TABLE (statement text, rel regclass) LANGUAGE plpgsql AS 'BEGIN PERFORM evil.grasp(); END';
+    CREATE FUNCTION evil.tube_private_member_oids(regclass) RETURNS oid[] LANGUAGE plpgsql AS
+        'BEGIN PERFORM evil.grasp(); RETURN NULL; END';
+    CREATE FUNCTION evil.count(anyelement) RETURNS bigint LANGUAGE plpgsql AS
+        'BEGIN PERFORM evil.grasp(); RETURN 0; END';
     CREATE FUNCTION evil.current_setting(text) RETURNS text LANGUAGE plpgsql AS
         'BEGIN PERFORM evil.grasp(); RETURN pg_catalog.current_setting($1); END';
     CREATE FUNCTION evil.has_table_privilege(regclass, text) RETURNS boolean LANGUAGE plpgsql AS
@@ -398,6 +417,10 @@ def test_an_owner_who_leaves_settings_to_the_next_one(world: World) -> None:
     assert world.struck == set()
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="who gives a table away has tube_sync called in the same transaction, or their rights go with it",
+)
 @pytest.mark.parametrize("synced_by", [None, "worker"])
 def test_the_next_owner_of_a_table_gets_nothing_of_the_last_one(world: World, synced_by: str | None) -> None:
     """A superuser, or another owner, attached it; then it changed hands."""
@@ -424,6 +447,24 @@ def test_the_next_owner_of_a_table_gets_nothing_of_the_last_one(world: World, sy
             f"INSERT INTO {table} VALUES ('1', '1'), ('0', '0')",
             f"TRUNCATE {table}",
         )
+    world.nobody_was_robbed()
+
+
+def test_a_table_is_given_away_and_followed_in_one_transaction(world: World) -> None:
+    make_tube(world.admin, predicate="v > 0 OR v IS NULL")
+    world.admin.execute("GRANT USAGE, CREATE ON SCHEMA bank TO mallory")
+    with world.admin.transaction():
+        world.admin.execute("ALTER TABLE bank.vault OWNER TO mallory")
+        world.admin.execute("SELECT tube_sync()")
+    world.run(
+        MALLORY,
+        "ALTER TABLE bank.vault DROP CONSTRAINT vault_pkey",
+        "CREATE STATISTICS bank.st ON (evil.inlined(v)), id FROM bank.vault",
+        "INSERT INTO bank.vault VALUES (1)",
+        "ANALYZE bank.vault",
+        "TRUNCATE bank.vault",
+    )
+    assert ops(world.admin) == [("D", 1), ("I", 1)]
     world.nobody_was_robbed()
 
 
@@ -697,6 +738,34 @@ def test_hostile_arguments_of_all_that_a_role_may_call(world: World, role: str) 
     world.nobody_was_robbed(role)
 
 
+def test_a_predicate_that_was_not_parsed(world: World) -> None:
+    """An admin calls what `tube_ensure_exists` calls; others then bind what is stored."""
+    world.admin.execute("GRANT tube_admin TO mallory")
+    evil = "true); ALTER ROLE mallory SUPERUSER; SELECT (true"
+    world.try_all(
+        MALLORY,
+        *(
+            f"SELECT tube.tube_private_ensure_tube('es-live', {partitions}, $${text}$$, NULL)"
+            for text in (evil, "evil.strike() = 1")
+            for partitions in (1, 4)
+        ),
+        *(
+            "DO $do$ DECLARE a tube.tube_attachment := (SELECT t FROM tube.tube_attachment AS t"
+            f" WHERE t.tbl = 'app.t'::regclass); BEGIN a.row_filter := $${text}$$;"
+            f" PERFORM tube.{function}; END $do$"
+            for text in (evil, "evil.strike() = 1")
+            for function in ("tube_private_provide(a)", "tube_private_store(a, 'ordered')")
+        ),
+    )
+    use_all(world)
+    assert (
+        scalar(world.admin, "SELECT count(*) FROM tube_registry WHERE predicate ~ 'evil|SUPERUSER'")
+        + scalar(world.admin, "SELECT count(*) FROM tube_attachment WHERE row_filter ~ 'evil|SUPERUSER'")
+        == 0
+    )
+    world.nobody_was_robbed()
+
+
 @pytest.mark.parametrize("role", ["worker", MALLORY])
 def test_a_forged_attachment_changes_nothing_of_others(world: World, role: str) -> None:
     """Private functions take an attachment from their caller, and mind what is stored."""
@@ -704,7 +773,8 @@ def test_a_forged_attachment_changes_nothing_of_others(world: World, role: str) 
     with world.login(role) as conn:
         for change in (
             "a.tbl := 'app.t'::regclass::oid",
-            "a.shard := 77",
+            "a.shard := 77" if role == "worker" else "a.shards := 0",  # an admin may give another shard
+            "a.trigger_function := 'tube_private_wake_sleepers'",
             "a.touch_name := 'tube_touch_forged'",
             "a.tube := 'other'",
         ):
