@@ -34,7 +34,15 @@ ATTACHED = """
     SELECT tube.tube_table_ensure_attached('es-live', 'public.orders', 0, 16);
 """
 ROLES = ("pytube_worker", "pytube_monitor")
-OF_SECURITY = ("shop_installer", "shop_admin", "shop_worker", "shop_writer", "shop_monitor")
+OF_SECURITY = (
+    "shop_installer",
+    "shop_owner",
+    "shop_admin",
+    "shop_worker",
+    "shop_writer",
+    "shop_monitor",
+    "shop_nobody",
+)
 KNOWN_LANGUAGES = {"sh", "sql", "toml", "python", "json", "ini", "text"}
 
 
