@@ -18,7 +18,7 @@ from pytube.db.resources import sql_dir
 from pytube.db.version import installed, needed
 from pytube.errors import PytubeError
 
-ROLES = ("owner", "admin", "worker", "writer", "monitor", "nobody")
+ROLES = ("owner", "nobody", "admin", "worker", "writer", "monitor")
 
 _INCLUDED = re.compile(r"^\\ir +(\S+)$", re.MULTILINE)
 _VARIABLE = re.compile(

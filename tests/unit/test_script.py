@@ -53,7 +53,13 @@ def test_a_page_is_its_includes() -> None:
     assert files[0] == "psql/start.sql"
     assert files[-1] == "psql/end.sql"
     assert files.count("psql/begin.sql") == 1
-    assert contents("uninstall.sql") == ["psql/start.sql", "psql/begin.sql", "remove.sql", "psql/end.sql"]
+    assert contents("uninstall.sql") == [
+        "psql/start.sql",
+        "names.sql",
+        "psql/begin.sql",
+        "remove.sql",
+        "psql/end.sql",
+    ]
 
 
 def test_a_file_that_is_not_there() -> None:
