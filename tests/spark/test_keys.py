@@ -280,7 +280,7 @@ def test_a_backfill_that_was_interrupted_goes_on(
     spark: SparkSession, dsn: str, db: Conn, kind: Kind, table: str
 ) -> None:
     db.execute(
-        "CREATE FUNCTION public.no() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN"
+        "CREATE FUNCTION public.no() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$BEGIN"
         f" IF EXISTS (SELECT FROM unnest(NEW.ids) AS i WHERE i = (SELECT id FROM {table} WHERE n = 500))"
         " THEN RAISE 'disk full' USING ERRCODE = '53100'; END IF; RETURN NEW; END$$"
     )

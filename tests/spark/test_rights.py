@@ -68,6 +68,9 @@ def test_a_worker_inserts_a_backfill(spark: SparkSession, dsn: str, admin: Conn)
     with pytest.raises(StatementFailed, match="permission denied for function tube_backfill_create"):
         backfill(spark, "t", "public.x", dsn=wim)
     admin.execute("SELECT tube_backfill_create('t', 'public.x', 'id')")
+    with pytest.raises(StatementFailed, match="permission denied for table x"):
+        backfill(spark, "t", "public.x", dsn=wim, ranges=3)
+    admin.execute("GRANT SELECT ON public.x TO wim")
     assert backfill(spark, "t", "public.x", dsn=wim, ranges=3, backlog=1000).rows == 60
     assert touched(admin) == SOME
 
