@@ -2820,7 +2820,8 @@ CREATE FUNCTION tube.tube_private_changed_sides(att tube.tube_attachment, names 
                     is_now AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_vals> FROM new_table AS "the row")
                 SELECT d.id, 1 AS side FROM (SELECT * FROM was EXCEPT ALL SELECT * FROM is_now) AS d WHERE d.passes
                 UNION ALL SELECT d.id, 2 FROM (SELECT * FROM is_now EXCEPT ALL SELECT * FROM was) AS d WHERE d.passes$sql$, names) END,
-        CASE WHEN doubtful THEN tube_private_fill(' UNION ALL SELECT <id>, 1 FROM old_table AS "the row"'
+        CASE WHEN doubtful THEN tube_private_fill(' UNION ALL SELECT d.id, 1'
+            ' FROM (SELECT <id> AS id FROM old_table EXCEPT SELECT <id> FROM new_table) AS d'
             ' WHERE EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)', names) END)
 $_$;
 

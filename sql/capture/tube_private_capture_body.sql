@@ -17,7 +17,7 @@
 --
 -- Faults of Postgres 15 to 18 that it minds: a row that its new partition's trigger drops is among the old rows only. A
 -- MERGE into a partitioned table that inserts a row and updates others shows the inserted row in place of the new
--- versions of those, so where an id is among the new ones only, old rows count whether they pass or not.
+-- versions of those, so where an id is among the new ones only, those that are among the old ones only count whether they pass or not.
 --
 -- Arguments: att.
 -- Result: the body of a plpgsql function.
@@ -212,7 +212,8 @@ AS $$
                     is_now AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_vals> FROM new_table AS "the row")
                 SELECT d.id, 1 AS side FROM (SELECT * FROM was EXCEPT ALL SELECT * FROM is_now) AS d WHERE d.passes
                 UNION ALL SELECT d.id, 2 FROM (SELECT * FROM is_now EXCEPT ALL SELECT * FROM was) AS d WHERE d.passes$sql$, names) END,
-        CASE WHEN doubtful THEN tube_private_fill(' UNION ALL SELECT <id>, 1 FROM old_table AS "the row"'
+        CASE WHEN doubtful THEN tube_private_fill(' UNION ALL SELECT d.id, 1'
+            ' FROM (SELECT <id> AS id FROM old_table EXCEPT SELECT <id> FROM new_table) AS d'
             ' WHERE EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)', names) END)
 $$;
 

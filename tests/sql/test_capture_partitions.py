@@ -346,3 +346,19 @@ def test_several_tubes(db: Conn) -> None:
     assert scalar(db, "SELECT tube_sync()") == 2
     db.execute("INSERT INTO log_7 VALUES (7, 7)")
     assert ops(db) == ops(db, "other") == [("I", 7)]
+
+
+def test_keys_that_move_up_among_equal_rows(db: Conn) -> None:
+    """With `columns` a row that another one has become makes no touch, and no D above all."""
+    db.execute("SELECT tube_ensure_exists('seats', 1, 'NOT gone')")
+    db.execute(
+        "CREATE TABLE public.seat (id bigint, gone boolean DEFAULT false, n integer DEFAULT 0)"
+        " PARTITION BY LIST (n); CREATE TABLE public.seat_0 PARTITION OF public.seat FOR VALUES IN (0)"
+    )
+    db.execute(
+        "SELECT tube_table_ensure_attached('seats', 'public.seat', 0, id_col => 'id', columns => '{n}')"
+    )
+    db.execute("INSERT INTO public.seat VALUES (0), (1)")
+    ops(db, "seats")
+    db.execute("UPDATE public.seat SET id = id + 1")
+    assert ops(db, "seats") == [("D", 0), ("I", 2)]
