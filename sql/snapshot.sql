@@ -1870,6 +1870,17 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_backfill_check_ids(ids anyarray) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2185,9 +2196,7 @@ CREATE FUNCTION tube.tube_private_backfill_range_put(backfill_id bigint, shard i
 DECLARE
     backfill tube_backfill;
 BEGIN
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
-        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
-    END IF;
+    PERFORM tube_private_backfill_check_ids(ids);
     SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
     WHERE b.backfill_id = tube_private_backfill_range_put.backfill_id AND b.state = 'inserting';
     IF NOT FOUND OR shard NOT BETWEEN backfill.shard AND backfill.shard + (backfill.shards - 1) THEN
@@ -2404,9 +2413,7 @@ CREATE FUNCTION tube.tube_private_backfill_store(backfill_id bigint, place bigin
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
 BEGIN
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
-        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
-    END IF;
+    PERFORM tube_private_backfill_check_ids(ids);
     PERFORM tube_private_backfill_taken(backfill_id);
     EXECUTE format('INSERT INTO %s (place, shard, ids) VALUES ($1, $2, $3)', tube_private_backfill_ids(backfill_id))
     USING place, shard, ids;
@@ -4741,6 +4748,8 @@ CREATE FUNCTION tube.tube_private_see_ddl() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    rels oid[];
 BEGIN
     -- Of a new table just its parent can be ours; to ask what was made costs more than to see that we have none.
     IF tg_tag <> 'ALTER TABLE' AND NOT EXISTS (
@@ -4748,9 +4757,14 @@ BEGIN
     THEN
         RETURN;
     END IF;
-    PERFORM tube_private_tell_ddl(ARRAY(
+    rels := ARRAY(
         SELECT d.objid FROM pg_event_trigger_ddl_commands() AS d
-        WHERE d.classid = 'pg_class'::regclass AND d.schema_name <> 'pg_temp'));
+        WHERE d.classid = 'pg_class'::regclass AND d.schema_name <> 'pg_temp');
+    IF rels <> '{}' AND tube_wakes() THEN
+        PERFORM pg_notify(tube_channel(a.tube), 'ddl') FROM tube_attachment AS a
+        WHERE a.tbl = ANY (rels) OR a.members && rels
+            OR a.members && ARRAY(SELECT i.inhparent FROM pg_inherits AS i WHERE i.inhrelid = ANY (rels));
+    END IF;
 END
 $$;
 
@@ -5187,19 +5201,6 @@ BEGIN
     RETURN result;
 END
 $_$;
-
-CREATE FUNCTION tube.tube_private_tell_ddl(rels oid[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    IF rels <> '{}' AND tube_wakes() THEN
-        PERFORM pg_notify(tube_channel(a.tube), 'ddl') FROM tube_attachment AS a
-        WHERE a.tbl = ANY (rels) OR a.members && rels
-            OR a.members && ARRAY(SELECT i.inhparent FROM pg_inherits AS i WHERE i.inhrelid = ANY (rels));
-    END IF;
-END
-$$;
 
 CREATE FUNCTION tube.tube_private_tell_running(running xid[]) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6402,6 +6403,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill(backfill_id bigint) FROM PUBLI
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_changed(backfill tube.tube_backfill) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_check_ids(ids anyarray) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) TO tube_worker;
@@ -6766,8 +6769,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolea
 REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_tell_ddl(rels oid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_tell_running(running xid[]) FROM PUBLIC;
 

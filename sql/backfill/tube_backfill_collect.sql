@@ -99,9 +99,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
 BEGIN
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
-        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
-    END IF;
+    PERFORM tube_private_backfill_check_ids(ids);
     PERFORM tube_private_backfill_taken(backfill_id);
     EXECUTE format('INSERT INTO %s (place, shard, ids) VALUES ($1, $2, $3)', tube_private_backfill_ids(backfill_id))
     USING place, shard, ids;

@@ -24,6 +24,20 @@ BEGIN
 END
 $$;
 
+-- tube_private_backfill_check_ids: refuses ids of a type that no tube has, whose casts would run with our owner's rights.
+--
+-- Errors: 42804.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_check_ids(ids anyarray) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
+    END IF;
+END
+$$;
+
 -- tube_private_backfill_was_read: refuses what was read, where another relation has the table's name.
 --
 -- A query names its table. It may wait there for a transaction that renames it, and go on with what got the name. It holds a

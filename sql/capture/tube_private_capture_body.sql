@@ -4,8 +4,9 @@
 -- N without O was inserted, O without N deleted, what is in both updated; so a row that enters, leaves or changes its
 -- key is never missed. put makes U of all that for a related table.
 --
--- 1. The usual statement, of one row or 100,000 (10,000 with keys of texts), has one op for all its ids: those of the old and the new rows are the
---    same, or there are none on one side. One query gathers them into arrays, and hands them on.
+-- 1. The usual statement, of one row or 100,000 (10,000 with keys of texts), has one op for all its ids: those of the
+--    old and the new rows are the same, or there are none on one side. One query gathers them into arrays, and hands
+--    them on.
 -- 2. All else goes by sets: ids by op, in arrays of as many, so that memory is bounded whatever the statement writes.
 -- 3. Where the table no longer has the columns that the function was made for (DDL comes without asking us), all
 --    written rows are touched, by the key's name of now: too much, and nothing too few. The usual statement
@@ -17,7 +18,8 @@
 --
 -- Faults of Postgres 15 to 18 that it minds: a row that its new partition's trigger drops is among the old rows only. A
 -- MERGE into a partitioned table that inserts a row and updates others shows the inserted row in place of the new
--- versions of those, so where an id is among the new ones only, those that are among the old ones only count whether they pass or not.
+-- versions of those, so where an id
+-- is among the new ones only, those that are among the old ones only count whether they pass or not.
 --
 -- Arguments: att.
 -- Result: the body of a plpgsql function.

@@ -11,6 +11,8 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_see_ddl() RETURNS event_trigge
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
+DECLARE
+    rels oid[];
 BEGIN
     -- Of a new table just its parent can be ours; to ask what was made costs more than to see that we have none.
     IF tg_tag <> 'ALTER TABLE' AND NOT EXISTS (
@@ -18,20 +20,9 @@ BEGIN
     THEN
         RETURN;
     END IF;
-    PERFORM tube_private_tell_ddl(ARRAY(
+    rels := ARRAY(
         SELECT d.objid FROM pg_event_trigger_ddl_commands() AS d
-        WHERE d.classid = 'pg_class'::regclass AND d.schema_name <> 'pg_temp'));
-END
-$$;
-
--- tube_private_tell_ddl: wakes the workers' tube_sync, once the transaction commits, where DDL concerns attached tables.
---
--- Arguments: rels: the tables that were made, changed or dropped. A new partition is told by its parent.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_tell_ddl(rels oid[]) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
-BEGIN
+        WHERE d.classid = 'pg_class'::regclass AND d.schema_name <> 'pg_temp');
     IF rels <> '{}' AND tube_wakes() THEN
         PERFORM pg_notify(tube_channel(a.tube), 'ddl') FROM tube_attachment AS a
         WHERE a.tbl = ANY (rels) OR a.members && rels

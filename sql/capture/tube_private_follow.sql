@@ -2,7 +2,8 @@
 --
 --   tube_private_present        the attachment by the names that its columns have now
 --   tube_private_bring_in_line  with the rights of the caller: an owner runs the statements that are missing
---   tube_private_store          with ours: sees that none is missing, touches rows that came and went, stores it
+--   tube_private_store          with ours: sees that none is missing, touches rows that came and went, stores it;
+--                               tube_private_store_late is the same, for whoever may only follow
 --
 -- Where the caller is no owner, a worker say, the owner's agent does what it can: triggers for new partitions.
 

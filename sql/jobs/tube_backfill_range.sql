@@ -88,9 +88,7 @@ AS $$
 DECLARE
     backfill tube_backfill;
 BEGIN
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
-        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
-    END IF;
+    PERFORM tube_private_backfill_check_ids(ids);
     SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
     WHERE b.backfill_id = tube_private_backfill_range_put.backfill_id AND b.state = 'inserting';
     IF NOT FOUND OR shard NOT BETWEEN backfill.shard AND backfill.shard + (backfill.shards - 1) THEN

@@ -22,7 +22,7 @@ from tests.helpers.capture import (
 )
 from tests.helpers.roles import as_role, roles
 
-LOOKS = {"tube_private_see_ddl", "tube_private_tell_ddl", "tube_wakes"}
+LOOKS = {"tube_private_see_ddl", "tube_wakes"}
 """What an event trigger of ours may call: it wakes workers, and changes nothing."""
 
 
