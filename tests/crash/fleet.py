@@ -251,8 +251,8 @@ class Fleet:
         return verdict
 
     def events(self, number: int, name: str) -> Iterator[dict[str, Any]]:
-        """The events of that name in a worker's log."""
-        for line in self.log(number).splitlines():
+        """The events of that name in a worker's log, of whose last line only a part may be written yet."""
+        for line in self.log(number).split("\n")[:-1]:
             if line.startswith("{"):
                 entry = json.loads(line)
                 if entry.get("event") == name:

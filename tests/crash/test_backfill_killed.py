@@ -132,7 +132,8 @@ def strike(
     client.start()
     met = []
     for number in range(kills):
-        client.move_on(done(fleet) + draw.randint(1, max(2, rows // kills)), limit)
+        # The first as soon as anything is done: the client has most of its rows left to insert.
+        client.move_on(done(fleet) + (draw.randint(1, max(2, rows // kills)) if number else 0), limit)
         match ("client", "worker", "server")[number % 3]:
             case "client":
                 met.append(client.kill())

@@ -90,8 +90,8 @@ def test_writers_killed_in_the_middle_of_their_writes(tmp_path: Path, writers: l
     path = tmp_path / "shared.jsonl"
     steady = Writer(path, 0, 1_000_000, (5, 100), tmp_path)
     writers.append(steady)
-    for kills in range(5):
-        # Three at once want the lock all the time, so that one of them is writing when it is killed.
+    for kills in range(50):
+        # Three at once want the lock all the time, so that one of them is likely to be writing when it is killed.
         victims = [Writer(path, 1 + 3 * kills + at, 1_000_000, (20, 100_000), tmp_path) for at in range(3)]
         writers += victims
         for victim in victims:
@@ -99,6 +99,8 @@ def test_writers_killed_in_the_middle_of_their_writes(tmp_path: Path, writers: l
         for victim in victims:
             victim.kill()
         wait_for_round(steady, steady.answered + 2)
+        if kills >= 4 and check_lines(path)[1] > 0:
+            break
     steady.kill()
     whole, torn = check_lines(path)
     assert torn >= 1, "no kill hit a write"
