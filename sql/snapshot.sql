@@ -1646,8 +1646,7 @@ CREATE TABLE tube.tube_attachment (
 );
 
 CREATE FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $_$
 BEGIN
     RETURN tube_private_fill($body$
@@ -1712,8 +1711,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     SET lock_timeout TO '1s'
     AS $$
 DECLARE
@@ -1740,8 +1738,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 BEGIN
     EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) VALUES (''B'', $1, ''{}'', $2)',
@@ -1755,8 +1752,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mode text) RETURNS void
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
@@ -1825,8 +1821,7 @@ CREATE FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) RETURNS
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill(backfill_id bigint) RETURNS tube.tube_backfill
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     result tube_backfill;
@@ -1843,8 +1838,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_changed(backfill tube.tube_backfill) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     att tube_attachment;
@@ -1871,8 +1865,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_check_ids(ids anyarray) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql IMMUTABLE
     AS $$
 BEGIN
     IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
@@ -1921,8 +1914,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col text) RETURNS name
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     found_name name;
@@ -1951,8 +1943,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_control(backfill tube.tube_backfill, type text, op text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 BEGIN
     EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) SELECT $1, $2 + n, ''{}'', $3 '
@@ -1963,8 +1954,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_backfill_count_ends(backfill_id bigint) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     AS $_$
 DECLARE
@@ -2011,8 +2001,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_drop(backfill_id bigint) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     ids CONSTANT text := tube_private_backfill_ids(backfill_id);
@@ -2031,8 +2020,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_end(backfill tube.tube_backfill, outcome text, note text) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     AS $_$
 DECLARE
@@ -2071,8 +2059,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_held(backfill_id bigint) RETURNS tube.tube_backfill
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     result tube_backfill := tube_private_backfill(backfill_id);
@@ -2083,8 +2070,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_ids(backfill_id bigint) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 BEGIN
     RETURN format('%I.%I', tube_private_schema(), 'tube_backfill_ids_' || backfill_id);
@@ -2092,8 +2078,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_key(backfill_id bigint) RETURNS bigint
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 BEGIN
     RETURN hashtextextended(tube_private_backfill_space(), backfill_id);
@@ -2101,8 +2086,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_key_of(att tube.tube_attachment) RETURNS smallint
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 BEGIN
     RETURN (
@@ -2112,8 +2096,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_literals(tbl regclass, col name) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     found_type oid;
@@ -2237,8 +2220,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_refuse(tube text, tbl regclass, other text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = 'TU121',
@@ -2248,8 +2230,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_rows(backfill tube.tube_backfill, att tube.tube_attachment, within text) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $_$
     SELECT tube_private_fill($query$
         SELECT k.shard, array_agg(k.id ORDER BY k.n) AS ids
@@ -2317,8 +2298,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_backfill_space() RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 BEGIN
     RETURN 'pytube backfill ' || tube_private_schema();
@@ -2385,8 +2365,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_still(backfill tube.tube_backfill) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     att tube_attachment;
@@ -2421,8 +2400,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     att tube_attachment;
@@ -2441,8 +2419,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_taken(backfill_id bigint) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 BEGIN
     IF tube_private_backfill_worker(backfill_id) <> pg_backend_pid() THEN
@@ -2466,8 +2443,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_within(tbl regclass, col name, bounds text[], unit integer) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     type CONSTANT text := tube_private_backfill_literals(tbl, col);
@@ -2484,8 +2460,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_worker(backfill_id bigint) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     key CONSTANT bigint := tube_private_backfill_key(backfill_id);
@@ -2500,8 +2475,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfills_at_end(tube text, seqs bigint[]) RETURNS bigint[]
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     AS $_$
 DECLARE
@@ -2526,8 +2500,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_base_type(type oid) RETURNS oid
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $_$
     WITH RECURSIVE down (oid, base, depth) AS (
         SELECT t.oid, t.typbasetype, 0 FROM pg_type AS t WHERE t.oid = $1
@@ -2667,8 +2640,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_by_sets(names jsonb, sides text) RETURNS text
-    LANGUAGE sql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql IMMUTABLE
     AS $_$
     SELECT tube_private_fill($sql$
             FOR cap_put IN
@@ -2717,8 +2689,7 @@ CREATE FUNCTION tube.tube_private_can_fail(predicate text) RETURNS boolean
     AS $$ SELECT coalesce(predicate ~ '[/*]|::|\m[cC][aA][sS][tT]\M', false) $$;
 
 CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
@@ -2804,8 +2775,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT tube_private_name(tube || '_' || c.relname, '_capture_' || left(md5(tube || ' ' || tbl::oid), 8))
     FROM pg_class AS c WHERE c.oid = tbl
@@ -2817,8 +2787,7 @@ CREATE FUNCTION tube.tube_private_capture_schema() RETURNS name
     RETURN 'tube_capture'::name;
 
 CREATE FUNCTION tube.tube_private_changed_sides(att tube.tube_attachment, names jsonb, doubtful boolean) RETURNS text
-    LANGUAGE sql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql IMMUTABLE
     AS $_$
     SELECT concat(
         CASE WHEN att.columns IS NULL THEN tube_private_side(names, 1, 'old_table') || ' UNION ALL ' || tube_private_side(names, 2, 'new_table')
@@ -2833,8 +2802,7 @@ CREATE FUNCTION tube.tube_private_changed_sides(att tube.tube_attachment, names 
 $_$;
 
 CREATE FUNCTION tube.tube_private_check_claim(tube text, partition integer, instance_id uuid, expected_epoch bigint, election text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     held     tube_leader%ROWTYPE;
@@ -2868,8 +2836,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_check_key_type(tube text, present regtype, wanted regtype) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql IMMUTABLE
     AS $$
 BEGIN
     IF wanted NOT IN ('bigint', 'uuid', 'text') THEN
@@ -2885,8 +2852,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_check_name(tube text) RETURNS void
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     longest CONSTANT integer := 57; -- with _touch behind it, 63
@@ -2913,8 +2879,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     actual integer;
@@ -2939,8 +2904,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_check_partitions(partitions integer) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql IMMUTABLE
     AS $$
 BEGIN
     IF partitions BETWEEN 1 AND 1024 THEN
@@ -2953,8 +2917,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_check_step3(step1 text, att tube.tube_attachment, shard integer) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 BEGIN
     IF step1 IS NULL OR step1 !~ '^[0-9]{1,18}$' OR step1::bigint NOT BETWEEN 1 AND tube_settle_seq() THEN
@@ -2977,8 +2940,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 BEGIN
     IF leader_id IS NULL OR instance_id IS NULL OR client_id IS NULL THEN
@@ -3011,8 +2973,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray, op text, chunk_size integer) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql IMMUTABLE
     AS $$
 BEGIN
     IF shard IS NULL OR shard < 0 THEN
@@ -3035,16 +2996,14 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_column_now(rel oid, attnum integer) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT CASE WHEN c.name LIKE '........pg.dropped.%' THEN '' ELSE coalesce(c.name, '') END
     FROM (SELECT (pg_identify_object_as_address('pg_class'::regclass, rel, attnum)).object_names[3] AS name) AS c
 $$;
 
 CREATE FUNCTION tube.tube_private_column_values(tbl regclass, columns name[], row_name text DEFAULT ''::text) RETURNS text[]
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
     simple CONSTANT regtype[] := ARRAY['boolean', 'smallint', 'integer', 'bigint', 'oid', 'uuid', 'date',
@@ -3067,8 +3026,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) RETURNS name[]
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     wrong text;
@@ -3099,8 +3057,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     AS $_$
 DECLARE
@@ -3114,8 +3071,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_cursor_error(statement text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     never record;
@@ -3132,8 +3088,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_detach(in_tube text, in_tbl regclass) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     reg tube_registry;
@@ -3151,8 +3106,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_end_term(tube text, partition integer, outcome text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 BEGIN
     INSERT INTO tube_term (leader_id, tube, partition, partitions, epoch, instance_id, client_id,
@@ -3172,8 +3126,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_end_terms(tube text, outcome text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     SET lock_timeout TO '5s'
     AS $$
 BEGIN
@@ -3237,8 +3190,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_fill(template text, fragments jsonb) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql IMMUTABLE
     AS $$
 DECLARE
     pieces text[] := regexp_split_to_array(template, '<(?=[a-z_]+>)');
@@ -3254,8 +3206,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_fit_index(tube text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     most CONSTANT bigint := 8 * 1024 * 1024; -- bytes: some 40000 pods of one id, built in 50 ms
@@ -3285,8 +3236,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
     AS $_$
 #variable_conflict use_column
@@ -3321,8 +3271,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_free_partitions(tube text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 BEGIN
     INSERT INTO tube_leader (tube, partition, partitions, epoch)
@@ -3333,16 +3282,14 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT format('%I.%I', CASE kind WHEN 'put' THEN tube_private_schema() ELSE tube_private_capture_schema() END,
         tube_private_function_name(att, kind))
 $$;
 
 CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner oid, caller name) RETURNS SETOF text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ ', '\1', 'g'));
@@ -3371,8 +3318,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind text) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $_$
     SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
         WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
@@ -3382,8 +3328,7 @@ CREATE FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind t
 $_$;
 
 CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAULT 'TG_RELID'::text) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
             ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
@@ -3409,8 +3354,7 @@ CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAU
 $$;
 
 CREATE FUNCTION tube.tube_private_has_order(type oid) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT t.typtype IN ('e', 'c', 'r', 'm') OR t.typcategory = 'A' OR EXISTS (
         SELECT FROM pg_opclass AS o JOIN pg_am AS m ON m.oid = o.opcmethod
@@ -3428,8 +3372,7 @@ CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURN
 $$;
 
 CREATE FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     held bigint;
@@ -3449,8 +3392,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_index(tube text, partitions integer) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql IMMUTABLE
     AS $$
 BEGIN
     RETURN tube_private_name(tube, format('_%s_p%s_idx', left(md5('queue ' || tube), 8), partitions));
@@ -3458,8 +3400,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_index_ddl(tube text, partitions integer, beside_writers boolean) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql IMMUTABLE
     AS $$
 BEGIN
     RETURN format('CREATE INDEX %s%I ON %I.%I ((shard %% %s), (CASE WHEN op = ''B'' THEN 1 ELSE 0 END), seq)',
@@ -3469,8 +3410,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_indexes(tube text) RETURNS TABLE(name text, partitions integer, valid boolean)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $_$
 BEGIN
     RETURN QUERY
@@ -3501,8 +3441,7 @@ CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS bool
 $$;
 
 CREATE FUNCTION tube.tube_private_is_stale(att tube.tube_attachment) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     wanted tube_attachment := tube_private_wanted(att);
@@ -3523,8 +3462,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_job(job_id text, alone boolean) RETURNS tube.tube_job
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     job tube_job;
@@ -3544,8 +3482,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_job_done(job tube.tube_job, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 BEGIN
@@ -3579,8 +3516,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_job_key_type(tubes text[]) RETURNS regtype
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     one text;
@@ -3600,8 +3536,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_job_member(VARIADIC kinds text[]) RETURNS boolean
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM unnest(kinds) AS k (kind) WHERE pg_has_role(session_user, tube_private_role(k.kind), 'MEMBER'));
@@ -3609,8 +3544,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_job_mine(job_id text, alone boolean) RETURNS tube.tube_job
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     job tube_job := tube_private_job(tube_private_job_mine.job_id, alone);
@@ -3626,8 +3560,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_job_owned(job tube.tube_job) RETURNS void
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 BEGIN
     IF job.begun_by <> session_user AND NOT tube_private_job_member('admin') THEN
@@ -3640,8 +3573,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_job_stage(number bigint) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 BEGIN
     RETURN format('%I.%I', tube_private_schema(), 'tube_job_pods_' || number);
@@ -3649,8 +3581,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_job_wake(tubes text[], shards integer[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 BEGIN
     PERFORM tube_private_wake_sleepers(t.tube, shards) FROM unnest(tubes) AS t (tube);
@@ -3658,8 +3589,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) RETURNS name
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     col record;
@@ -3710,8 +3640,7 @@ CREATE FUNCTION tube.tube_private_key_bigint(value bigint) RETURNS bigint
     RETURN value;
 
 CREATE FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT CASE key_type
         WHEN 'bigint'::regtype THEN b.base IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype)
@@ -3721,8 +3650,7 @@ CREATE FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) RE
 $$;
 
 CREATE FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT EXISTS (
         SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -3760,8 +3688,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_key_sql(value text, key_type regtype) RETURNS text
-    LANGUAGE sql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql IMMUTABLE
     AS $$
     SELECT format(CASE key_type WHEN 'text'::regtype THEN '(%I.tube_private_key_%s(%s) COLLATE pg_catalog."C")'
         ELSE '%I.tube_private_key_%s(%s)' END, tube_private_schema(), key_type, value)
@@ -3793,8 +3720,7 @@ CREATE FUNCTION tube.tube_private_key_uuid(value uuid) RETURNS uuid
     RETURN value;
 
 CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 DECLARE
     queue text := format('%I.%I', tube_private_schema(), tube);
@@ -3834,8 +3760,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_make_flag(tube text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     flag CONSTANT text := format('%I.%I', tube_private_schema(),
@@ -3850,8 +3775,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_make_function(signature text, arguments text, returns text, body text, callers name[], settings text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     found_oid oid := to_regprocedure(signature);
@@ -3882,8 +3806,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 DECLARE
     bigints CONSTANT boolean := tube_private_key_type(tube) = 'bigint'::regtype;
@@ -3923,13 +3846,11 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_member_oids(tbl regclass) RETURNS oid[]
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m $$;
 
 CREATE FUNCTION tube.tube_private_members(tbl regclass) RETURNS TABLE(rel regclass, kind "char")
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT c.oid::regclass, c.relkind FROM pg_class AS c
     WHERE c.oid = tbl OR (
@@ -3948,8 +3869,7 @@ CREATE FUNCTION tube.tube_private_misfit(tube text, tbl regclass) RETURNS text
 $_$;
 
 CREATE FUNCTION tube.tube_private_name(stem text, ending text) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE STRICT SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql IMMUTABLE STRICT
     AS $$
 DECLARE
     short text := stem;
@@ -3967,8 +3887,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_never_had_rows(rel regclass) RETURNS boolean
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql
     AS $$
     SELECT pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1 FROM pg_class AS c WHERE c.oid = rel
 $$;
@@ -3985,16 +3904,14 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_now_id(key_type regtype, row_name text) RETURNS text
-    LANGUAGE sql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql IMMUTABLE
     AS $$
     SELECT format('pg_catalog.concat(%L, cap_key, %L)', format('%I.tube_private_key_%s(%s', tube_private_schema(), key_type, row_name),
         CASE key_type WHEN 'text'::regtype THEN ') COLLATE pg_catalog."C" AS id' ELSE ') AS id' END)
 $$;
 
 CREATE FUNCTION tube.tube_private_one_op(att tube.tube_attachment, names jsonb, op text, source text) RETURNS text
-    LANGUAGE sql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql IMMUTABLE
     AS $_$
     SELECT tube_private_fill($sql$
             SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('<op>', n.ids) INTO cap_done
@@ -4004,8 +3921,7 @@ CREATE FUNCTION tube.tube_private_one_op(att tube.tube_attachment, names jsonb, 
 $_$;
 
 CREATE FUNCTION tube.tube_private_one_op_update(att tube.tube_attachment, names jsonb, doubtful boolean) RETURNS text
-    LANGUAGE sql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql IMMUTABLE
     AS $_$
     SELECT tube_private_fill(concat($sql$
             SELECT CASE$sql$,
@@ -4055,8 +3971,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     SET standard_conforming_strings TO 'on'
     AS $_$
 DECLARE
@@ -4093,8 +4008,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT tube_private_function(att, 'passes') || '(' || coalesce(string_agg(format(
         CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, c.bound::regtype), ', ' ORDER BY c.attnum), '')
@@ -4105,8 +4019,7 @@ CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name
 $$;
 
 CREATE FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment, owner oid) RETURNS SETOF text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     name CONSTANT text := tube_private_function(att, 'passes');
@@ -4172,8 +4085,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 DECLARE
     pods CONSTANT text := (tube_private_slices(tube, partitions, partition)).pods;
@@ -4217,8 +4129,7 @@ CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text
 $_$;
 
 CREATE FUNCTION tube.tube_private_present(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     names name[];
@@ -4270,8 +4181,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean DEFAULT false) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
     AS $$
 DECLARE
@@ -4310,8 +4220,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_prune(tube text) RETURNS void
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql
     AS $_$
     SELECT tube_private_forget($1, array_agg(a.tbl)) FROM tube_attachment AS a
     WHERE a.tube = $1 AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
@@ -4319,8 +4228,7 @@ CREATE FUNCTION tube.tube_private_prune(tube text) RETURNS void
 $_$;
 
 CREATE FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     SET enable_sort TO 'off'
     SET jit TO 'off'
     AS $$
@@ -4381,8 +4289,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_put_body(att tube.tube_attachment) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
     reg CONSTANT tube_registry := (SELECT r FROM tube_registry AS r WHERE r.tube = att.tube);
@@ -4438,8 +4345,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_put_control(tube text, first integer, shards integer, op text, type text, start_seq text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 BEGIN
     EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload)'
@@ -4451,8 +4357,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_put_sql(tube text, first integer, shards integer) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(tube);
@@ -4472,8 +4377,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 DECLARE
     schema_name text := (
@@ -4553,8 +4457,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_refuse_term(tube text, partitions integer, partition integer, leader_id uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 BEGIN
     PERFORM tube_private_check_partition(tube, partitions, partition);
@@ -4566,8 +4469,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_repartition(tube text, partitions integer) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 BEGIN
     PERFORM tube_private_end_terms(tube, 'repartitioned');
@@ -4627,8 +4529,7 @@ CREATE FUNCTION tube.tube_private_role(kind text) RETURNS name
     RETURN ((('tube'::text || '_'::text) || kind))::name;
 
 CREATE FUNCTION tube.tube_private_row_body(att tube.tube_attachment) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
@@ -4682,8 +4583,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_rows(att tube.tube_attachment, names jsonb, source text, alias text) RETURNS text
-    LANGUAGE sql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql IMMUTABLE
     AS $$
     SELECT tube_private_fill(
         CASE WHEN att.columns IS NULL
@@ -4694,8 +4594,7 @@ CREATE FUNCTION tube.tube_private_rows(att tube.tube_attachment, names jsonb, so
 $$;
 
 CREATE FUNCTION tube.tube_private_rows_estimate(tbl regclass) RETURNS bigint
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
     WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(tbl) AS t WHERE t.isleaf UNION SELECT tbl::oid) AND c.relkind <> 'p'
@@ -4719,8 +4618,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_running() RETURNS xid[]
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     running xid[] := ARRAY(
@@ -4740,8 +4638,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_schema() RETURNS name
-    LANGUAGE sql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql IMMUTABLE
     RETURN 'tube'::name;
 
 CREATE FUNCTION tube.tube_private_see_ddl() RETURNS event_trigger
@@ -4796,8 +4693,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_seen(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 BEGIN
     att.seen_oid := att.tbl::oid;
@@ -4830,8 +4726,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_settle_locks(tube text) RETURNS text[]
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_private_settle_locks.tube) THEN
@@ -4852,24 +4747,21 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype DEFAULT 'bigint'::regtype) RETURNS text
-    LANGUAGE sql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql IMMUTABLE
     AS $$
     SELECT CASE shards WHEN 1 THEN shard::text
         ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, shard, shards) END
 $$;
 
 CREATE FUNCTION tube.tube_private_side(names jsonb, side integer, source text) RETURNS text
-    LANGUAGE sql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql IMMUTABLE
     AS $$
     SELECT tube_private_fill('SELECT <id> AS id, <side> AS side FROM <source> AS "the row" WHERE (<passes>)',
         names || jsonb_build_object('side', side, 'source', source))
 $$;
 
 CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) RETURNS record
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     cut integer;
@@ -4903,8 +4795,7 @@ CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_at
     AS $$ SELECT a.* FROM tube_attachment AS a WHERE tube_private_is_stale(a) ORDER BY a.tube, a.position $$;
 
 CREATE FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) RETURNS record
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 DECLARE
     slices CONSTANT text[] := (tube_private_slices(reg.tube, reg.partitions, partition)).slices;
@@ -4932,8 +4823,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_stats_control(reg tube.tube_registry, partition integer) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 DECLARE
     result text;
@@ -4954,8 +4844,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_stats_shard_count(reg tube.tube_registry, partition integer) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 BEGIN
     RETURN (
@@ -4969,8 +4858,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     most CONSTANT integer := 10;
@@ -5133,8 +5021,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAULT false) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT CASE
         WHEN n.nspname IN ('pg_catalog', 'information_schema', 'pg_toast') THEN 'it is a catalogue'
@@ -5154,8 +5041,7 @@ CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAU
 $$;
 
 CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 DECLARE
     calls text;
@@ -5187,8 +5073,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS jsonb
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $_$
@@ -5203,8 +5088,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_tell_running(running xid[]) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     result text;
@@ -5233,8 +5117,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_touch_come_and_gone(att tube.tube_attachment, known oid[], come regclass[], gone regclass[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     agent CONSTANT text := tube_private_function(att, 'agent');
@@ -5260,8 +5143,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SETOF text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
@@ -5306,8 +5188,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_touch_name(tbl regclass, key_type regtype) RETURNS text
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql
     AS $_$
     SELECT coalesce(
         (SELECT min(a.touch_name) FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2),
@@ -5315,8 +5196,7 @@ CREATE FUNCTION tube.tube_private_touch_name(tbl regclass, key_type regtype) RET
 $_$;
 
 CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS TABLE(statement text, rel regclass)
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT s.statement, t.rel
     FROM tube_private_trigger_names(att) AS t
@@ -5342,8 +5222,7 @@ CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS 
 $$;
 
 CREATE FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment) RETURNS TABLE(rel regclass, place integer, wanted boolean, is_there boolean, name name)
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$
     SELECT coalesce(w.rel, t.tgrelid::regclass), k.place, w.rel IS NOT NULL, t.tgname IS NOT NULL,
         coalesce(t.tgname, (
@@ -5408,8 +5287,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_tube_touch_body(tube text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 DECLARE
     spread text;
@@ -5476,8 +5354,7 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_type_sql(key_type regtype) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $$ SELECT format('pg_catalog.%I', t.typname) FROM pg_type AS t WHERE t.oid = key_type $$;
 
 CREATE FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) RETURNS void
@@ -5499,8 +5376,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_wanted(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 BEGIN
     att := tube_private_present(att);
@@ -5514,8 +5390,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 DECLARE
     most CONSTANT integer := 10;
@@ -5538,8 +5413,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_with_names(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE plpgsql
     AS $_$
 #variable_conflict use_column
 DECLARE

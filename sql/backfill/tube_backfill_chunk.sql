@@ -73,14 +73,11 @@ COMMENT ON FUNCTION :"schema".tube_backfill_chunk IS 'Inserts the next pods of a
 -- tube_private_backfill_control: a control pod of a backfill for each of its shards.
 --
 -- Arguments: backfill: its row; type: backfill_start or backfill_end; op.
--- Result: nothing.
 -- Locks: the new rows.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_control(
     backfill :"schema".tube_backfill, type text, op text
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) SELECT $1, $2 + n, ''{}'', $3 '
         'FROM generate_series(0, $4 - 1) AS n', tube_private_schema(), backfill.tube)

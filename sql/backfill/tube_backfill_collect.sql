@@ -156,9 +156,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_rows(
     backfill :"schema".tube_backfill, att :"schema".tube_attachment, within text
 ) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT tube_private_fill($query$
         SELECT k.shard, array_agg(k.id ORDER BY k.n) AS ids
         FROM (

@@ -96,9 +96,7 @@ COMMENT ON FUNCTION :"schema".tube_backfill_create IS
 -- Result: never.
 -- Errors: TU121.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_refuse(tube text, tbl regclass, other text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = 'TU121',
         MESSAGE = format('%s is being backfilled for tube %L already, by %s', tbl, tube, other),
@@ -108,9 +106,7 @@ $$;
 
 -- tube_private_has_order: whether values of a type can be sorted; by the catalogue, so that nothing of its owner's is called.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_has_order(type oid) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT t.typtype IN ('e', 'c', 'r', 'm') OR t.typcategory = 'A' OR EXISTS (
         SELECT FROM pg_opclass AS o JOIN pg_am AS m ON m.oid = o.opcmethod
         WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = t.oid OR EXISTS (

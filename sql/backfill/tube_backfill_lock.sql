@@ -24,12 +24,9 @@ COMMENT ON FUNCTION :"schema".tube_backfill_lock IS
 
 -- tube_private_backfill_worker: whose session works on a backfill.
 --
--- Arguments: backfill_id.
 -- Result: the pid of its server process; 0 when nobody does.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_worker(backfill_id bigint) RETURNS integer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     key CONSTANT bigint := tube_private_backfill_key(backfill_id);
 BEGIN
@@ -44,13 +41,9 @@ $$;
 
 -- tube_private_backfill_taken: refuses a session that has not the right to work on a backfill.
 --
--- Arguments: backfill_id.
--- Result: nothing.
 -- Errors: TU123.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_taken(backfill_id bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF tube_private_backfill_worker(backfill_id) <> pg_backend_pid() THEN
         RAISE EXCEPTION USING ERRCODE = 'TU123',
@@ -62,15 +55,12 @@ $$;
 
 -- tube_private_backfill_held: a backfill that this session has the right to work on, locked.
 --
--- Arguments: backfill_id.
 -- Result: its row.
 -- Errors: TU122 unknown backfill; TU123 the session does not have it.
 -- Locks: the row FOR NO KEY UPDATE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_held(backfill_id bigint)
 RETURNS :"schema".tube_backfill
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     result tube_backfill := tube_private_backfill(backfill_id);
 BEGIN

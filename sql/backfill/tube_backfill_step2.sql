@@ -60,9 +60,7 @@ $$;
 --
 -- Result: the xids.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_running() RETURNS xid[]
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     running xid[] := ARRAY(
         SELECT k.transactionid FROM pg_locks AS k
@@ -87,9 +85,7 @@ $$;
 --   and age; at most ten. (The age of another role's session is told to members of that role and of
 --   pg_read_all_stats only.)
 CREATE OR REPLACE FUNCTION :"schema".tube_private_tell_running(running xid[]) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     result text;
 BEGIN

@@ -43,7 +43,6 @@ COMMENT ON FUNCTION :"schema".tube_backfill_step3 IS
 
 -- tube_private_backfill_step3_begin: the part of step 3 before the table is read: refusals, and backfill_start. For step 3 alone.
 --
--- Arguments: of tube_backfill_step3.
 -- Result: query: for tube_pods_insert, NULL when there is nothing to do; first: the shard; size: about how many rows;
 --   table_name: what the query calls the table.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_step3_begin(
@@ -114,14 +113,11 @@ $$;
 -- tube_private_check_step3: refuses what step 3 can't begin with.
 --
 -- Arguments: step1, shard: as given; att: the attachment.
--- Result: nothing.
 -- Errors: TU106, 22023, 25001 as tube_backfill_step3.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_step3(
     step1 text, att :"schema".tube_attachment, shard integer
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF step1 IS NULL OR step1 !~ '^[0-9]{1,18}$' OR step1::bigint NOT BETWEEN 1 AND tube_settle_seq() THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',

@@ -51,8 +51,7 @@ COMMENT ON FUNCTION :"schema".tube_backfill_take IS
 CREATE OR REPLACE FUNCTION :"schema".tube_private_take_control(
     tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint
 ) RETURNS jsonb
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE plpgsql
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$

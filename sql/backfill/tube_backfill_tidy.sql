@@ -35,13 +35,10 @@ COMMENT ON FUNCTION :"schema".tube_backfill_tidy IS 'Drops the stored ids of end
 -- To wait for a reader would hold up more than him: the transaction has an xid, and behind it the
 -- settled seq of all tubes stands still.
 --
--- Arguments: backfill_id.
 -- Result: whether they are gone.
 -- Locks: the table ACCESS EXCLUSIVE, or none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_drop(backfill_id bigint) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     ids CONSTANT text := tube_private_backfill_ids(backfill_id);
 BEGIN

@@ -1,13 +1,10 @@
 -- tube_private_backfill: a backfill, locked for the transaction.
 --
--- Arguments: backfill_id.
 -- Result: its row.
 -- Errors: TU122 there is none of that number.
 -- Locks: the row FOR NO KEY UPDATE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill(backfill_id bigint) RETURNS :"schema".tube_backfill
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     result tube_backfill;
 BEGIN
@@ -24,12 +21,9 @@ $$;
 
 -- tube_private_backfill_ids: the name of the table that holds the ids of a backfill.
 --
--- Arguments: backfill_id.
 -- Result: the name with our schema, quoted.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_ids(backfill_id bigint) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN format('%I.%I', tube_private_schema(), 'tube_backfill_ids_' || backfill_id);
 END
@@ -39,9 +33,7 @@ $$;
 --
 -- Result: a text; hashed with the number of a backfill, it gives the key.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_space() RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN 'pytube backfill ' || tube_private_schema();
 END
@@ -49,12 +41,9 @@ $$;
 
 -- tube_private_backfill_key: the advisory lock of whoever works on a backfill.
 --
--- Arguments: backfill_id.
 -- Result: the key.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_key(backfill_id bigint) RETURNS bigint
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN hashtextextended(tube_private_backfill_space(), backfill_id);
 END
@@ -71,8 +60,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_end(
     backfill :"schema".tube_backfill, outcome text, note text
 ) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE plpgsql
 SET enable_seqscan = off
 AS $$
 DECLARE
@@ -102,7 +90,6 @@ $$;
 
 -- tube_private_backfill_gone: the trigger that takes the ids away with the row of their backfill.
 --
--- Result: nothing.
 -- Locks: the table of the ids ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_gone() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER

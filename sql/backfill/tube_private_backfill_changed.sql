@@ -3,9 +3,7 @@
 -- Arguments: backfill: its row.
 -- Result: words; NULL when all is as it was.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_changed(backfill :"schema".tube_backfill) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     att tube_attachment;
 BEGIN
@@ -34,12 +32,9 @@ $$;
 --
 -- It stays when the column is renamed.
 --
--- Arguments: att.
 -- Result: as in pg_attribute.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_key_of(att :"schema".tube_attachment) RETURNS smallint
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
         SELECT a.attnum FROM pg_attribute AS a

@@ -6,8 +6,7 @@
 -- Result: the numbers of those that are being delivered, ascending; NULL when there is none.
 -- Locks: their rows FOR NO KEY UPDATE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfills_at_end(tube text, seqs bigint[]) RETURNS bigint[]
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE plpgsql
 SET enable_seqscan = off -- there is an index of the few control pods, whatever the statistics say
 AS $$
 DECLARE
@@ -37,8 +36,7 @@ $$;
 -- Result: nothing. Where none is left, it is finished.
 -- Locks: its row.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_count_ends(backfill_id bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE plpgsql
 SET enable_seqscan = off
 AS $$
 DECLARE

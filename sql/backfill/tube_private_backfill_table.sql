@@ -1,13 +1,10 @@
 -- tube_private_backfill_table: the attachment of a table that is to be backfilled.
 --
--- Arguments: tube, tbl.
 -- Result: its row.
 -- Errors: TU102 unknown tube, TU108 the table is not attached to it, TU107 it can't stay attached.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_table(tube text, tbl regclass)
 RETURNS :"schema".tube_attachment
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     att tube_attachment;
 BEGIN
@@ -28,9 +25,7 @@ $$;
 --
 -- Errors: 42804.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_check_ids(ids anyarray) RETURNS void
-LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
         RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
@@ -63,9 +58,7 @@ $$;
 -- Result: the name, unquoted.
 -- Errors: 42703 the table has no such column; 22004 it is NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_column(tbl regclass, order_col text) RETURNS name
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     found_name name;
     written text;

@@ -5,8 +5,7 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_private_control_waits(
     tube text, first integer, shards integer, types text[]
 ) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE plpgsql
 SET enable_seqscan = off -- there is an index of the few control pods, whatever the statistics say
 AS $$
 DECLARE
@@ -22,14 +21,11 @@ $$;
 -- tube_private_put_control: a control pod of a backfill for each shard of a range.
 --
 -- Arguments: tube; first, shards: the range; op; type: backfill_start or backfill_end; start_seq.
--- Result: nothing.
 -- Locks: those of an INSERT into the tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_control(
     tube text, first integer, shards integer, op text, type text, start_seq text
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload)'
         ' SELECT $1, s, ''{}'', jsonb_build_object(''type'', $2, ''start_seq'', $3)'

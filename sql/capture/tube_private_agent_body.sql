@@ -10,12 +10,9 @@
 --
 -- Rows are read a stretch of pages at a time, so memory is that of a stretch, whatever the size of the table.
 --
--- Arguments: att.
 -- Result: the body of a plpgsql function.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_agent_body(att :"schema".tube_attachment) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN tube_private_fill($body$
 -- Made by tube_private_agent_body.
@@ -162,9 +159,7 @@ $$;
 --
 -- It looks into a cache of the catalogue, which knows of no snapshot.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_column_now(rel oid, attnum integer) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN c.name LIKE '........pg.dropped.%' THEN '' ELSE coalesce(c.name, '') END
     FROM (SELECT (pg_identify_object_as_address('pg_class'::regclass, rel, attnum)).object_names[3] AS name) AS c
 $$;

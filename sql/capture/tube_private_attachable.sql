@@ -1,6 +1,5 @@
 -- tube_private_refuse_table: refuses relations that can't be attached.
 --
--- Arguments: tbl.
 -- Errors: TU108 no such table; TU107 another kind of relation, a temporary table, a catalogue, one of
 --   ours, a partition by itself, or part of an inheritance tree; also one of these among the partitions.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_table(tbl regclass) RETURNS void
@@ -35,9 +34,7 @@ $$;
 -- Arguments: tbl; member: whether it is a part of a table that is attached as a whole.
 -- Result: words; NULL when it can.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_table_fault(tbl regclass, member boolean = false) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN n.nspname IN ('pg_catalog', 'information_schema', 'pg_toast') THEN 'it is a catalogue'
         WHEN n.nspname IN (tube_private_schema(), tube_private_capture_schema()) THEN 'it is one of pytube''s own'

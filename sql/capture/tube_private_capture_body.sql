@@ -21,12 +21,9 @@
 -- versions of those, so where an id
 -- is among the new ones only, those that are among the old ones only count whether they pass or not.
 --
--- Arguments: att.
 -- Result: the body of a plpgsql function.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_body(att :"schema".tube_attachment) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     guard CONSTANT text := tube_private_guard(att);
@@ -113,9 +110,7 @@ $$;
 
 -- tube_private_now_id: the key by its name of now, as the text of an expression over cap_key that gives SQL text.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_now_id(key_type regtype, row_name text) RETURNS text
-LANGUAGE sql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT format('pg_catalog.concat(%L, cap_key, %L)', format('%I.tube_private_key_%s(%s', tube_private_schema(), key_type, row_name),
         CASE key_type WHEN 'text'::regtype THEN ') COLLATE pg_catalog."C" AS id' ELSE ') AS id' END)
 $$;
@@ -128,9 +123,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_rows(
     att :"schema".tube_attachment, names jsonb, source text, alias text
 ) RETURNS text
-LANGUAGE sql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT tube_private_fill(
         CASE WHEN att.columns IS NULL
             THEN 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids OFFSET 0) AS <alias>'
@@ -143,9 +136,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_one_op(
     att :"schema".tube_attachment, names jsonb, op text, source text
 ) RETURNS text
-LANGUAGE sql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT tube_private_fill($sql$
             SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('<op>', n.ids) INTO cap_done
             FROM <missing>, <rows>
@@ -160,9 +151,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_one_op_update(
     att :"schema".tube_attachment, names jsonb, doubtful boolean
 ) RETURNS text
-LANGUAGE sql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT tube_private_fill(concat($sql$
             SELECT CASE$sql$,
         CASE WHEN att.columns IS NOT NULL THEN $sql$
@@ -190,9 +179,7 @@ $$;
 --
 -- Arguments: names: fragments of tube_private_capture_body; side: 1 old, 2 new; source: the table of that side.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_side(names jsonb, side integer, source text) RETURNS text
-LANGUAGE sql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT tube_private_fill('SELECT <id> AS id, <side> AS side FROM <source> AS "the row" WHERE (<passes>)',
         names || jsonb_build_object('side', side, 'source', source))
 $$;
@@ -204,9 +191,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_changed_sides(
     att :"schema".tube_attachment, names jsonb, doubtful boolean
 ) RETURNS text
-LANGUAGE sql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT concat(
         CASE WHEN att.columns IS NULL THEN tube_private_side(names, 1, 'old_table') || ' UNION ALL ' || tube_private_side(names, 2, 'new_table')
             ELSE tube_private_fill($sql$
@@ -223,9 +208,7 @@ $$;
 --
 -- Arguments: names: fragments of tube_private_capture_body; sides: a query for ids and the side of each.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_by_sets(names jsonb, sides text) RETURNS text
-LANGUAGE sql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT tube_private_fill($sql$
             FOR cap_put IN
                 SELECT p.op, pg_catalog.array_agg(p.id) AS ids
@@ -253,9 +236,7 @@ $$;
 -- Arguments: att; row: a name and a dot before each column, or NULL.
 -- Result: the text; NULL when there is no predicate.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_call(att :"schema".tube_attachment, row_name text) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT tube_private_function(att, 'passes') || '(' || coalesce(string_agg(format(
         CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, c.bound::regtype), ', ' ORDER BY c.attnum), '')
         || ')'
@@ -275,9 +256,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_guard(
     att :"schema".tube_attachment, rel text = 'TG_RELID'
 ) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
             ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
         || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
@@ -309,9 +288,7 @@ $$;
 -- Arguments: att: one with `replica`.
 -- Result: the first lines of the body, for rows; it leaves statements to what follows.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_row_body(att :"schema".tube_attachment) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     old_id CONSTANT text := tube_private_key_sql(format('OLD.%I', att.id_col), key_type);

@@ -5,9 +5,7 @@
 -- Errors: 42703 no such column, or a NULL among them; 0A000 a virtual generated column, which has no value in the
 --   rows that a trigger sees.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_columns(tbl regclass, columns name[]) RETURNS name[]
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     wrong text;
 BEGIN
@@ -48,9 +46,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_column_values(
     tbl regclass, columns name[], row_name text = ''
 ) RETURNS text[]
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     simple CONSTANT regtype[] := ARRAY['boolean', 'smallint', 'integer', 'bigint', 'oid', 'uuid', 'date',
         'time', 'timestamp', 'timestamptz', 'bytea']::regtype[];

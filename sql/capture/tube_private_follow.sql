@@ -16,9 +16,7 @@
 -- Result: the same with id_col (NULL when there is none any more that holds keys) and columns (without those that are
 --   gone).
 CREATE OR REPLACE FUNCTION :"schema".tube_private_present(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     names name[];
 BEGIN
@@ -38,9 +36,7 @@ $$;
 
 -- tube_private_seen: an attachment with the columns that its trigger function is made for: the key first.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_seen(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     att.seen_oid := att.tbl::oid;
     SELECT array_agg(a.attnum ORDER BY a.attname <> att.id_col, a.attnum), array_agg(a.attname ORDER BY a.attname <> att.id_col, a.attnum)
@@ -58,9 +54,7 @@ $$;
 -- Result: with the names of now, the tube's predicate, and what was seen. NULL when the table is gone, or can't stay
 --   attached: its key is gone, or it has become a part of something, so that what is written by another name is not seen.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_wanted(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     att := tube_private_present(att);
     IF att.id_col IS NULL OR tube_private_table_fault(att.tbl) IS NOT NULL THEN
@@ -87,9 +81,7 @@ $$;
 --
 -- A predicate that did not fit the table stays away until one of the two changes.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_is_stale(att :"schema".tube_attachment) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     wanted tube_attachment := tube_private_wanted(att);
 BEGIN

@@ -6,9 +6,7 @@
 -- Errors: TU104 no such column, or of another type than the tube's keys, or a virtual generated one, which has
 --   no value in the rows that a trigger sees.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key(tbl regclass, wanted name, key_type regtype) RETURNS name
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     col record;
 BEGIN
@@ -43,9 +41,7 @@ $$;
 
 -- tube_private_key_fits: whether a column of a type can hold the keys of a tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_fits(column_type oid, key_type regtype) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT CASE key_type
         WHEN 'bigint'::regtype THEN b.base IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype)
         WHEN 'uuid'::regtype THEN b.base = 'uuid'::regtype
@@ -55,9 +51,7 @@ $$;
 
 -- tube_private_base_type: what a domain is made of, however deep; any other type itself.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_base_type(type oid) RETURNS oid
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     WITH RECURSIVE down (oid, base, depth) AS (
         SELECT t.oid, t.typbasetype, 0 FROM pg_type AS t WHERE t.oid = $1
         UNION ALL
@@ -68,9 +62,7 @@ $$;
 
 -- tube_private_key_is_unique: whether no statement can write two rows with one key.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_is_unique(att :"schema".tube_attachment) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT EXISTS (
         SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
         WHERE i.indrelid = att.tbl AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indnkeyatts = 1

@@ -37,9 +37,7 @@ AS $$ SELECT r.key_type FROM tube_registry AS r WHERE r.tube = $1 $$;
 --
 -- Arguments: value: the text of an expression; key_type: of the tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_sql(value text, key_type regtype) RETURNS text
-LANGUAGE sql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT format(CASE key_type WHEN 'text'::regtype THEN '(%I.tube_private_key_%s(%s) COLLATE pg_catalog."C")'
         ELSE '%I.tube_private_key_%s(%s)' END, tube_private_schema(), key_type, value)
 $$;
@@ -50,9 +48,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_shard_expression(
     id text, shard integer, shards integer, key_type regtype = 'bigint'
 ) RETURNS text
-LANGUAGE sql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE shards WHEN 1 THEN shard::text
         ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, shard, shards) END
 $$;

@@ -11,8 +11,7 @@
 -- Arguments: tube: for the error; predicate: NULL is allowed.
 -- Errors: TU105.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_parse_predicate(tube text, predicate text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE plpgsql
 SET standard_conforming_strings = on
 AS $$
 DECLARE
@@ -54,9 +53,7 @@ $$;
 --
 -- Arguments: statement: begins with a statement that is no query.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_cursor_error(statement text) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     never record;
 BEGIN

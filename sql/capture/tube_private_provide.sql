@@ -41,9 +41,7 @@ $$;
 --
 -- Errors: TU106 its shards can't be; 42501 its touch function is another table's.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_with_names(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
@@ -73,9 +71,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_make_function(
     signature text, arguments text, returns text, body text, callers name[], settings text
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     found_oid oid := to_regprocedure(signature);
     caller name;
@@ -144,9 +140,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_function_ddl(
     name text, arguments text, returns text, settings text, body text, owner oid, caller name
 ) RETURNS SETOF text
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ ', '\1', 'g'));
     made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
@@ -180,9 +174,7 @@ $$;
 --
 -- Arguments: att: with a row_filter that was tried; owner.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_ddl(att :"schema".tube_attachment, owner oid) RETURNS SETOF text
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     name CONSTANT text := tube_private_function(att, 'passes');
     tag CONSTANT text := 'predicate: ' || att.row_filter;

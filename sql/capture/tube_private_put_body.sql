@@ -13,9 +13,7 @@
 --
 -- Arguments: att; kind: capture, passes, agent or put.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_function_name(att :"schema".tube_attachment, kind text) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
         WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
             SELECT coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}')::text
@@ -25,18 +23,14 @@ $$;
 
 -- tube_private_capture_name: the name of the trigger function of a tube and a table; another one for each pair.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_name(tube text, tbl regclass) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT tube_private_name(tube || '_' || c.relname, '_capture_' || left(md5(tube || ' ' || tbl::oid), 8))
     FROM pg_class AS c WHERE c.oid = tbl
 $$;
 
 -- tube_private_function: a function of an attachment, quoted and with its schema.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_function(att :"schema".tube_attachment, kind text) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT format('%I.%I', CASE kind WHEN 'put' THEN tube_private_schema() ELSE tube_private_capture_schema() END,
         tube_private_function_name(att, kind))
 $$;
@@ -56,9 +50,7 @@ $$;
 --
 -- Arguments: template; fragments: name to text.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_fill(template text, fragments jsonb) RETURNS text
-LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     pieces text[] := regexp_split_to_array(template, '<(?=[a-z_]+>)');
     result text := pieces[1];
@@ -80,9 +72,7 @@ $$;
 -- put: op: I, U or D; ids: NULLs are left out; NULL asks for a sweep of the shards, since not all rows could be read.
 --   Its result is whether there was no NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_body(att :"schema".tube_attachment) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     reg CONSTANT tube_registry := (SELECT r FROM tube_registry AS r WHERE r.tube = att.tube);
     is_unique CONSTANT boolean := tube_private_key_is_unique(att);
@@ -139,9 +129,7 @@ $$;
 
 -- tube_private_type_sql: a key type's name in full.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_type_sql(key_type regtype) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$ SELECT format('pg_catalog.%I', t.typname) FROM pg_type AS t WHERE t.oid = key_type $$;
+LANGUAGE sql STABLE AS $$ SELECT format('pg_catalog.%I', t.typname) FROM pg_type AS t WHERE t.oid = key_type $$;
 
 -- tube_private_wake_sleepers: wakes the workers that sleep on the partitions of some shards.
 --

@@ -9,9 +9,7 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_private_range(
     tube text, tbl regclass, shard integer, shards integer
 ) RETURNS integer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     schema_name text := (
         SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl);

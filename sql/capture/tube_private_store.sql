@@ -113,9 +113,7 @@ $$;
 --
 -- Errors: 42501; a WARNING where mode is late.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_owner(att :"schema".tube_attachment, mode text) RETURNS void
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
     message CONSTANT text := format('%s belongs to %I, who has to agree to what tube %L does with it', att.tbl, owner, att.tube);
@@ -136,8 +134,7 @@ $$;
 --
 -- Result: nothing; a WARNING for each partition for which it could not be done.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_agent_triggers(att :"schema".tube_attachment) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE plpgsql
 SET lock_timeout = '1s'
 AS $$
 DECLARE
@@ -169,9 +166,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_come_and_gone(
     att :"schema".tube_attachment, known oid[], come regclass[], gone regclass[]
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     agent CONSTANT text := tube_private_function(att, 'agent');
     rel regclass;
@@ -197,17 +192,13 @@ $$;
 
 -- tube_private_never_had_rows: whether a table has been empty since it was made: no file was cut, or put in place of its own.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_never_had_rows(rel regclass) RETURNS boolean
-LANGUAGE sql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql AS $$
     SELECT pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1 FROM pg_class AS c WHERE c.oid = rel
 $$;
 
 -- tube_private_member_oids: what an attachment keeps as its members, sorted; NULL when the table is gone.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_member_oids(tbl regclass) RETURNS oid[]
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m $$;
+LANGUAGE sql STABLE AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m $$;
 
 -- tube_private_ask_backfill: asks the workers to backfill an attached table.
 --
@@ -215,9 +206,7 @@ AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members
 -- Result: nothing. A control pod as of tube_backfill_schedule; always one, since a backfill that is under
 --   way may have read the table before.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_backfill(att :"schema".tube_attachment, why text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) VALUES (''B'', $1, ''{}'', $2)',
         tube_private_schema(), att.tube)
@@ -236,8 +225,7 @@ $$;
 -- Arguments: tube; tables: their triggers are gone, or they are gone themselves.
 -- Locks: the tables ACCESS EXCLUSIVE, for the triggers; the caller holds the registry row.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_forget(tube text, tables regclass[]) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE plpgsql
 SET client_min_messages = warning -- for each trigger there would be a NOTICE
 AS $$
 #variable_conflict use_column
@@ -273,9 +261,7 @@ $$;
 
 -- tube_private_prune: forgets the attached tables of a tube that were dropped.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_prune(tube text) RETURNS void
-LANGUAGE sql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql AS $$
     SELECT tube_private_forget($1, array_agg(a.tbl)) FROM tube_attachment AS a
     WHERE a.tube = $1 AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
     HAVING count(*) > 0

@@ -1,11 +1,8 @@
 -- tube_private_tube_touch_body: the text of {tube}_touch.
 --
--- Arguments: tube.
 -- Result: the body of a plpgsql function (shard, ids, op, payload, chunk_size).
 CREATE OR REPLACE FUNCTION :"schema".tube_private_tube_touch_body(tube text) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     spread text;
     key_type CONSTANT regtype := tube_private_key_type(tube);
@@ -77,9 +74,7 @@ $$;
 -- Result: the body of a plpgsql function (ids, op, payload, chunk_size); NULL when the table is
 --   attached to no tube with such keys.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     calls text;
 BEGIN
@@ -114,9 +109,7 @@ $$;
 -- Drawn once, and the same for all tubes of a table with one type of keys: a restored table has another number, and a
 -- renamed one another name.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_name(tbl regclass, key_type regtype) RETURNS text
-LANGUAGE sql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql AS $$
     SELECT coalesce(
         (SELECT min(a.touch_name) FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2),
         'tube_touch_' || left(md5(gen_random_uuid()::text), 12))
@@ -132,8 +125,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_touch(
     att :"schema".tube_attachment, attaching boolean = false
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE plpgsql
 SET client_min_messages = warning
 AS $$
 DECLARE
@@ -157,12 +149,9 @@ $$;
 
 -- tube_private_touch_ddl: the statements that put {table}_touch beside an attached table.
 --
--- Arguments: att.
 -- Errors: TU107 the table's schema has another function of that name and arguments.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_ddl(att :"schema".tube_attachment) RETURNS SETOF text
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     inner_name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
@@ -208,15 +197,12 @@ $$;
 -- tube_private_check_touch: refuses arguments that no touch function can take.
 --
 -- Arguments: those of {tube}_touch.
--- Result: nothing.
 -- Errors: TU106 no shard, or a negative one; 22004 a NULL among the ids; 22023 another op than I, U, D,
 --   T, B, or a chunk size below 1.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_touch(
     shard integer, ids anyarray, op text, chunk_size integer
 ) RETURNS void
-LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF shard IS NULL OR shard < 0 THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',

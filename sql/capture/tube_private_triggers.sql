@@ -1,12 +1,9 @@
 -- tube_private_members: the tables that an attached table consists of.
 --
--- Arguments: tbl.
 -- Result: itself; and where it is partitioned, all tables of its tree. kind: r or p, as in pg_class. None
 --   when it is gone.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_members(tbl regclass) RETURNS TABLE (rel regclass, kind "char")
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT c.oid::regclass, c.relkind FROM pg_class AS c
     WHERE c.oid = tbl OR (
         c.oid IN (SELECT t.relid FROM pg_partition_tree(tbl) AS t)
@@ -22,13 +19,10 @@ $$;
 -- Where another trigger has the name, ours gets a digest of the tube into it: the table a in the tube b_c and a_b in c
 -- have the same names.
 --
--- Arguments: att.
 -- Result: rel; place: as the agent counts them; wanted; is_there; name: of the one that is there, or that it is to have.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_names(att :"schema".tube_attachment)
 RETURNS TABLE (rel regclass, place integer, wanted boolean, is_there boolean, name name)
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT coalesce(w.rel, t.tgrelid::regclass), k.place, w.rel IS NOT NULL, t.tgname IS NOT NULL,
         coalesce(t.tgname, (
             SELECT n.name::name
@@ -57,13 +51,10 @@ $$;
 -- The attached table itself comes first: while it is locked, no partition comes to it or goes. Whether a trigger is
 -- enabled, and for whom, is its owner's to say once it is made.
 --
--- Arguments: att.
 -- Result: statements, and the table of each; none where all is right.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_ddl(att :"schema".tube_attachment)
 RETURNS TABLE (statement text, rel regclass)
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT s.statement, t.rel
     FROM tube_private_trigger_names(att) AS t
     JOIN (VALUES

@@ -49,7 +49,6 @@ AS $$ SELECT a.* FROM tube_attachment AS a WHERE tube_private_is_stale(a) ORDER 
 -- tube_private_begin_sync: an attachment as it is to be now, locked, with what is ours for it; forgets one whose table can't
 -- stay attached.
 --
--- Arguments: tube; tbl.
 -- Result: NULL when there is none any more; a WARNING says why.
 -- Locks: the registry row, and the attachment.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_sync(tube text, tbl regclass) RETURNS :"schema".tube_attachment

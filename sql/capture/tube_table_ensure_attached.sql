@@ -89,7 +89,6 @@ $$;
 
 -- tube_private_begin_attach: an attachment as it is stored, and as it is to be.
 --
--- Arguments: of tube_table_ensure_attached.
 -- Result: was: NULL when the table is not attached; wanted.
 -- Errors: TU104, TU106 as there.
 -- Locks: the registry row.

@@ -27,9 +27,7 @@ COMMENT ON FUNCTION :"schema".tube_table_ensure_detached IS
 --
 -- Locks: as of it; for which it waits as long as lock_timeout says.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_detach(in_tube text, in_tbl regclass) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     reg tube_registry;
 BEGIN

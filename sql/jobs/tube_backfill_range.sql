@@ -43,7 +43,6 @@ COMMENT ON FUNCTION :"schema".tube_backfill_range IS 'Touches the rows of one ra
 
 -- tube_private_backfill_range_query: the query for the ids of one range, as the pods that they will be.
 --
--- Arguments: of tube_backfill_range.
 -- Result: query: shard, ids, in order; empty when the range was in already; NULL when the backfill is paused;
 --   tbl, table_name: of the table that it names.
 -- Errors: as of tube_backfill_range.
@@ -139,9 +138,7 @@ $$;
 -- Errors: TU124 the backfill is not inserting any more; TU108 the table is attached otherwise, or not any more.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_still(backfill :"schema".tube_backfill)
 RETURNS :"schema".tube_attachment
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     att tube_attachment;
     changed text;
@@ -168,9 +165,7 @@ $$;
 --
 -- Errors: TU104 only code of its owner may tell what a literal of the type is.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_literals(tbl regclass, col name) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found_type oid;
     modifier integer;
@@ -195,9 +190,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_within(
     tbl regclass, col name, bounds text[], unit integer
 ) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     type CONSTANT text := tube_private_backfill_literals(tbl, col);
     low text := format('%I >= %L::%s', col, bounds[unit], type);

@@ -40,7 +40,6 @@ COMMENT ON FUNCTION :"schema".tube_backfill_split IS
 
 -- tube_private_backfill_sample: the query for values of a backfill's column that divide its rows into ranges of about the same size.
 --
--- Arguments: of tube_backfill_split.
 -- Result: query: for where all ranges but the first begin, fewer where values repeat; NULL when there is nothing to sample;
 --   tbl, table_name: of the table that it names.
 -- Errors: as of tube_backfill_split.
@@ -87,9 +86,7 @@ $$;
 
 -- tube_private_rows_estimate: about how many rows an attached table has; 0 where nothing is known.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_rows_estimate(tbl regclass) RETURNS bigint
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE AS $$
     SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
     WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(tbl) AS t WHERE t.isleaf UNION SELECT tbl::oid) AND c.relkind <> 'p'
 $$;

@@ -29,9 +29,7 @@ COMMENT ON FUNCTION :"schema".tube_job_done IS
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_done(
     job :"schema".tube_job, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]
 ) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     IF job.state = 'done' THEN

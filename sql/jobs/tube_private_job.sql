@@ -5,9 +5,7 @@
 -- Errors: TU131 there is none of that name.
 -- Locks: the row FOR SHARE; FOR UPDATE where alone.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job(job_id text, alone boolean) RETURNS :"schema".tube_job
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     job tube_job;
 BEGIN
@@ -34,9 +32,7 @@ $$;
 -- Errors: TU131 there is none of that name; TU130 it is that of a backfill; 42501 as tube_private_job_owned.
 -- Locks: as tube_private_job.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_mine(job_id text, alone boolean) RETURNS :"schema".tube_job
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     job tube_job := tube_private_job(tube_private_job_mine.job_id, alone);
 BEGIN
@@ -55,12 +51,9 @@ $$;
 -- It belongs to who has begun it, by the name that he has logged in with, and to members of tube_admin.
 --
 -- Arguments: job: its row.
--- Result: nothing.
 -- Errors: 42501.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_owned(job :"schema".tube_job) RETURNS void
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF job.begun_by <> session_user AND NOT tube_private_job_member('admin') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
@@ -76,9 +69,7 @@ $$;
 -- Arguments: kinds: as of tube_private_role.
 -- Result: true or false; true for superusers.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_member(VARIADIC kinds text[]) RETURNS boolean
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM unnest(kinds) AS k (kind) WHERE pg_has_role(session_user, tube_private_role(k.kind), 'MEMBER'));
 END
@@ -90,9 +81,7 @@ $$;
 -- Result: bigint, uuid or text.
 -- Errors: TU102 unknown tube; 42804 they have keys of different types.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_key_type(tubes text[]) RETURNS regtype
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     one text;
     key_type regtype;
@@ -115,9 +104,7 @@ $$;
 -- Arguments: number: of the job.
 -- Result: the name with our schema, quoted.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_stage(number bigint) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN format('%I.%I', tube_private_schema(), 'tube_job_pods_' || number);
 END
@@ -125,7 +112,6 @@ $$;
 
 -- tube_private_job_gone: the trigger that takes the staged pods away with the row of their job.
 --
--- Result: nothing.
 -- Locks: the table of the pods ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_gone() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -142,11 +128,8 @@ CREATE OR REPLACE TRIGGER tube_job_gone_trigger AFTER DELETE ON :"schema".tube_j
 -- tube_private_job_wake: wakes the workers of tubes that sleep on partitions of some shards.
 --
 -- Arguments: tubes; shards: NULL for all.
--- Result: nothing.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_job_wake(tubes text[], shards integer[]) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM tube_private_wake_sleepers(t.tube, shards) FROM unnest(tubes) AS t (tube);
 END

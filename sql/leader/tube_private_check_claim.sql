@@ -8,9 +8,7 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_claim(
     tube text, partition integer, instance_id uuid, expected_epoch bigint, election text
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     held     tube_leader%ROWTYPE;
     runs_for interval;

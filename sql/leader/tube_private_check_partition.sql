@@ -8,9 +8,7 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_partition(
     tube text, partitions integer, partition integer
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     actual integer;
 BEGIN

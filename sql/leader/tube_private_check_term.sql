@@ -1,14 +1,11 @@
 -- tube_private_check_term: refuses arguments of tube_leader_acquire that make no sense.
 --
--- Arguments: as tube_leader_acquire.
 -- Result: nothing, when they are right.
 -- Errors: 22023, with what was expected; 22004 where a value is missing.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_term(
     leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF leader_id IS NULL OR instance_id IS NULL OR client_id IS NULL THEN
         RAISE EXCEPTION 'leader_id, instance_id and client_id must be given'

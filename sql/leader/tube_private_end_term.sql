@@ -9,9 +9,7 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_private_end_term(
     tube text, partition integer, outcome text
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO tube_term (leader_id, tube, partition, partitions, epoch, instance_id, client_id,
         election, hold, acquired_at, renewed_at, ended_at, outcome)

@@ -11,9 +11,7 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_private_hold_term(
     tube text, partitions integer, partition integer, leader_id uuid
 ) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     held bigint;
 BEGIN

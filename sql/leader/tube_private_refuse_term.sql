@@ -6,9 +6,7 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_term(
     tube text, partitions integer, partition integer, leader_id uuid
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM tube_private_check_partition(tube, partitions, partition);
     RAISE EXCEPTION 'the term % of partition % of tube % is over',

@@ -11,14 +11,11 @@
 -- several dimensions, would stop the line of a worker for good. So ids come without NULLs and in a row;
 -- where that leaves none, the pod is one that nobody understands, and is set aside.
 --
--- Arguments: tube; partitions, partition.
 -- Result: the text, with the parameters $1 leader_id, $2 floor, $3 limit, $4 class: 0 incremental, 1 backfill.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_mark_sql(
     tube text, partitions integer, partition integer
 ) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     bigints CONSTANT boolean := tube_private_key_type(tube) = 'bigint'::regtype;
     ids CONSTANT text := 'CASE WHEN array_ndims(pod.ids) > 1'

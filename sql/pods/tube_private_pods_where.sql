@@ -8,14 +8,11 @@
 -- (measured: ten times the time and more); there each seq is looked up by a join that can't be
 -- turned round, which costs a descent of the index each.
 --
--- Arguments: tube; partitions, partition.
 -- Result: the text that follows WHERE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_pods_where(
     tube text, partitions integer, partition integer
 ) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     pods CONSTANT text := (tube_private_slices(tube, partitions, partition)).pods;
 BEGIN

@@ -7,8 +7,7 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put(
     tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean
 ) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE plpgsql
 SET enable_sort = off -- so that ids of a shard keep their order
 SET jit = off
 AS $$
@@ -71,11 +70,8 @@ $$;
 -- tube_private_warn_lonely: warns that ids are put where no table has them.
 --
 -- Arguments: tube; shard: one that no attached table of the tube has.
--- Result: nothing.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_warn_lonely(tube text, shard integer) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     most CONSTANT integer := 10;
     ranges text[] := ARRAY(
@@ -103,9 +99,7 @@ $$;
 -- Arguments: tube; first, shards: the range that the ids are spread over; one shard takes them all.
 -- Result: the text, with the parameters $1 op, $2 ids (of a type that can be cast to the keys'), $3 chunk size.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_sql(tube text, first integer, shards integer) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(tube);
 BEGIN

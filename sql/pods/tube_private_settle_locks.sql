@@ -4,14 +4,11 @@
 -- prepared transaction keeps it, and its virtual transaction id while the server runs (-1/xid after
 -- a restart).
 --
--- Arguments: tube.
 -- Result: their virtual transaction ids.
 -- Errors: TU102 unknown tube.
 -- Locks: none; pg_locks stops the lock manager for a moment, so not many times a second.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_settle_locks(tube text) RETURNS text[]
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_private_settle_locks.tube) THEN
         RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)

@@ -5,15 +5,12 @@
 -- so the pods are in those parts of that index, among others. Of several it takes the one that
 -- has the fewest others there.
 --
--- Arguments: tube; partitions, partition.
 -- Result: pods: the condition, on a column "shard"; slices: the same, in one or more that exclude each other. Each of
 --   these has all its pods in one part of the index, in the order of class and seq; more than one is to be merged.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_slices(
     tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]
 )
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     cut integer;
     common integer;

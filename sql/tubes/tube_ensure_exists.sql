@@ -34,7 +34,6 @@ COMMENT ON FUNCTION :"schema".tube_ensure_exists IS
 
 -- tube_private_ensure_tube: what tube_ensure_exists does to the tube itself.
 --
--- Arguments: of tube_ensure_exists.
 -- Result: the attachments that are to get another predicate.
 -- Locks: as of tube_ensure_exists.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ensure_tube(
@@ -86,13 +85,10 @@ $$;
 -- tube_private_check_key_type: refuses a type that keys can't have, or that the tube does not have.
 --
 -- Arguments: tube; present: NULL for a new tube; wanted: may be NULL.
--- Result: nothing.
 -- Errors: 22023.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_key_type(tube text, present regtype, wanted regtype)
 RETURNS void
-LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF wanted NOT IN ('bigint', 'uuid', 'text') THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',

@@ -2,14 +2,10 @@
 --
 -- The table, {tube}_touch and the channel are named after it, and calls list tubes by commas.
 --
--- Arguments: tube.
--- Result: nothing.
 -- Errors: TU101 empty, longer than 57 bytes, with a comma or a control character, beginning
 --   with pg_, or the name of a relation in our schema that is not a tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_name(tube text) RETURNS void
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     longest CONSTANT integer := 57; -- with _touch behind it, 63
     wrong text;

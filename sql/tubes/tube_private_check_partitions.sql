@@ -1,12 +1,8 @@
 -- tube_private_check_partitions: refuses a number of partitions that no tube can have.
 --
--- Arguments: partitions.
--- Result: nothing.
 -- Errors: TU103 NULL, below 1 or above 1024.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_partitions(partitions integer) RETURNS void
-LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF partitions BETWEEN 1 AND 1024 THEN
         RETURN;

@@ -1,13 +1,11 @@
 -- tube_private_end_terms: ends every term of a tube, takes its leader rows away, wakes its sleepers.
 --
 -- Arguments: tube; outcome: for tube_term.
--- Result: nothing.
 -- Errors: 55P03 a call under one of the terms took longer than 5 s.
 -- Locks: the caller holds the registry row FOR UPDATE; all leader rows FOR UPDATE, so that calls
 --   under the old terms either committed before or find no term.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_end_terms(tube text, outcome text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE plpgsql
 SET lock_timeout = '5s'
 AS $$
 BEGIN

@@ -2,12 +2,9 @@
 --
 -- The name holds the number, so that the index for the next number can be built beside it.
 --
--- Arguments: tube, partitions.
 -- Result: the name, unquoted, in our schema.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_index(tube text, partitions integer) RETURNS text
-LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN tube_private_name(tube, format('_%s_p%s_idx', left(md5('queue ' || tube), 8), partitions));
 END
@@ -21,9 +18,7 @@ $$;
 -- Result: a CREATE INDEX statement.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_index_ddl(tube text, partitions integer, beside_writers boolean)
 RETURNS text
-LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN format('CREATE INDEX %s%I ON %I.%I ((shard %% %s), (CASE WHEN op = ''B'' THEN 1 ELSE 0 END), seq)',
         CASE WHEN beside_writers THEN 'CONCURRENTLY ' ELSE '' END,
@@ -33,13 +28,10 @@ $$;
 
 -- tube_private_indexes: the indexes of a tube for any number of partitions.
 --
--- Arguments: tube.
 -- Result: a row for each: its name, the number, and whether it is ready (a build that failed, or goes on, is not).
 CREATE OR REPLACE FUNCTION :"schema".tube_private_indexes(tube text)
 RETURNS TABLE (name text, partitions integer, valid boolean)
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
     SELECT c.relname::text, substring(c.relname FROM '_p([0-9]+)_idx$')::integer, i.indisvalid
@@ -54,14 +46,11 @@ $$;
 -- One attempt, all or nothing: it waits at most 100 ms for the table, and builds only what takes no longer.
 -- Else it is left to be built and dropped CONCURRENTLY, which no function can do; see tube_index_sql.
 --
--- Arguments: tube.
 -- Result: whether the tube has this index and no other.
 -- Locks: the caller holds the registry row; then the tube's table ACCESS EXCLUSIVE, until the transaction ends,
 --   or none at all.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_fit_index(tube text) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     most CONSTANT bigint := 8 * 1024 * 1024; -- bytes: some 40000 pods of one id, built in 50 ms
     reg tube_registry := tube_private_require(tube);

@@ -9,12 +9,9 @@
 -- the settled seq rests on it. (A trigger would do as well, at ten times the cost.)
 --
 -- Arguments: tube: registered before, within this transaction.
--- Result: nothing.
 -- Locks: those of the new table.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_make(tube text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     queue text := format('%I.%I', tube_private_schema(), tube);
     reg tube_registry := tube_private_require(tube);
@@ -55,12 +52,9 @@ $$;
 -- tube_private_free_partitions: a leader row without a leader for each partition of a tube.
 --
 -- Arguments: tube: one that has no leader rows.
--- Result: nothing.
 -- Locks: the new rows.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_free_partitions(tube text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO tube_leader (tube, partition, partitions, epoch)
     SELECT r.tube, p, r.partitions, r.last_epoch
@@ -73,9 +67,7 @@ $$;
 --
 -- 1: nobody sleeps; 2: somebody does. It is no part of any transaction: a writer with an old snapshot sees it, too.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_make_flag(tube text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     flag CONSTANT text := format('%I.%I', tube_private_schema(),
         'tube_sleeps_' || (SELECT r.number FROM tube_registry AS r WHERE r.tube = tube_private_make_flag.tube));

@@ -4,9 +4,7 @@
 -- Result: stem || ending; where that is longer than 63 bytes, the stem is cut and 8 hex digits of
 --   the md5 of the full name come before the ending.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_name(stem text, ending text) RETURNS text
-LANGUAGE plpgsql IMMUTABLE STRICT SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
     short text := stem;
     room integer := 63 - octet_length(ending) - 9;

@@ -6,7 +6,6 @@
 --
 -- Arguments: statements: in order; what: what is being done, for the error; attempts: how often it is tried;
 --   100 take some 25 s.
--- Result: nothing.
 -- Errors: 55P03 the locks could not be had; those of the statements.
 -- Locks: those of the statements.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_patiently(
@@ -44,7 +43,6 @@ $$;
 -- hundredth are waited for.
 --
 -- Arguments: statements: in order.
--- Result: nothing.
 -- Errors: 55P03 the locks could not be had; those of the statements.
 -- Locks: those of the statements.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_briefly(statements text[]) RETURNS void

@@ -6,14 +6,11 @@
 -- somebody runs what tube_index_sql gives.
 --
 -- Arguments: tube, partitions: checked, and not those that it has.
--- Result: nothing.
 -- Errors: 55P03 a call under one of the terms took longer than 5 s.
 -- Locks: the caller holds the registry row FOR UPDATE; then all leader rows FOR UPDATE; then, where it can be had
 --   within 100 ms, the tube's table ACCESS EXCLUSIVE; all until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_repartition(tube text, partitions integer) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM tube_private_end_terms(tube, 'repartitioned');
     UPDATE tube_registry AS r

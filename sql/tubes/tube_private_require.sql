@@ -1,6 +1,5 @@
 -- tube_private_require: the registry row of a tube that has to be there.
 --
--- Arguments: tube.
 -- Result: its row.
 -- Errors: TU102 unknown tube; the hint lists the known ones.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_require(tube text) RETURNS :"schema".tube_registry

@@ -1,7 +1,6 @@
 -- tube_private_schema: the name of the schema that these functions are in.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_schema() RETURNS name
-LANGUAGE sql IMMUTABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE sql IMMUTABLE
 RETURN :'schema'::name;
 
 -- tube_private_capture_schema: the name of the schema whose functions belong to the owners of attached tables.

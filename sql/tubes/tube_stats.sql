@@ -69,9 +69,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_class(
     reg :"schema".tube_registry, partition integer, class integer,
     OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamptz, OUT max_ts timestamptz
 )
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     slices CONSTANT text[] := (tube_private_slices(reg.tube, reg.partitions, partition)).slices;
     pods CONSTANT text := format('FROM %I.%I WHERE (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s AND ',
@@ -103,9 +101,7 @@ $$;
 -- Result: "type:count" by type, joined by spaces; 0 when there is none. At most 10000 are counted.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_control(reg :"schema".tube_registry, partition integer)
 RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     result text;
 BEGIN
@@ -130,9 +126,7 @@ $$;
 -- Result: the sum over the attached tables, as consumers of pg-tube's know it; tables that were dropped aside.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_shard_count(reg :"schema".tube_registry, partition integer)
 RETURNS integer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (
         -- Of the shards below a bound, those that the partition has; so of a range, the difference of two.
@@ -150,9 +144,7 @@ $$;
 -- Result: the first ten, joined by commas, and how many there are if there are more; NULL if none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_shards(reg :"schema".tube_registry, partition integer)
 RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     most CONSTANT integer := 10;
     listed text;

@@ -91,7 +91,7 @@ def test_writers_killed_in_the_middle_of_their_writes(tmp_path: Path, writers: l
     steady = Writer(path, 0, 1_000_000, (5, 100), tmp_path)
     writers.append(steady)
     for kills in range(50):
-        # Three at once want the lock all the time, so that one of them is likely to be writing when it is killed.
+        # Three at once want the lock all the time: one of them is likely to be writing when it is killed.
         victims = [Writer(path, 1 + 3 * kills + at, 1_000_000, (20, 100_000), tmp_path) for at in range(3)]
         writers += victims
         for victim in victims:
