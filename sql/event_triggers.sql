@@ -1,5 +1,5 @@
 -- The event triggers that wake tube_sync: made where the installing role may, which is a superuser on
--- most servers. Elsewhere workers look twice a minute. See capture/tube_private_event_triggers.sql.
+-- most servers. Elsewhere workers look twice a minute. See capture/event_triggers.sql.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');

@@ -61,9 +61,7 @@ END
 $$;
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_attach,
-    :"schema".tube_private_attached_how,
     :"schema".tube_private_begin_attach,
-    :"schema".tube_private_can_fail,
     :"schema".tube_private_ensure_tube,
     :"schema".tube_private_is_root,
     :"schema".tube_private_notify, -- by a writer's statement under version 0001
@@ -96,7 +94,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_bring_in_line,
     :"schema".tube_private_capture_schema,
     :"schema".tube_private_has_predicate,
-    :"schema".tube_private_misfit,
+    :"schema".tube_private_misfit_digest,
     :"schema".tube_private_owner_ddl,
     :"schema".tube_private_patiently,
     :"schema".tube_private_predicate_columns,

@@ -49,27 +49,17 @@ SELECT coalesce(max(version_num), '') < '0002' AS run_0002 FROM :"schema".tube_v
 \ir wakeup/tube_channel.sql
 
 -- Capture: from a table's rows to pods. ---------------------------------------------------------------
-\ir capture/tube_shard_of.sql
-\ir capture/tube_private_key_of.sql
-\ir capture/tube_wakes.sql
-\ir capture/tube_private_notify.sql
-\ir capture/tube_private_attachable.sql
-\ir capture/tube_private_key.sql
-\ir capture/tube_private_columns.sql
-\ir capture/tube_private_range.sql
-\ir capture/tube_private_predicate.sql
-\ir capture/tube_private_put_body.sql
-\ir capture/tube_private_capture_body.sql
-\ir capture/tube_private_agent_body.sql
-\ir capture/tube_private_touch_body.sql
-\ir capture/tube_private_triggers.sql
-\ir capture/tube_private_provide.sql
-\ir capture/tube_private_store.sql
-\ir capture/tube_private_follow.sql
-\ir capture/tube_sync.sql
-\ir capture/tube_private_event_triggers.sql
-\ir capture/tube_table_ensure_attached.sql
-\ir capture/tube_table_ensure_detached.sql
+\ir capture/keys.sql
+\ir capture/put.sql
+\ir capture/predicate.sql
+\ir capture/body.sql
+\ir capture/agent.sql
+\ir capture/touch.sql
+\ir capture/owners.sql
+\ir capture/store.sql
+\ir capture/sync.sql
+\ir capture/event_triggers.sql
+\ir capture/attach.sql
 
 -- Tubes: their tables, and what is in them. -----------------------------------------------------------
 \ir tubes/tube_private_check_name.sql

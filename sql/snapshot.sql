@@ -1646,17 +1646,12 @@ CREATE TABLE tube.tube_attachment (
 );
 
 CREATE FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) RETURNS text
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     AS $_$
-BEGIN
-    RETURN tube_private_fill($body$
+    SELECT tube_private_fill($body$
 #variable_conflict use_variable
 DECLARE
-    kinds CONSTANT text[] := ARRAY['AFTER INSERT ON %s REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT',
-        'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT',
-        'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT',
-        'BEFORE TRUNCATE ON %s FOR EACH STATEMENT',
-        'AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW'];
+    kinds CONSTANT text[] := <kinds>;
     stretch CONSTANT bigint := 500;
     pages bigint;
     page bigint := 0;
@@ -1697,6 +1692,7 @@ BEGIN
     RETURN true;
 END
 $body$, jsonb_build_object(
+        'kinds', (SELECT format('%L::text[]', array_agg(k.definition ORDER BY k.place)) FROM tube_private_trigger_kinds() AS k),
         'capture', quote_literal(tube_private_function(att, 'capture')),
         'put', tube_private_function(att, 'put'),
         'schema', quote_ident(tube_private_schema()),
@@ -1706,8 +1702,7 @@ $body$, jsonb_build_object(
             tube_private_function(att, 'put'), tube_private_schema(), tube_private_key_type(att.tube))),
         'from_only', quote_literal(') AS id FROM ONLY '),
         'guard', coalesce(tube_private_guard(att, 'rel'), 'true'),
-        'passes', quote_literal(coalesce(tube_private_passes_call(att, NULL), 'true'))));
-END
+        'passes', quote_literal(coalesce(tube_private_passes_call(att), 'true'))))
 $_$;
 
 CREATE FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) RETURNS void
@@ -1718,16 +1713,14 @@ DECLARE
     agent CONSTANT text := tube_private_function(att, 'agent');
     part record;
 BEGIN
-    IF to_regprocedure(agent || '(regclass, name[], text)') IS NULL THEN
-        RETURN;
-    END IF;
+    -- Those of a partitioned table have no place for TRUNCATE.
     FOR part IN
         SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
-        FROM tube_private_trigger_names(att) AS t WHERE t.wanted AND t.rel <> att.tbl
+        FROM tube_private_trigger_names(att) AS t
+        WHERE t.wanted AND t.rel <> att.tbl AND to_regprocedure(agent || '(regclass, name[], text)') IS NOT NULL
         GROUP BY t.rel HAVING NOT bool_and(t.is_there)
     LOOP
         BEGIN
-            -- Those of a partitioned table have no place for TRUNCATE.
             PERFORM tube_private_call_agent(agent, part.rel, part.names, NULL);
         EXCEPTION WHEN OTHERS THEN
             RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', part.rel, att.tube, SQLERRM),
@@ -1755,17 +1748,17 @@ CREATE FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mode text)
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
-    owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
-    message CONSTANT text := format('%s belongs to %I, who has to agree to what tube %L does with it', att.tbl, owner, att.tube);
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    message CONSTANT text := format('%s belongs to %s, who has to agree to what tube %L does with it', att.tbl, owner, att.tube);
     detail CONSTANT text := (SELECT d.statement FROM tube_private_owner_ddl(att) AS d LIMIT 1);
 BEGIN
     IF mode = 'late' THEN
         RAISE WARNING USING MESSAGE = message, DETAIL = detail,
-            HINT = format('Until then its writes are captured at a higher cost, or not from new partitions. Run as %I: SELECT %I.tube_sync();',
+            HINT = format('Until then its writes are captured at a higher cost, or not from new partitions. Run as %s: SELECT %I.tube_sync();',
                 owner, tube_private_schema());
     ELSE
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = detail,
-            HINT = format('Do it as %I, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
+            HINT = format('Do it as %s, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
     END IF;
 END
 $$;
@@ -1778,31 +1771,35 @@ DECLARE
     change CONSTANT record := tube_private_begin_attach(tube, tbl, shard, shards, id_col, columns, replica);
     old CONSTANT tube_attachment := change.was;
     new CONSTANT tube_attachment := change.wanted;
+    how CONSTANT text := '%I with shards %s to %s%s%s';
 BEGIN
     PERFORM tube_private_bring_in_line(new, 'ordered');
-    IF old.tube IS NOT NULL AND (old.shard, old.shards, old.id_col, old.columns, old.replica)
-        IS DISTINCT FROM (new.shard, new.shards, new.id_col, new.columns, new.replica)
-    THEN
-        RAISE NOTICE USING
-            MESSAGE = format('%s, attached to tube %L by %s, is now attached by %s',
-                tbl, tube, tube_private_attached_how(old), tube_private_attached_how(new)),
-            HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
-    ELSIF old.tube IS NOT NULL THEN
-        RETURN;
+    IF old.tube IS NOT NULL THEN
+        IF change.differs THEN
+            RAISE NOTICE USING
+                MESSAGE = format('%s, attached to tube %L by ' || how || ', is now attached by ' || how, tbl, tube,
+                    old.id_col, old.shard, old.shard + (old.shards - 1), ', columns ' || array_to_string(old.columns, ' '),
+                    CASE WHEN old.replica THEN ', replica' END,
+                    new.id_col, new.shard, new.shard + (new.shards - 1), ', columns ' || array_to_string(new.columns, ' '),
+                    CASE WHEN new.replica THEN ', replica' END),
+                HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
+        END IF;
+    ELSE
+        IF tube_private_is_root(new)
+            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = new.id_col AND NOT a.attnotnull)
+        THEN
+            RAISE WARNING USING
+                MESSAGE = format('the key %I of %s may be NULL', new.id_col, tbl),
+                HINT = 'A row without a key names no document: it makes no touch.';
+        END IF;
+        -- As far as its text tells: it divides or casts.
+        IF new.row_filter ~ '[/*]|::|\m[cC][aA][sS][tT]\M' THEN
+            RAISE NOTICE USING
+                MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
+                HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
+        END IF;
     END IF;
-    IF old.tube IS NULL AND tube_private_is_root(new)
-        AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = new.id_col AND NOT a.attnotnull)
-    THEN
-        RAISE WARNING USING
-            MESSAGE = format('the key %I of %s may be NULL', new.id_col, tbl),
-            HINT = 'A row without a key names no document: it makes no touch.';
-    END IF;
-    IF tube_private_can_fail(new.row_filter) AND old.tube IS NULL THEN
-        RAISE NOTICE USING
-            MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
-            HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
-    END IF;
-    IF NOT tube_private_is_root(new) AND tube_private_attach.id_col IS NULL THEN
+    IF change.differs AND NOT tube_private_is_root(new) AND id_col IS NULL THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
                 tbl, tube, new.shard),
@@ -1812,12 +1809,29 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) RETURNS text
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+CREATE FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql
     AS $$
-    SELECT format('%I with shards %s to %s', att.id_col, att.shard, att.shard + (att.shards - 1))
-        || coalesce(', columns ' || array_to_string(att.columns, ' '), '') || CASE WHEN att.replica THEN ', replica' ELSE '' END
+DECLARE
+    names name[];
+BEGIN
+    SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place) INTO names
+    FROM unnest(att.id_col || coalesce(att.columns, '{}')) WITH ORDINALITY AS s (name, place)
+    LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
+    LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.seen_oid = att.tbl AND NOT moved.attisdropped
+        AND moved.attnum = att.seen_attnums[array_position(att.seen_names, s.name)];
+    SELECT a.attname INTO att.id_col FROM pg_attribute AS a
+    WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
+        AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube));
+    IF NOT FOUND OR tube_private_table_fault(att.tbl) IS NOT NULL THEN
+        RETURN NULL;
+    END IF;
+    att.columns := nullif(array_remove(names[2:], NULL), '{}');
+    att.row_filter := CASE WHEN att.misfit IS DISTINCT FROM tube_private_misfit_digest(att.tube, att.tbl)
+        THEN (tube_private_require(att.tube)).predicate END;
+    att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att.tbl, tube_private_key_type(att.tube)));
+    RETURN tube_private_with_columns(att);
+END
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill(backfill_id bigint) RETURNS tube.tube_backfill
@@ -2091,7 +2105,7 @@ CREATE FUNCTION tube.tube_private_backfill_key_of(att tube.tube_attachment) RETU
 BEGIN
     RETURN (
         SELECT a.attnum FROM pg_attribute AS a
-        WHERE a.attrelid = att.tbl AND a.attname = coalesce((tube_private_present(att)).id_col, att.id_col));
+        WHERE a.attrelid = att.tbl AND a.attname = coalesce((tube_private_attachment_now(att)).id_col, att.id_col));
 END
 $$;
 
@@ -2510,62 +2524,55 @@ CREATE FUNCTION tube.tube_private_base_type(type oid) RETURNS oid
     SELECT d.oid FROM down AS d ORDER BY d.depth DESC LIMIT 1
 $_$;
 
-CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
+    AS $_$
 DECLARE
     reg tube_registry;
-    first integer;
 BEGIN
-    SELECT r.* INTO STRICT reg FROM tube_registry AS r
-    WHERE r.tube = tube_private_begin_attach.tube FOR NO KEY UPDATE;
-    PERFORM tube_private_prune(reg.tube);
-    first := tube_private_range(reg.tube, tube_private_begin_attach.tbl, tube_private_begin_attach.shard,
-        tube_private_begin_attach.shards);
-    SELECT a.* INTO was FROM tube_attachment AS a
-    WHERE a.tube = reg.tube AND a.tbl = tube_private_begin_attach.tbl FOR NO KEY UPDATE;
-    IF (was.shard, was.shards) <> (first, tube_private_begin_attach.shards) THEN
-        UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
-        WHERE a.tube = reg.tube AND a.tbl = was.tbl RETURNING a.position INTO wanted.position;
-    END IF;
-    wanted.tube := reg.tube;
-    wanted.tbl := tube_private_begin_attach.tbl;
-    wanted.shard := first;
-    wanted.shards := tube_private_begin_attach.shards;
-    wanted.id_col := tube_private_key(wanted.tbl, tube_private_begin_attach.id_col, reg.key_type);
-    wanted.position := coalesce(wanted.position, was.position);
+    SELECT r.* INTO STRICT reg FROM tube_registry AS r WHERE r.tube = $1 FOR NO KEY UPDATE;
+    PERFORM tube_private_prune(tube);
+    SELECT a.* INTO was FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
+    wanted := was;
+    wanted.tube := tube;
+    wanted.tbl := tbl;
+    wanted.shard := tube_private_range(tube, tbl, shard, shards);
+    wanted.shards := shards;
+    wanted.id_col := tube_private_key(tbl, id_col, reg.key_type);
     wanted.row_filter := reg.predicate;
-    wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(reg.tube, wanted.tbl));
-    wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(wanted.tbl, reg.key_type));
-    wanted.columns := tube_private_columns(wanted.tbl, tube_private_begin_attach.columns);
-    wanted.replica := coalesce(tube_private_begin_attach.replica, false);
-    UPDATE tube_registry AS r SET version = r.version + 1
-    WHERE r.tube = reg.tube AND (was.tube IS NULL OR (was.shard, was.shards, was.id_col, was.columns, was.replica)
-        IS DISTINCT FROM (wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica));
+    wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(tube, tbl));
+    wanted.misfit := NULL;
+    wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(tbl, reg.key_type));
+    wanted.columns := tube_private_columns(tbl, columns);
+    wanted.replica := coalesce(replica, false);
+    IF (was.shard, was.shards) <> (wanted.shard, shards) THEN
+        UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
+        WHERE a.tube = $1 AND a.tbl = $2 RETURNING a.position INTO wanted.position;
+    END IF;
+    differs := (was.tube, was.shard, was.shards, was.id_col, was.columns, was.replica)
+        IS DISTINCT FROM (wanted.tube, wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica);
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND differs;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
+    AS $_$
 DECLARE
     att tube_attachment;
-    wanted tube_attachment;
+    now tube_attachment;
 BEGIN
-    PERFORM FROM tube_registry AS r WHERE r.tube = tube_private_begin_sync.tube FOR NO KEY UPDATE;
-    SELECT a.* INTO att FROM tube_attachment AS a
-    WHERE a.tube = tube_private_begin_sync.tube AND a.tbl = tube_private_begin_sync.tbl FOR NO KEY UPDATE;
-    wanted := tube_private_wanted(att);
-    IF att.tube IS NULL OR wanted.tube IS NOT NULL THEN
-        IF att.misfit = tube_private_misfit(tube_private_begin_sync.tube, tube_private_begin_sync.tbl) THEN
-            wanted.row_filter := NULL; -- it was tried before
-        END IF;
-        PERFORM tube_private_provide(wanted) WHERE wanted.tube IS NOT NULL;
-        RETURN wanted;
+    PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR NO KEY UPDATE;
+    SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    now := tube_private_attachment_now(att);
+    IF now.tube IS NOT NULL THEN
+        PERFORM tube_private_provide(now);
+        RETURN now;
     END IF;
     PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
     IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
@@ -2577,7 +2584,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_briefly(statements text[]) RETURNS void
     LANGUAGE plpgsql
@@ -2603,14 +2610,13 @@ CREATE FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode t
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    what CONSTANT text := format('%s is attached to tube %L', att.tbl, att.tube);
     is_owner CONSTANT boolean := (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = att.tbl);
     missing text[];
 BEGIN
     IF mode <> 'late' THEN -- tube_private_begin_sync has done so
         PERFORM tube_private_provide(att);
     END IF;
-    IF is_owner AND att.row_filter IS NOT NULL AND NOT tube_private_has_predicate(att) THEN
+    IF is_owner AND NOT tube_private_has_predicate(att) THEN
         BEGIN
             PERFORM tube_private_try_predicate(att);
         EXCEPTION WHEN SQLSTATE 'TU105' THEN
@@ -2620,7 +2626,7 @@ BEGIN
             RAISE WARNING USING MESSAGE = SQLERRM,
                 DETAIL = format('Until it fits again, all rows of %s are touched, and workers can''t read them.', att.tbl),
                 HINT = 'Give the tube another predicate by tube_ensure_exists.';
-            att.misfit := tube_private_misfit(att.tube, att.tbl);
+            att.misfit := tube_private_misfit_digest(att.tube, att.tbl);
             att.row_filter := NULL;
         END;
     END IF;
@@ -2628,8 +2634,8 @@ BEGIN
     FOR look IN 1..20 LOOP
         missing := ARRAY(SELECT d.statement FROM tube_private_owner_ddl(att) AS d WHERE is_owner OR d.rel IS NOT NULL);
         EXIT WHEN missing = '{}' OR NOT is_owner;
-        PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_run_owner_ddl(%L)', missing)], what,
-            CASE mode WHEN 'late' THEN 20 ELSE 100 END);
+        PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_run_owner_ddl(%L)', missing)],
+            format('%s is attached to tube %L', att.tbl, att.tube), CASE mode WHEN 'late' THEN 20 ELSE 100 END);
     END LOOP;
     IF mode = 'late' THEN
         PERFORM tube_private_store_late(att.tube, att.tbl, att.row_filter IS NULL);
@@ -2638,28 +2644,6 @@ BEGIN
     END IF;
 END
 $$;
-
-CREATE FUNCTION tube.tube_private_by_sets(names jsonb, sides text) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $_$
-    SELECT tube_private_fill($sql$
-            FOR cap_put IN
-                SELECT p.op, pg_catalog.array_agg(p.id) AS ids
-                FROM (
-                    SELECT k.id, k.op, (pg_catalog.row_number() OVER (PARTITION BY k.op) OPERATOR(pg_catalog.-) 1)
-                        OPERATOR(pg_catalog./) <few> AS part
-                    FROM (
-                        SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
-                            WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
-                        FROM <missing>, LATERAL (<sides>) AS x
-                        GROUP BY x.id
-                    ) AS k
-                ) AS p
-                GROUP BY p.op, p.part
-            LOOP
-                cap_done := <put>(cap_put.op, cap_put.ids) AND cap_done IS NOT false;
-            END LOOP;$sql$, names || jsonb_build_object('sides', sides))
-$_$;
 
 CREATE FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers name[], op text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2683,62 +2667,60 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_can_fail(predicate text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$ SELECT coalesce(predicate ~ '[/*]|::|\m[cC][aA][sS][tT]\M', false) $$;
-
 CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    -- Ids of an array: up to 1.6 MB of uuids; of texts, which may be long, fewer.
+    few CONSTANT integer := CASE key_type WHEN 'text'::regtype THEN 10000 ELSE 100000 END;
     guard CONSTANT text := tube_private_guard(att);
-    names CONSTANT jsonb := jsonb_build_object(
-        'id', tube_private_key_sql(quote_ident(att.id_col), key_type),
-        'put', tube_private_function(att, 'put'),
-        'passes', coalesce(tube_private_passes_call(att, NULL), 'true'),
-        'vals', array_to_string(tube_private_column_values(att.tbl, att.columns), ', '),
-        'named_vals', (SELECT string_agg(format('%s AS c%s', v.value, v.place), ', ')
-            FROM unnest(tube_private_column_values(att.tbl, att.columns)) WITH ORDINALITY AS v (value, place)),
-        -- Ids of an array: up to 1.6 MB of uuids; of texts, which may be long, fewer.
-        'few', CASE key_type WHEN 'text'::regtype THEN 10000 ELSE 100000 END,
-        'few_and_one', CASE key_type WHEN 'text'::regtype THEN 10001 ELSE 100001 END,
-        -- Where the column is not there any more, this one is found by its name.
-        'missing', format('(SELECT NULL::%s AS %I) AS missing', tube_private_type_sql(key_type), att.id_col));
-    -- With a row filter on a partitioned table; see the faults above.
     doubtful CONSTANT boolean := att.row_filter IS NOT NULL
         AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl);
-    now_before CONSTANT text := format('SELECT %s(''U'', coalesce(pg_catalog.array_agg(DISTINCT x.id), ''{}'')) FROM (',
-        tube_private_function(att, 'put'));
-BEGIN
-    RETURN tube_private_fill($body$
+    body text := $body$
 #variable_conflict use_column
 DECLARE
     cap_done pg_catalog.bool; -- NULL: not yet; false: there were NULLs among the ids, or no key
     cap_changed pg_catalog.bool := false;
     cap_key pg_catalog.text;
     cap_put record;
-BEGIN<row>
+BEGIN<row_body>
     IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
         PERFORM <agent>(TG_RELID, NULL, 'D');
         RETURN NULL;
     ELSIF pg_catalog.pg_current_xact_id_if_assigned() IS NULL THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
     END IF;
-<guard>
-        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN<one_op_update>
-        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN<one_op_insert>
-        ELSE<one_op_delete>
+    <if_changed>
+        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+            SELECT CASE<nothing_changed>
+                WHEN o.ids OPERATOR(pg_catalog.=) n.ids<of_one> THEN n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('U', n.ids)<one_side>
+            END INTO cap_done
+            FROM <missing>,
+                LATERAL (SELECT ARRAY(SELECT <id> FROM old_table AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids<old_image> OFFSET 0) AS o,
+                LATERAL (SELECT ARRAY(SELECT <id> FROM new_table AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids<new_image> OFFSET 0) AS n
+            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>
+                AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few><of_few_rows><of_same_keys>;
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+            SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('I', n.ids) INTO cap_done
+            FROM <missing>, LATERAL (SELECT ARRAY(SELECT <id> FROM new_table AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids OFFSET 0) AS n
+            WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>;
+        ELSE
+            SELECT o.ids OPERATOR(pg_catalog.=) '{}' OR <put>('D', o.ids) INTO cap_done
+            FROM <missing>, LATERAL (SELECT ARRAY(SELECT <id> FROM old_table AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids OFFSET 0) AS o
+            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>;
         END IF;
         IF cap_done THEN
             RETURN NULL;
         END IF;
-<end_guard>
+    END IF;
     IF NOT cap_changed AND cap_done IS NULL THEN
-        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN<sets_update>
-        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN<sets_insert>
-        ELSE<sets_delete>
+        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+            <for_each_array><changed_sides><loop>
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+            <for_each_array>SELECT <id> AS id, 2 AS side FROM new_table AS "the row" WHERE (<passes>)<loop>
+        ELSE
+            <for_each_array>SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)<loop>
         END IF;
     END IF;
     IF cap_changed OR NOT cap_done THEN
@@ -2755,22 +2737,72 @@ BEGIN<row>
     END IF;
     RETURN NULL;
 END
-$body$, jsonb_build_object(
-        'row', CASE WHEN att.replica THEN tube_private_row_body(att) ELSE '' END,
-        'guard', CASE WHEN guard IS NULL THEN '    BEGIN' ELSE '    IF NOT (' || guard || E') THEN\n        cap_changed := true;\n    ELSE' END,
-        'end_guard', CASE WHEN guard IS NULL THEN '    END;' ELSE '    END IF;' END,
-        'one_op_update', tube_private_one_op_update(att, names, doubtful),
-        'one_op_insert', tube_private_one_op(att, names, 'I', 'new_table'),
-        'one_op_delete', tube_private_one_op(att, names, 'D', 'old_table'),
-        'sets_update', tube_private_by_sets(names, tube_private_changed_sides(att, names, doubtful)),
-        'sets_insert', tube_private_by_sets(names, tube_private_side(names, 2, 'new_table')),
-        'sets_delete', tube_private_by_sets(names, tube_private_side(names, 1, 'old_table')),
-        'now', quote_literal(now_before || 'SELECT '),
-        'now_id', tube_private_now_id(key_type, ''),
+$body$;
+BEGIN
+    -- First what depends on the options, and holds nothing of users; then names and texts of users.
+    body := tube_private_fill(body, jsonb_build_object(
+        'if_changed', CASE WHEN guard IS NULL THEN 'IF true THEN' ELSE E'IF NOT (<guard>) THEN\n        cap_changed := true;\n    ELSE' END,
+        'one_side', CASE WHEN att.row_filter IS NULL THEN '' ELSE $sql$
+                WHEN o.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('I', n.ids)
+                WHEN n.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('D', o.ids)$sql$ END,
+        'of_few_rows', CASE WHEN att.columns IS NULL AND NOT doubtful THEN '' ELSE $sql$
+                AND NOT EXISTS (SELECT FROM old_table OFFSET <few>) AND NOT EXISTS (SELECT FROM new_table OFFSET <few>)$sql$ END,
+        'of_same_keys', CASE WHEN NOT doubtful THEN '' ELSE $sql$
+                AND ARRAY(SELECT <id> FROM old_table LIMIT <few>) OPERATOR(pg_catalog.=) ARRAY(SELECT <id> FROM new_table LIMIT <few>)$sql$ END,
+        'changed_sides', CASE WHEN att.columns IS NULL THEN $sql$
+                SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)
+                UNION ALL SELECT <id>, 2 FROM new_table AS "the row" WHERE (<passes>)$sql$ ELSE $sql$
+                WITH was AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_values> FROM old_table AS "the row"),
+                    is_now AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_values> FROM new_table AS "the row")
+                SELECT d.id, 1 AS side FROM (SELECT * FROM was EXCEPT ALL SELECT * FROM is_now) AS d WHERE d.passes
+                UNION ALL SELECT d.id, 2 FROM (SELECT * FROM is_now EXCEPT ALL SELECT * FROM was) AS d WHERE d.passes$sql$ END
+            || CASE WHEN NOT doubtful THEN '' ELSE $sql$
+                UNION ALL SELECT d.id, 1 FROM (SELECT <id> AS id FROM old_table EXCEPT SELECT <id> FROM new_table) AS d
+                WHERE EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)$sql$ END,
+        'for_each_array', $sql$FOR cap_put IN
+                SELECT p.op, pg_catalog.array_agg(p.id) AS ids
+                FROM (
+                    SELECT k.id, k.op, (pg_catalog.row_number() OVER (PARTITION BY k.op) OPERATOR(pg_catalog.-) 1)
+                        OPERATOR(pg_catalog./) <few> AS part
+                    FROM (
+                        SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
+                            WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
+                        FROM <missing>, LATERAL ($sql$,
+        'loop', $sql$) AS x
+                        GROUP BY x.id
+                    ) AS k
+                ) AS p
+                GROUP BY p.op, p.part
+            LOOP
+                cap_done := <put>(cap_put.op, cap_put.ids) AND cap_done IS NOT false;
+            END LOOP;$sql$)
+        || CASE WHEN att.columns IS NULL THEN '{"nothing_changed": "", "of_one": "", "old_image": "", "new_image": ""}'
+            ELSE jsonb_build_object(
+                'nothing_changed', E'\n                WHEN o.image OPERATOR(pg_catalog.=) n.image THEN true',
+                'of_one', ' AND pg_catalog.cardinality(n.image) OPERATOR(pg_catalog.=) 1',
+                'old_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>) FROM old_table AS "the row" LIMIT <few_and_one>) AS image',
+                'new_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>) FROM new_table AS "the row" LIMIT <few_and_one>) AS image')
+            END);
+    RETURN tube_private_fill(body, jsonb_build_object(
+        'row_body', CASE WHEN att.replica THEN tube_private_row_body(att) ELSE '' END,
+        'guard', guard,
+        'id', tube_private_key_sql(quote_ident(att.id_col), key_type),
+        'put', tube_private_function(att, 'put'),
         'agent', tube_private_function(att, 'agent'),
         'schema', quote_ident(tube_private_schema()),
+        'passes', coalesce(tube_private_passes_call(att), 'true'),
+        'values', array_to_string(tube_private_column_values(att.tbl, att.columns), ', '),
+        'named_values', (SELECT string_agg(format('%s AS c%s', v.value, v.place), ', ')
+            FROM unnest(tube_private_column_values(att.tbl, att.columns)) WITH ORDINALITY AS v (value, place)),
+        'few', few,
+        'few_and_one', few + 1,
+        -- Where the column is not there any more, this one is found by its name.
+        'missing', format('(SELECT NULL::%s AS %I) AS missing', tube_private_type_sql(key_type), att.id_col),
         'name', quote_literal(att.trigger_function),
-        'key_literal', quote_literal(quote_ident(att.id_col))));
+        'key_literal', quote_literal(quote_ident(att.id_col)),
+        'now', quote_literal(format('SELECT %s(''U'', coalesce(pg_catalog.array_agg(DISTINCT x.id), ''{}'')) FROM (SELECT ',
+            tube_private_function(att, 'put'))),
+        'now_id', tube_private_now_id(key_type)));
 END
 $_$;
 
@@ -2785,21 +2817,6 @@ CREATE FUNCTION tube.tube_private_capture_schema() RETURNS name
     LANGUAGE sql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN 'tube_capture'::name;
-
-CREATE FUNCTION tube.tube_private_changed_sides(att tube.tube_attachment, names jsonb, doubtful boolean) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $_$
-    SELECT concat(
-        CASE WHEN att.columns IS NULL THEN tube_private_side(names, 1, 'old_table') || ' UNION ALL ' || tube_private_side(names, 2, 'new_table')
-            ELSE tube_private_fill($sql$
-                WITH was AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_vals> FROM old_table AS "the row"),
-                    is_now AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_vals> FROM new_table AS "the row")
-                SELECT d.id, 1 AS side FROM (SELECT * FROM was EXCEPT ALL SELECT * FROM is_now) AS d WHERE d.passes
-                UNION ALL SELECT d.id, 2 FROM (SELECT * FROM is_now EXCEPT ALL SELECT * FROM was) AS d WHERE d.passes$sql$, names) END,
-        CASE WHEN doubtful THEN tube_private_fill(' UNION ALL SELECT d.id, 1'
-            ' FROM (SELECT <id> AS id FROM old_table EXCEPT SELECT <id> FROM new_table) AS d'
-            ' WHERE EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)', names) END)
-$_$;
 
 CREATE FUNCTION tube.tube_private_check_claim(tube text, partition integer, instance_id uuid, expected_epoch bigint, election text) RETURNS void
     LANGUAGE plpgsql
@@ -3003,53 +3020,43 @@ CREATE FUNCTION tube.tube_private_column_now(rel oid, attnum integer) RETURNS te
 $$;
 
 CREATE FUNCTION tube.tube_private_column_values(tbl regclass, columns name[], row_name text DEFAULT ''::text) RETURNS text[]
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     AS $_$
-DECLARE
-    simple CONSTANT regtype[] := ARRAY['boolean', 'smallint', 'integer', 'bigint', 'oid', 'uuid', 'date',
-        'time', 'timestamp', 'timestamptz', 'bytea']::regtype[];
-    -- Those of which the text is the same under all settings.
-    texts CONSTANT regtype[] := ARRAY['text', 'varchar', 'numeric', 'json', 'jsonb']::regtype[];
-BEGIN
-    RETURN (
-        SELECT array_agg(CASE
-            WHEN a.atttypid = ANY (simple) THEN format('%s%I', row_name, a.attname)
-            WHEN a.atttypid = ANY (texts) THEN format('(%s%I::pg_catalog.text COLLATE pg_catalog."C")', row_name, a.attname)
-            WHEN a.atttypid = 'float8'::regtype THEN format('pg_catalog.float8send(%s%I)', row_name, a.attname)
-            WHEN a.atttypid = 'float4'::regtype THEN format('pg_catalog.float4send(%s%I)', row_name, a.attname)
-            -- By its output function, without a cast that somebody may have made.
-            ELSE format('(pg_catalog.concat(pg_catalog.num_nulls(%1$s%2$I), %1$s%2$I) COLLATE pg_catalog."C")', row_name, a.attname)
-            END ORDER BY a.attnum)
-        FROM pg_attribute AS a
-        WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns) AND a.attgenerated <> 'v');
-END
+    SELECT array_agg(format(CASE
+        WHEN a.atttypid = ANY ('{boolean, smallint, integer, bigint, oid, uuid, date, time, timestamp, timestamptz, bytea}'::regtype[])
+            THEN '%1$s'
+        -- The text of these is the same under all settings.
+        WHEN a.atttypid = ANY ('{text, varchar, numeric, json, jsonb}'::regtype[]) THEN '(%1$s::pg_catalog.text COLLATE pg_catalog."C")'
+        WHEN a.atttypid = 'float8'::regtype THEN 'pg_catalog.float8send(%1$s)'
+        WHEN a.atttypid = 'float4'::regtype THEN 'pg_catalog.float4send(%1$s)'
+        -- By its output function, without a cast that somebody may have made.
+        ELSE '(pg_catalog.concat(pg_catalog.num_nulls(%1$s), %1$s) COLLATE pg_catalog."C")'
+        END, row_name || quote_ident(a.attname)) ORDER BY a.attnum)
+    FROM pg_attribute AS a
+    WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns) AND a.attgenerated <> 'v'
 $_$;
 
 CREATE FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) RETURNS name[]
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    wrong text;
+    col record;
 BEGIN
-    SELECT coalesce(quote_ident(c.name), 'NULL') INTO wrong
-    FROM unnest(columns) AS c (name)
-    WHERE NOT EXISTS (
-        SELECT FROM pg_attribute AS a
-        WHERE a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped)
-    LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'undefined_column',
-            MESSAGE = format('%s has no column %s', tbl, wrong),
-            HINT = 'Give in columns the names of columns of the table.';
-    END IF;
-    SELECT quote_ident(a.attname) INTO wrong FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND a.attname = ANY (columns) AND a.attgenerated = 'v';
-    IF FOUND THEN
+    FOR col IN
+        SELECT coalesce(quote_ident(c.name), 'NULL') AS name, a.attnum IS NULL AS is_missing
+        FROM unnest(columns) AS c (name)
+        LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped
+        WHERE a.attnum IS NULL OR a.attgenerated = 'v' ORDER BY a.attnum NULLS FIRST LIMIT 1
+    LOOP
+        IF col.is_missing THEN
+            RAISE EXCEPTION USING ERRCODE = 'undefined_column',
+                MESSAGE = format('%s has no column %s', tbl, col.name),
+                HINT = 'Give in columns the names of columns of the table.';
+        END IF;
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
-            MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written',
-                wrong, tbl),
+            MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written', col.name, tbl),
             HINT = 'Give the columns that it is computed from, or make it STORED.';
-    END IF;
+    END LOOP;
     RETURN (
         SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute AS a
         WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns));
@@ -3084,24 +3091,6 @@ EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR progra
     OR feature_not_supported
 THEN
     RETURN SQLSTATE || ':' || SQLERRM;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_detach(in_tube text, in_tbl regclass) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    reg tube_registry;
-BEGIN
-    FOR reg IN
-        SELECT r.* FROM tube_registry AS r
-        WHERE EXISTS (
-            SELECT FROM tube_attachment AS a
-            WHERE a.tube = r.tube AND a.tbl = in_tbl AND (in_tube IS NULL OR a.tube = in_tube))
-        ORDER BY r.tube FOR NO KEY UPDATE
-    LOOP
-        PERFORM tube_private_forget(reg.tube, ARRAY[in_tbl]);
-    END LOOP;
 END
 $$;
 
@@ -3183,26 +3172,19 @@ BEGIN
     IF tube_private_ensure_tube.predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
         PERFORM tube_private_prune(reg.tube);
         UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1 WHERE r.tube = reg.tube;
-        RETURN QUERY SELECT w.* FROM tube_attachment AS a, tube_private_wanted(a) AS w
+        RETURN QUERY SELECT w.* FROM tube_attachment AS a, tube_private_attachment_now(a) AS w
         WHERE a.tube = reg.tube AND w.tube IS NOT NULL ORDER BY a.position;
     END IF;
 END
 $$;
 
 CREATE FUNCTION tube.tube_private_fill(template text, fragments jsonb) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE sql IMMUTABLE
     AS $$
-DECLARE
-    pieces text[] := regexp_split_to_array(template, '<(?=[a-z_]+>)');
-    result text := pieces[1];
-    piece text;
-BEGIN
-    -- Piece by piece, so that a name within a value is left alone.
-    FOREACH piece IN ARRAY pieces[2:] LOOP
-        result := result || (fragments ->> split_part(piece, '>', 1)) || substr(piece, strpos(piece, '>') + 1);
-    END LOOP;
-    RETURN result;
-END
+    SELECT string_agg(CASE WHEN p.place = 1 THEN p.piece
+        ELSE coalesce((fragments ->> n.name) || substr(p.piece, length(n.name) + 2), '<' || p.piece) END, '' ORDER BY p.place)
+    FROM regexp_split_to_table(template, '<(?=[a-z_]+>)') WITH ORDINALITY AS p (piece, place),
+        split_part(p.piece, '>', 1) AS n (name)
 $$;
 
 CREATE FUNCTION tube.tube_private_fit_index(tube text) RETURNS boolean
@@ -3235,20 +3217,63 @@ EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    agent CONSTANT text := tube_private_function(att, 'agent');
+    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
+    come CONSTANT regclass[] := ARRAY(
+        -- Those that have their triggers now.
+        SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
+        WHERE t.wanted AND t.is_there AND t.place = 1 AND c.relkind = 'r' AND t.rel::oid <> ALL (known));
+    rel regclass;
+BEGIN
+    FOR rel IN SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known) LOOP
+        RAISE WARNING USING
+            MESSAGE = format('%s, which has come to %s, is a foreign table: tube %L sees nothing that is written by its name',
+                rel, att.tbl, att.tube),
+            HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
+    END LOOP;
+    FOREACH rel IN ARRAY come LOOP
+        IF NOT tube_private_call_agent(agent, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
+            PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
+        END IF;
+    END LOOP;
+    FOR rel IN
+        SELECT c.oid FROM pg_class AS c
+        WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m)
+    LOOP
+        PERFORM tube_private_call_agent(agent, rel, NULL, 'D');
+    END LOOP;
+    IF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel)
+            WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))
+        -- Unless it has been empty since it was made: no file was cut, or put in place of its own.
+        OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = ANY (come)
+            AND NOT (pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1))
+    THEN
+        PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
+    END IF;
+    att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
+        SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
+        WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
+    -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
+    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel <> ALL (att.members)), '{}');
+    UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (att.members, att.waiting);
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
     AS $_$
-#variable_conflict use_column
 DECLARE
     gone tube_attachment;
     made regprocedure;
 BEGIN
-    FOR gone IN
-        DELETE FROM tube_attachment AS a
-        WHERE a.tube = tube_private_forget.tube AND a.tbl = ANY (tables)
-        RETURNING a.*
-    LOOP
+    FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
         FOR made IN
             SELECT p.oid FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
             WHERE (n.nspname, p.proname::text) IN ((tube_private_schema(), tube_private_function_name(gone, 'put')),
@@ -3263,9 +3288,9 @@ BEGIN
     END LOOP;
     IF FOUND THEN
         PERFORM tube_private_provide_tube(tube);
-        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = tube_private_forget.tube;
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1;
         PERFORM tube_private_provide(a) FROM tube_attachment AS a
-        WHERE a.tube = tube_private_forget.tube AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
+        WHERE a.tube = $1 AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
     END IF;
 END
 $_$;
@@ -3288,17 +3313,16 @@ CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) 
         tube_private_function_name(att, kind))
 $$;
 
-CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner oid, caller name) RETURNS SETOF text
+CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner regrole, callers regrole[]) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
-    signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ ', '\1', 'g'));
+    signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ | DEFAULT [^,]+', '\1', 'g'));
     made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
-    acl CONSTANT text := (SELECT string_agg(CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(a.grantee) END, ',')
-        FROM aclexplode(coalesce(made.proacl, acldefault('f', made.proowner))) AS a WHERE a.grantee <> made.proowner);
+    may CONSTANT regrole[] := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
 BEGIN
-    IF made.oid IS NOT NULL AND made.proowner <> owner THEN
-        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %I', signature, pg_get_userbyid(owner));
+    IF made.proowner <> owner THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
     -- One that was another's is made anew: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR made.proowner <> owner THEN
@@ -3306,14 +3330,12 @@ BEGIN
             name, arguments, returns, settings, body);
     END IF;
     IF made.oid IS NULL THEN
-        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %I', signature, pg_get_userbyid(owner));
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
-    IF made.oid IS NULL OR acl IS DISTINCT FROM caller::text THEN
-        RETURN NEXT format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
-        IF caller IS NOT NULL THEN
-            RETURN NEXT format('GRANT EXECUTE ON FUNCTION %s TO %I', signature, caller);
-        END IF;
-    END IF;
+    RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
+    FROM unnest(may) AS m (who) WHERE m.who <> ALL (ARRAY[owner, coalesce(made.proowner, owner)::regrole] || callers);
+    RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
+    FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);
 END
 $$;
 
@@ -3335,17 +3357,16 @@ CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAU
         || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
             ' OR %I.tube_private_is_current(%L))', tube_private_schema(), att.trigger_function)
     FROM (
-        SELECT p.name, CASE WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
-            WHEN p.type = p.bound THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc'
-                ' AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
-                row_number() OVER (ORDER BY p.attnum) - 1, tube_private_function(att, 'passes'))
+        SELECT p.name, CASE
+            WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
+            WHEN p.type = p.bound THEN ' AND a.atttypid OPERATOR(pg_catalog.=) ' || f.bound
             ELSE format(' AND a.atttypid OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)', p.type::regtype)
-                -- It is cast to what it is made of, by a name.
-                || CASE WHEN p.bound < 16384 THEN '' ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=)'
-                    ' (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
-                    p.bound::regtype, row_number() OVER (ORDER BY p.attnum) - 1, tube_private_function(att, 'passes')) END
+                || CASE WHEN p.bound < 16384 THEN '' ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s',
+                    p.bound::regtype, f.bound) END
             END AS is_type
-        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS p
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) WITH ORDINALITY AS p (attnum, name, type, bound, fault, place),
+            format('(SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
+                p.place - 1, tube_private_function(att, 'passes')) AS f (bound)
         UNION ALL
         SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
         FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
@@ -3367,9 +3388,7 @@ $$;
 CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-    SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att, (SELECT c.relowner FROM pg_class AS c WHERE c.oid = att.tbl)))
-$$;
+    AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
 CREATE FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
     LANGUAGE plpgsql
@@ -3438,27 +3457,6 @@ CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS bool
         SELECT FROM tube_attachment AS a
         WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
             AND (att.position IS NULL OR a.position < att.position))
-$$;
-
-CREATE FUNCTION tube.tube_private_is_stale(att tube.tube_attachment) RETURNS boolean
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    wanted tube_attachment := tube_private_wanted(att);
-BEGIN
-    IF wanted.tube IS NULL THEN
-        RETURN true;
-    ELSIF att.misfit = tube_private_misfit(att.tube, att.tbl) THEN
-        wanted.row_filter := NULL;
-    END IF;
-    RETURN tube_private_seen(wanted) IS DISTINCT FROM att
-        OR att.waiting IS NOT NULL
-        OR att.members IS DISTINCT FROM tube_private_member_oids(att.tbl)
-        OR att.as_root IS DISTINCT FROM tube_private_is_root(att)
-        OR EXISTS (SELECT FROM tube_private_owner_ddl(wanted))
-        OR NOT has_function_privilege((SELECT c.relowner FROM pg_class AS c WHERE c.oid = att.tbl),
-            to_regprocedure(format('%s(text, %s[])', tube_private_function(att, 'put'), tube_private_key_type(att.tube))), 'EXECUTE');
-END
 $$;
 
 CREATE FUNCTION tube.tube_private_job(job_id text, alone boolean) RETURNS tube.tube_job
@@ -3596,12 +3594,10 @@ DECLARE
 BEGIN
     SELECT a.attname, a.atttypid, a.attgenerated INTO col
     FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND a.attname = coalesce(wanted, 'id') AND a.attnum > 0 AND NOT a.attisdropped;
-    IF NOT FOUND AND wanted IS NULL THEN
-        SELECT a.attname, a.atttypid, a.attgenerated INTO col
-        FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-        WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1;
-    END IF;
+    WHERE a.attrelid = tbl AND NOT a.attisdropped AND a.attnum > 0 AND (a.attname = coalesce(wanted, 'id') OR wanted IS NULL
+        AND EXISTS (SELECT FROM pg_index AS i
+            WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum))
+    ORDER BY a.attname <> 'id' LIMIT 1;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('%s has no column %s', tbl,
@@ -3774,33 +3770,14 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_make_function(signature text, arguments text, returns text, body text, callers name[], settings text) RETURNS void
+CREATE FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text, body text, callers regrole[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    found_oid oid := to_regprocedure(signature);
-    caller name;
+    statement text;
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = found_oid AND p.prosrc = body) THEN
-        EXECUTE format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
-            substring(signature FROM '^(.*)\('), arguments, returns, settings, body);
-        found_oid := to_regprocedure(signature);
-    END IF;
-    FOR caller IN
-        SELECT CASE a.grantee WHEN 0 THEN NULL ELSE pg_get_userbyid(a.grantee) END
-        FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
-        WHERE p.oid = found_oid AND a.grantee <> p.proowner
-            AND (a.grantee = 0 OR pg_get_userbyid(a.grantee) <> ALL (callers))
-    LOOP
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s', found_oid::regprocedure, coalesce(quote_ident(caller), 'PUBLIC'));
-    END LOOP;
-    FOREACH caller IN ARRAY callers LOOP
-        IF NOT EXISTS (
-            SELECT FROM pg_proc AS p, aclexplode(p.proacl) AS a
-            WHERE p.oid = found_oid AND a.grantee <> 0 AND pg_get_userbyid(a.grantee) = caller)
-        THEN
-            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', found_oid::regprocedure, caller);
-        END IF;
+    FOR statement IN SELECT tube_private_function_ddl(name, arguments, returns, settings, body, quote_ident(current_user)::regrole, callers) LOOP
+        EXECUTE statement;
     END LOOP;
 END
 $$;
@@ -3858,7 +3835,7 @@ CREATE FUNCTION tube.tube_private_members(tbl regclass) RETURNS TABLE(rel regcla
         AND (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl))
 $$;
 
-CREATE FUNCTION tube.tube_private_misfit(tube text, tbl regclass) RETURNS text
+CREATE FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -3886,12 +3863,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_never_had_rows(rel regclass) RETURNS boolean
-    LANGUAGE sql
-    AS $$
-    SELECT pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1 FROM pg_class AS c WHERE c.oid = rel
-$$;
-
 CREATE FUNCTION tube.tube_private_notify(channel text, partition integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -3903,72 +3874,37 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_now_id(key_type regtype, row_name text) RETURNS text
+CREATE FUNCTION tube.tube_private_now_id(key_type regtype, row_name text DEFAULT ''::text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
     SELECT format('pg_catalog.concat(%L, cap_key, %L)', format('%I.tube_private_key_%s(%s', tube_private_schema(), key_type, row_name),
         CASE key_type WHEN 'text'::regtype THEN ') COLLATE pg_catalog."C" AS id' ELSE ') AS id' END)
 $$;
 
-CREATE FUNCTION tube.tube_private_one_op(att tube.tube_attachment, names jsonb, op text, source text) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $_$
-    SELECT tube_private_fill($sql$
-            SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('<op>', n.ids) INTO cap_done
-            FROM <missing>, <rows>
-            WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>;$sql$,
-        names || jsonb_build_object('op', op, 'rows', tube_private_rows(att, names, source, 'n')))
-$_$;
-
-CREATE FUNCTION tube.tube_private_one_op_update(att tube.tube_attachment, names jsonb, doubtful boolean) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $_$
-    SELECT tube_private_fill(concat($sql$
-            SELECT CASE$sql$,
-        CASE WHEN att.columns IS NOT NULL THEN $sql$
-                WHEN o.image OPERATOR(pg_catalog.=) n.image THEN true$sql$ END, $sql$
-                WHEN o.ids OPERATOR(pg_catalog.=) n.ids$sql$,
-        CASE WHEN att.columns IS NOT NULL THEN ' AND pg_catalog.cardinality(n.image) OPERATOR(pg_catalog.=) 1' END, $sql$
-                    THEN n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('U', n.ids)$sql$,
-        CASE WHEN att.row_filter IS NOT NULL THEN $sql$
-                WHEN o.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('I', n.ids)
-                WHEN n.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('D', o.ids)$sql$ END, $sql$
-            END INTO cap_done
-            FROM <missing>, <old_rows>, <new_rows>
-            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>
-                AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>$sql$,
-        CASE WHEN att.columns IS NOT NULL OR doubtful THEN $sql$
-                AND NOT EXISTS (SELECT FROM old_table OFFSET <few>) AND NOT EXISTS (SELECT FROM new_table OFFSET <few>)$sql$ END,
-        CASE WHEN doubtful THEN $sql$
-                AND ARRAY(SELECT <id> FROM old_table LIMIT <few>) OPERATOR(pg_catalog.=)
-                    ARRAY(SELECT <id> FROM new_table LIMIT <few>)$sql$ END, ';'),
-        names || jsonb_build_object('old_rows', tube_private_rows(att, names, 'old_table', 'o'),
-            'new_rows', tube_private_rows(att, names, 'new_table', 'n')))
-$_$;
-
 CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TABLE(statement text, rel regclass)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-DECLARE
-    owner CONSTANT oid := (SELECT c.relowner FROM pg_class AS c WHERE c.oid = att.tbl);
-    capture CONSTANT text := tube_private_capture_body(att);
-BEGIN
-    IF att.row_filter IS NOT NULL THEN
-        RETURN QUERY SELECT d, NULL::regclass FROM tube_private_passes_ddl(att, owner) AS d;
-    END IF;
-    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(
-        tube_private_function(att, 'agent'), 'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text',
-        'boolean', 'SET search_path = pg_catalog, pg_temp', tube_private_agent_body(att), owner, tube_private_role('nobody')) AS d;
-    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(
+    SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
+    UNION ALL
+    SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', 'SET search_path = pg_catalog, pg_temp',
+        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
+    UNION ALL
+    SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
         tube_private_function(att, 'capture'), '', 'trigger',
         -- Values that are compared as texts must not depend on the writer's settings.
-        CASE WHEN strpos(capture, 'pg_catalog.num_nulls(') > 0 THEN 'SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
-        capture, owner, NULL) AS d;
-    RETURN QUERY SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t;
-    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_touch_ddl(att) AS d;
-END
+        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN 'SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
+        b.body, tube_private_owner_of(att.tbl), '{}') AS d
+    UNION ALL
+    SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t
+    UNION ALL
+    SELECT d, NULL FROM tube_private_touch_ddl(att) AS d
 $$;
+
+CREATE FUNCTION tube.tube_private_owner_of(tbl regclass) RETURNS regrole
+    LANGUAGE sql STABLE
+    AS $$ SELECT c.relowner::regrole FROM pg_class AS c WHERE c.oid = tbl $$;
 
 CREATE FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) RETURNS void
     LANGUAGE plpgsql
@@ -4007,53 +3943,53 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text) RETURNS text
+CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text DEFAULT ''::text) RETURNS text
     LANGUAGE sql STABLE
     AS $$
-    SELECT tube_private_function(att, 'passes') || '(' || coalesce(string_agg(format(
-        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, c.bound::regtype), ', ' ORDER BY c.attnum), '')
-        || ')'
+    SELECT format('%s(%s)', tube_private_function(att, 'passes'), string_agg(format(
+        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, c.bound::regtype), ', ' ORDER BY c.attnum))
     FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
-    WHERE att.row_filter IS NOT NULL
     HAVING att.row_filter IS NOT NULL
 $$;
 
-CREATE FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment, owner oid) RETURNS SETOF text
+CREATE FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
-    name CONSTANT text := tube_private_function(att, 'passes');
+    name CONSTANT text := tube_private_function_name(att, 'passes');
+    quoted CONSTANT text := quote_ident(tube_private_capture_schema()) || '.' || quote_ident(name);
     tag CONSTANT text := 'predicate: ' || att.row_filter;
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
     arguments text;
     types text;
-    bound oid[];
-    made pg_proc;
+    bound text;
 BEGIN
-    SELECT string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum),
-        string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), array_agg(c.bound ORDER BY c.attnum)
+    SELECT coalesce(string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), ''),
+        coalesce(string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), ''),
+        coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '')
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
-    SELECT p.* INTO made FROM pg_proc AS p
-    WHERE p.oid = to_regproc(name) AND p.proowner = owner AND p.proargtypes::text = coalesce(array_to_string(bound, ' '), '')
-        AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
-        -- A cast or an operator may have come between the look at the types and this.
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
-            AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384);
-    IF FOUND THEN
+    IF att.row_filter IS NULL OR EXISTS (
+        SELECT FROM pg_proc AS p
+        WHERE p.oid = to_regproc(quoted) AND p.proowner = owner AND p.proargtypes::text = bound
+            AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
+            -- A cast or an operator may have come between the look at the types and this.
+            AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+                AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384))
+    THEN
         RETURN;
     END IF;
     RETURN QUERY
     WITH mine AS (
-        SELECT p.oid, p.proname = tube_private_function_name(att, 'passes') AS is_target FROM pg_proc AS p
-        WHERE p.pronamespace = (SELECT n.oid FROM pg_namespace AS n WHERE n.nspname = tube_private_capture_schema())
-            AND left(p.proname, -7) = left(tube_private_function_name(att, 'passes'), -7)
+        SELECT p.oid, p.proname = name AS is_target FROM pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND left(p.proname, -7) = left(name, -7)
     )
     -- The newest of the others stays: a statement that is under way may still call it.
     SELECT format('DROP FUNCTION %s', m.oid::regprocedure) FROM mine AS m
     WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target);
-    RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', name, arguments)
+    RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
         || att.row_filter || E'\n)';
-    RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', name, types, tag);
-    RETURN NEXT format('ALTER FUNCTION %s(%s) OWNER TO %I', name, types, pg_get_userbyid(owner));
+    RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);
+    RETURN NEXT format('ALTER FUNCTION %s(%s) OWNER TO %s', quoted, types, owner);
 END
 $$;
 
@@ -4110,14 +4046,18 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) RETURNS TABLE(attnum smallint, name name, type oid, bound oid, fits boolean)
+CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) RETURNS TABLE(attnum smallint, name name, type oid, bound oid, fault text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
-    SELECT a.attnum, a.attname, a.atttypid, t.oid,
-        t.oid < 16384 -- initdb made it
-            OR (t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e')
-                AND NOT EXISTS (SELECT FROM pg_cast AS k WHERE k.castsource IN (t.oid, e.oid))
+    SELECT a.attnum, a.attname, a.atttypid, t.oid, CASE
+        WHEN t.oid >= 16384 -- initdb has not made it
+            AND (NOT (t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e')
+                OR EXISTS (SELECT FROM pg_cast AS k WHERE k.castsource IN (t.oid, e.oid)))
+            THEN format('%I has the type %s, whose owner''s code may compute with its values', a.attname, a.atttypid::regtype)
+        WHEN a.attgenerated = 'v'
+            THEN format('%I is a virtual generated column, and has no value when a row is written', a.attname)
+        END
     FROM pg_attribute AS a
     JOIN pg_type AS t ON t.oid = tube_private_base_type(a.atttypid)
     LEFT JOIN pg_type AS e ON e.oid = t.typelem
@@ -4128,52 +4068,28 @@ CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text
     ORDER BY a.attnum
 $_$;
 
-CREATE FUNCTION tube.tube_private_present(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql STABLE
-    AS $$
-DECLARE
-    names name[];
-BEGIN
-    SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place) INTO names
-    FROM unnest(att.id_col || coalesce(att.columns, '{}')) WITH ORDINALITY AS s (name, place)
-    LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
-    LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.seen_oid = att.tbl AND NOT moved.attisdropped
-        AND moved.attnum = att.seen_attnums[array_position(att.seen_names, s.name)];
-    att.columns := nullif(array_remove(names[2:], NULL), '{}');
-    att.id_col := (
-        SELECT a.attname FROM pg_attribute AS a
-        WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
-            AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube)));
-    RETURN att;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
-    key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    put text;
-    callers name[];
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
 BEGIN
     att := tube_private_with_names(att);
-    put := format('%s(text, %s[])', tube_private_function(att, 'put'), key_type);
-    -- Until an owner has agreed to go on, the trigger function has the rights of the one before.
-    callers := ARRAY[owner] || ARRAY(SELECT pg_get_userbyid(p.proowner) FROM pg_proc AS p
-        WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()'));
     IF NOT (has_schema_privilege(owner, tube_private_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE'))
     THEN
         -- Two grants at once on one schema would fail each other.
         PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
-        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', tube_private_schema(), owner);
-        EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %I', tube_private_capture_schema(), owner);
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', tube_private_schema(), owner);
+        EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
     END IF;
-    PERFORM tube_private_make_function(put, format('op text, ids %s[]', key_type), 'boolean',
-        tube_private_put_body(att), callers, '');
+    PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
+        'boolean', '', tube_private_put_body(att),
+        -- Until an owner has agreed to go on, the trigger function has the rights of the one before.
+        owner || ARRAY(SELECT p.proowner::regrole FROM pg_proc AS p
+            WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.proowner <> owner));
     PERFORM tube_private_provide_touch(att, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
@@ -4187,18 +4103,16 @@ CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attach
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
-    arguments CONSTANT text := format('ids %s[], op char, payload jsonb, chunk_size integer', key_type);
-    signature CONSTANT text := format('%s(%s[], character, jsonb, integer)', name, key_type);
     body CONSTANT text := coalesce(tube_private_table_touch_body(att.tbl, key_type),
         CASE WHEN attaching THEN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\nEND\n' END);
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', att.tbl::oid::bigint));
     IF body IS NULL THEN
-        EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', signature);
+        EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', name);
     ELSE
-        PERFORM tube_private_make_function(signature, arguments, 'void', body,
-            ARRAY[tube_private_role('writer'), (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl)],
-            format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()));
+        PERFORM tube_private_make_function(name, format('ids %s[], op char, payload jsonb, chunk_size integer', key_type), 'void',
+            format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()), body,
+            ARRAY[quote_ident(tube_private_role('writer'))::regrole, tube_private_owner_of(att.tbl)]);
     END IF;
 END
 $$;
@@ -4212,10 +4126,10 @@ DECLARE
     name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch'));
 BEGIN
     PERFORM tube_private_make_flag(tube);
-    PERFORM tube_private_make_function(format('%s(integer, %s[], character, jsonb, integer)', name, key_type),
+    PERFORM tube_private_make_function(name,
         format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250', key_type),
-        'void', tube_private_tube_touch_body(tube), ARRAY[tube_private_role('writer'), tube_private_role('admin')],
-        format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()));
+        'void', format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()), tube_private_tube_touch_body(tube),
+        ARRAY[quote_ident(tube_private_role('writer'))::regrole, quote_ident(tube_private_role('admin'))::regrole]);
 END
 $$;
 
@@ -4292,7 +4206,7 @@ CREATE FUNCTION tube.tube_private_put_body(att tube.tube_attachment) RETURNS tex
     LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
-    reg CONSTANT tube_registry := (SELECT r FROM tube_registry AS r WHERE r.tube = att.tube);
+    reg CONSTANT tube_registry := tube_private_require(att.tube);
     is_unique CONSTANT boolean := tube_private_key_is_unique(att);
 BEGIN
     RETURN tube_private_fill($put$
@@ -4327,12 +4241,12 @@ $put$, jsonb_build_object(
         'op', format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
             ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END',
             CASE WHEN tube_private_is_root(att) THEN '$1' ELSE '''U''' END),
-        'shard_of_one', tube_private_shard_expression('$2[1]', att.shard, att.shards, reg.key_type),
+        'shard_of_one', tube_private_shard_expression('$2[1]', att.shard, att.shards),
         -- The array is copied once: a slice of a parameter would copy all of it for each pod.
         'by_shard', CASE
             WHEN att.shards > 1 THEN format('SELECT %s AS shard, pg_catalog.array_agg(%st.id) AS ids'
                 ' FROM pg_catalog.unnest($2) AS t (id) GROUP BY 1',
-                tube_private_shard_expression('t.id', att.shard, att.shards, reg.key_type),
+                tube_private_shard_expression('t.id', att.shard, att.shards),
                 CASE WHEN is_unique THEN '' ELSE 'DISTINCT ' END)
             WHEN is_unique THEN format('SELECT %s AS shard, $2 OPERATOR(pg_catalog.||) ''{}''::%s[] AS ids', att.shard,
                 tube_private_type_sql(reg.key_type))
@@ -4340,7 +4254,7 @@ $put$, jsonb_build_object(
                 att.shard, CASE reg.key_type WHEN 'text'::regtype THEN ' COLLATE pg_catalog."C"' ELSE '' END) END,
         'touched', CASE att.shards WHEN 1 THEN format('''{%s}''', att.shard) ELSE format(
             'ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id))',
-            tube_private_shard_expression('t.id', att.shard, att.shards, reg.key_type)) END));
+            tube_private_shard_expression('t.id', att.shard, att.shards)) END));
 END
 $_$;
 
@@ -4371,7 +4285,7 @@ BEGIN
             WHEN 1 THEN format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', first, key_type)
             ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
                 ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
-                tube_private_shard_expression('t.id', first, shards, key_type), key_type)
+                tube_private_shard_expression('t.id', first, shards), key_type)
         END);
 END
 $_$;
@@ -4380,17 +4294,12 @@ CREATE FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, 
     LANGUAGE plpgsql
     AS $_$
 DECLARE
-    schema_name text := (
+    schema_name CONSTANT text := (
         SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl);
-    first numeric := coalesce(
-        shard,
-        substring(schema_name FROM '[0-9]+$')::numeric,
-        (SELECT a.shard FROM tube_attachment AS a
-         WHERE a.tube = tube_private_range.tube AND a.tbl = tube_private_range.tbl));
-    last numeric := first + (shards - 1);
-    wrong text;
-BEGIN
-    wrong := CASE
+    first CONSTANT numeric := coalesce(shard, substring(schema_name FROM '[0-9]+$')::numeric,
+        (SELECT a.shard FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2));
+    last CONSTANT numeric := first + (shards - 1);
+    wrong CONSTANT text := CASE
         WHEN shards IS NULL OR shards < 1
             THEN format('it can''t be spread over %s shards', coalesce(shards::text, 'NULL'))
         WHEN first IS NULL
@@ -4401,11 +4310,11 @@ BEGIN
             SELECT format('its shards %s to %s are partly those of %s, which has %s to %s',
                 first, last, a.tbl, a.shard, a.shard + (a.shards - 1))
             FROM tube_attachment AS a
-            WHERE a.tube = tube_private_range.tube AND a.tbl <> tube_private_range.tbl
-                AND a.shard <= last AND first < a.shard::bigint + a.shards
-                AND (a.shard, a.shards) <> (first, tube_private_range.shards)
+            WHERE a.tube = $1 AND a.tbl <> $2 AND a.shard <= last AND first < a.shard::bigint + a.shards
+                AND (a.shard, a.shards) <> (first, $4)
             LIMIT 1)
     END;
+BEGIN
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
             MESSAGE = format('%s can''t be attached to tube %L: %s', tbl, tube, wrong),
@@ -4434,7 +4343,6 @@ CREATE FUNCTION tube.tube_private_refuse_table(tbl regclass) RETURNS void
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    rel record;
     wrong text;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
@@ -4442,17 +4350,14 @@ BEGIN
             MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
             HINT = 'Give the name of a table, with its schema.';
     END IF;
-    FOR rel IN
-        SELECT t.relid FROM (SELECT tbl AS relid, 0 AS place UNION SELECT p.relid, 1 FROM pg_partition_tree(tbl) AS p
-            WHERE p.relid <> tbl) AS t ORDER BY t.place
-    LOOP
-        wrong := tube_private_table_fault(rel.relid, rel.relid <> tbl);
-        IF wrong IS NOT NULL THEN
-            RAISE EXCEPTION USING ERRCODE = 'TU107',
-                MESSAGE = format('%s can''t be attached: %s', rel.relid, wrong),
-                HINT = 'Attach plain, permanent tables, and partitioned ones as a whole.';
-        END IF;
-    END LOOP;
+    SELECT format('%s can''t be attached: %s', t.relid, f.fault) INTO wrong
+    FROM (SELECT tbl AS relid UNION SELECT p.relid FROM pg_partition_tree(tbl) AS p) AS t,
+        tube_private_table_fault(t.relid, t.relid <> tbl) AS f (fault)
+    WHERE f.fault IS NOT NULL ORDER BY t.relid <> tbl LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = wrong,
+            HINT = 'Attach plain, permanent tables, and partitioned ones as a whole.';
+    END IF;
 END
 $$;
 
@@ -4533,8 +4438,6 @@ CREATE FUNCTION tube.tube_private_row_body(att tube.tube_attachment) RETURNS tex
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    old_id CONSTANT text := tube_private_key_sql(format('OLD.%I', att.id_col), key_type);
-    new_id CONSTANT text := tube_private_key_sql(format('NEW.%I', att.id_col), key_type);
 BEGIN
     RETURN tube_private_fill($template$
     IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW' THEN
@@ -4549,7 +4452,8 @@ BEGIN
                     SELECT <new_id>, 2 WHERE TG_OP OPERATOR(pg_catalog.<>) 'DELETE' AND <new_passes>
                 ) AS x
                 GROUP BY x.id
-            ) AS k<unchanged>;
+            ) AS k
+            WHERE k.op OPERATOR(pg_catalog.<>) 'U' OR TG_OP OPERATOR(pg_catalog.<>) 'UPDATE' OR <changed>;
             RETURN NULL;
         END IF;
         cap_key := <schema>.tube_private_key_now(<name>, TG_RELID, <key_literal>);
@@ -4566,32 +4470,17 @@ BEGIN
         'key_literal', quote_literal(quote_ident(att.id_col)),
         'put', tube_private_function(att, 'put'),
         'guard', coalesce(tube_private_guard(att), 'true'),
-        'old_id', old_id,
-        'new_id', new_id,
+        'old_id', tube_private_key_sql(format('OLD.%I', att.id_col), key_type),
+        'new_id', tube_private_key_sql(format('NEW.%I', att.id_col), key_type),
         'old_passes', coalesce(tube_private_passes_call(att, 'OLD.'), 'true'),
         'new_passes', coalesce(tube_private_passes_call(att, 'NEW.'), 'true'),
+        'changed', CASE WHEN att.columns IS NULL THEN 'true' ELSE format('ARRAY[ROW(%s)] OPERATOR(pg_catalog.<>) ARRAY[ROW(%s)]',
+            array_to_string(tube_private_column_values(att.tbl, att.columns, 'OLD.'), ', '),
+            array_to_string(tube_private_column_values(att.tbl, att.columns, 'NEW.'), ', ')) END,
         'now', quote_literal(format('SELECT %s(''U'', ARRAY[x.id]) FROM (SELECT ', tube_private_function(att, 'put'))),
-        'now_id', tube_private_now_id(key_type, '($1).'),
-        -- Of an UPDATE that changed nothing that counts, the key and the filter neither, no touch.
-        'unchanged', coalesce((
-            SELECT format(E'\n            WHERE k.op OPERATOR(pg_catalog.<>) ''U'' OR TG_OP OPERATOR(pg_catalog.<>) ''UPDATE'''
-                ' OR ARRAY[ROW(%s)] OPERATOR(pg_catalog.<>) ARRAY[ROW(%s)]',
-                array_to_string(tube_private_column_values(att.tbl, att.columns, 'OLD.'), ', '),
-                array_to_string(tube_private_column_values(att.tbl, att.columns, 'NEW.'), ', '))
-            WHERE att.columns IS NOT NULL), '')));
+        'now_id', tube_private_now_id(key_type, '($1).')));
 END
 $_$;
-
-CREATE FUNCTION tube.tube_private_rows(att tube.tube_attachment, names jsonb, source text, alias text) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT tube_private_fill(
-        CASE WHEN att.columns IS NULL
-            THEN 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids OFFSET 0) AS <alias>'
-            ELSE 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids,'
-                ' ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <vals>) FROM <source> AS "the row" LIMIT <few_and_one>) AS image OFFSET 0) AS <alias>'
-        END, names || jsonb_build_object('source', source, 'alias', alias))
-$$;
 
 CREATE FUNCTION tube.tube_private_rows_estimate(tbl regclass) RETURNS bigint
     LANGUAGE sql STABLE
@@ -4692,20 +4581,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_seen(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    att.seen_oid := att.tbl::oid;
-    SELECT array_agg(a.attnum ORDER BY a.attname <> att.id_col, a.attnum), array_agg(a.attname ORDER BY a.attname <> att.id_col, a.attnum)
-    INTO att.seen_attnums, att.seen_names
-    FROM pg_attribute AS a
-    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = att.id_col OR a.attname = ANY (att.columns)
-        OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
-    RETURN att;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_set_flag() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4746,18 +4621,11 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype DEFAULT 'bigint'::regtype) RETURNS text
+CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
     SELECT CASE shards WHEN 1 THEN shard::text
         ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, shard, shards) END
-$$;
-
-CREATE FUNCTION tube.tube_private_side(names jsonb, side integer, source text) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT tube_private_fill('SELECT <id> AS id, <side> AS side FROM <source> AS "the row" WHERE (<passes>)',
-        names || jsonb_build_object('side', side, 'source', source))
 $$;
 
 CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) RETURNS record
@@ -4792,7 +4660,17 @@ $$;
 CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_attachment
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$ SELECT a.* FROM tube_attachment AS a WHERE tube_private_is_stale(a) ORDER BY a.tube, a.position $$;
+    AS $$
+    SELECT a.* FROM tube_attachment AS a, tube_private_attachment_now(a) AS now
+    WHERE now IS DISTINCT FROM a
+        OR a.waiting IS NOT NULL
+        OR a.members IS DISTINCT FROM tube_private_member_oids(a.tbl)
+        OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
+        OR EXISTS (SELECT FROM tube_private_owner_ddl(now))
+        OR NOT has_function_privilege(tube_private_owner_of(a.tbl),
+            to_regprocedure(format('%s(text, %s[])', tube_private_function(a, 'put'), tube_private_key_type(a.tube))), 'EXECUTE')
+    ORDER BY a.tube, a.position
+$$;
 
 CREATE FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) RETURNS record
     LANGUAGE plpgsql
@@ -4891,42 +4769,29 @@ CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RET
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-#variable_conflict use_column
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
-    -- A restored table has members with other oids, and misses none.
-    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (old.members) THEN old.members END;
-    come regclass[];
-    gone regclass[];
-    missing integer;
-    far regclass;
+    is_complete boolean;
 BEGIN
-    att := tube_private_with_names(att);
+    att := tube_private_with_columns(tube_private_with_names(att));
+    att.as_root := tube_private_is_root(att);
     IF old.tube IS NOT NULL AND mode = 'late' THEN
         PERFORM tube_private_agent_triggers(att);
     END IF;
-    missing := (SELECT count(*) FROM tube_private_owner_ddl(att) AS d);
-    IF missing > 0 AND (mode <> 'late' OR old.tube IS NULL) THEN
+    is_complete := NOT EXISTS (SELECT FROM tube_private_owner_ddl(att));
+    IF NOT is_complete AND (mode <> 'late' OR old.tube IS NULL) THEN
         PERFORM tube_private_ask_owner(att, 'ordered');
+    ELSIF old.tube IS NULL THEN
+        INSERT INTO tube_attachment (tube, tbl, shard, id_col, trigger_function)
+        VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
     END IF;
-    att := tube_private_seen(att);
-    att.as_root := tube_private_is_root(att);
-    IF old.tube IS NULL THEN
-        att.members := tube_private_member_oids(att.tbl);
-        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, row_filter, misfit, trigger_function, touch_name, columns, replica,
-            seen_oid, seen_attnums, seen_names, members, as_root)
-        VALUES (att.tube, att.tbl, att.shard, att.shards, att.id_col, att.row_filter, att.misfit, att.trigger_function, att.touch_name, att.columns,
-            att.replica, att.seen_oid, att.seen_attnums, att.seen_names, att.members, att.as_root);
-        PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube);
-        RETURN;
-    END IF;
-    IF missing = 0 THEN
+    IF is_complete THEN
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
             columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
             seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
-        IF (att.shard, att.shards) <> (old.shard, old.shards) THEN
+        IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
             PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube);
         END IF;
         IF att.id_col = old.id_col AND att.seen_oid = old.seen_oid AND att.seen_attnums[1] <> old.seen_attnums[1] THEN
@@ -4934,31 +4799,8 @@ BEGIN
         END IF;
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube AND att.id_col <> old.id_col;
     END IF;
-
-    -- Those that have their triggers now.
-    come := ARRAY(
-        SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
-        WHERE t.wanted AND t.is_there AND t.place = 1 AND c.relkind = 'r' AND t.rel::oid <> ALL (known));
-    gone := ARRAY(
-        SELECT c.oid::regclass FROM pg_class AS c
-        WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m));
-    FOR far IN
-        SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known)
-    LOOP
-        RAISE WARNING USING
-            MESSAGE = format('%s, which has come to %s, is a foreign table: tube %L sees nothing that is written by its name',
-                far, att.tbl, att.tube),
-            HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
-    END LOOP;
-    PERFORM tube_private_touch_come_and_gone(att, known || coalesce(old.waiting, '{}'), come, gone);
-    att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
-        SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
-        WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
-    -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
-    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel <> ALL (att.members)), '{}');
-    UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
-    WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (att.members, att.waiting);
-    IF missing > 0 THEN
+    PERFORM tube_private_follow_members(att, old.members, old.waiting);
+    IF NOT is_complete THEN
         PERFORM tube_private_ask_owner(att, mode);
     END IF;
 END
@@ -4967,21 +4809,17 @@ $$;
 CREATE FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
+    AS $_$
 DECLARE
-    att tube_attachment := (SELECT tube_private_wanted(a) FROM tube_attachment AS a
-        WHERE a.tube = tube_private_store_late.tube AND a.tbl = tube_private_store_late.tbl);
+    att tube_attachment := (SELECT tube_private_attachment_now(a) FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2);
 BEGIN
-    IF att.tube IS NULL THEN
-        RETURN;
-    ELSIF without_predicate AND att.row_filter IS NOT NULL THEN
+    IF without_predicate AND att.row_filter IS NOT NULL THEN
         att.row_filter := NULL;
-        att.misfit := tube_private_misfit(att.tube, att.tbl);
+        att.misfit := tube_private_misfit_digest(att.tube, att.tbl);
     END IF;
-    PERFORM tube_private_store(att, 'late');
+    PERFORM tube_private_store(att, 'late') WHERE att.tube IS NOT NULL;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5041,12 +4879,10 @@ CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAU
 $$;
 
 CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE sql STABLE
     AS $_$
-DECLARE
-    calls text;
-BEGIN
-    SELECT string_agg(tube_private_fill(CASE WHEN a.shards = 1 THEN $one$
+    SELECT E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);' 
+        || string_agg(tube_private_fill(CASE WHEN a.shards = 1 THEN $one$
     PERFORM <touch>(<shard>, $1, $2, $3, $4);$one$ ELSE $spread$
     PERFORM <touch>(k.shard, k.ids, $2, $3, $4)
     FROM (
@@ -5062,14 +4898,8 @@ BEGIN
             'touch', format('%I.%I', tube_private_schema(), tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
-            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards, key_type))), '' ORDER BY a.tube)
-    INTO calls
-    FROM tube_attachment AS a
-    WHERE a.tbl = tube_private_table_touch_body.tbl
-        AND tube_private_key_type(a.tube) = tube_private_table_touch_body.key_type;
-    RETURN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);'
-        || calls || E'\nEND\n';
-END
+            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards))), '' ORDER BY a.tube) || E'\nEND\n'
+    FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2
 $_$;
 
 CREATE FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS jsonb
@@ -5116,64 +4946,32 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_touch_come_and_gone(att tube.tube_attachment, known oid[], come regclass[], gone regclass[]) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    agent CONSTANT text := tube_private_function(att, 'agent');
-    rel regclass;
-BEGIN
-    IF known IS NULL THEN
-        RETURN;
-    END IF;
-    FOREACH rel IN ARRAY come LOOP
-        IF NOT tube_private_call_agent(agent, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
-            PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
-        END IF;
-    END LOOP;
-    FOREACH rel IN ARRAY gone LOOP
-        PERFORM tube_private_call_agent(agent, rel, NULL, 'D');
-    END LOOP;
-    IF EXISTS (SELECT FROM unnest(known) AS m (rel) WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))
-        OR EXISTS (SELECT FROM unnest(come) AS c (rel) WHERE NOT tube_private_never_had_rows(c.rel))
-    THEN
-        PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
-    END IF;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     inner_name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
-    inner_oid CONSTANT oid := to_regprocedure(format('%s(%s[], character, jsonb, integer)', inner_name, key_type));
     rel record;
     there pg_proc;
-    is_ours boolean;
+    outer_ones oid[];
 BEGIN
-    SELECT c.relname, c.relowner, n.nspname, n.oid AS schema_oid, tube_private_name(c.relname, '_touch') AS touch_name INTO rel
+    SELECT c.relowner, n.nspname, n.oid AS schema_oid, tube_private_name(c.relname, '_touch') AS touch_name INTO rel
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
     -- By the catalogue: our owner may not look into the schema.
     SELECT p.* INTO there FROM pg_proc AS p
     WHERE p.pronamespace = rel.schema_oid AND p.proname = rel.touch_name
         AND p.proargtypes::text = concat_ws(' ', to_regtype(key_type || '[]')::oid, 'bpchar'::regtype::oid, 'jsonb'::regtype::oid,
             'integer'::regtype::oid);
-    is_ours := there.oid IS NOT NULL AND there.proowner = rel.relowner AND NOT there.prosecdef AND EXISTS (
-        SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = there.oid
-            AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid);
-    -- The table was renamed or moved, or has another owner.
-    RETURN QUERY SELECT format('DROP FUNCTION %s', d.objid::regprocedure) FROM pg_depend AS d
-    WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid
-        AND CASE WHEN d.objid = there.oid THEN NOT is_ours ELSE EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = d.objid
-            AND (p.proowner = rel.relowner OR p.proowner = (SELECT k.proowner FROM pg_proc AS k
-                WHERE k.oid = to_regprocedure(tube_private_function(att, 'capture') || '()')))) END;
-    IF is_ours THEN
+    outer_ones := ARRAY(SELECT d.objid FROM pg_depend AS d
+        WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = to_regproc(inner_name));
+    RETURN QUERY SELECT format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc AS p
+    WHERE p.oid = ANY (outer_ones) AND CASE WHEN p.oid = there.oid THEN p.proowner <> rel.relowner OR p.prosecdef
+        ELSE p.proowner IN (rel.relowner, (SELECT k.proowner FROM pg_proc AS k
+            WHERE k.oid = to_regprocedure(tube_private_function(att, 'capture') || '()'))) END;
+    IF there.oid = ANY (outer_ones) AND there.proowner = rel.relowner AND NOT there.prosecdef THEN
         RETURN;
-    ELSIF there.oid IS NOT NULL AND NOT EXISTS (
-        SELECT FROM pg_depend AS d WHERE d.objid = there.oid AND d.refobjid = inner_oid AND d.classid = 'pg_proc'::regclass)
-    THEN
+    ELSIF there.oid IS NOT NULL AND there.oid <> ALL (outer_ones) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU107',
             MESSAGE = format('%s can''t be attached: there is a function %s already', att.tbl, there.oid::regprocedure),
             HINT = 'Its name is needed for the touches of the table: rename or drop it. If pg-tube has made it, detach the table '
@@ -5182,8 +4980,8 @@ BEGIN
     RETURN NEXT format('CREATE FUNCTION %I.%I(ids %s[], op char DEFAULT ''T'', payload jsonb DEFAULT NULL,'
         ' chunk_size integer DEFAULT 250) RETURNS void LANGUAGE sql VOLATILE BEGIN ATOMIC SELECT %s($1, $2, $3, $4); END',
         rel.nspname, rel.touch_name, key_type, inner_name);
-    RETURN NEXT format('ALTER FUNCTION %I.%I(%s[], character, jsonb, integer) OWNER TO %I',
-        rel.nspname, rel.touch_name, key_type, pg_get_userbyid(rel.relowner));
+    RETURN NEXT format('ALTER FUNCTION %I.%I(%s[], character, jsonb, integer) OWNER TO %s',
+        rel.nspname, rel.touch_name, key_type, rel.relowner::regrole);
 END
 $_$;
 
@@ -5200,19 +4998,12 @@ CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS 
     AS $$
     SELECT s.statement, t.rel
     FROM tube_private_trigger_names(att) AS t
-    JOIN (VALUES
-        (1, 'AFTER INSERT', 'REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT'),
-        (2, 'AFTER UPDATE', 'REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT'),
-        (3, 'AFTER DELETE', 'REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT'),
-        (4, 'BEFORE TRUNCATE', 'FOR EACH STATEMENT'),
-        (5, 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW')
-    ) AS k (place, event, how) ON k.place = t.place
+    JOIN tube_private_trigger_kinds() AS k USING (place)
     LEFT JOIN tube_private_trigger_names(att) AS r ON r.rel = t.rel AND r.place = 5
     CROSS JOIN LATERAL (VALUES
         (1, NOT t.wanted, format('DROP TRIGGER %I ON %s', t.name, t.rel)),
-        (2, t.wanted AND NOT t.is_there, format('CREATE TRIGGER %I %s ON %s %s EXECUTE FUNCTION %s()',
-            t.name, k.event, t.rel, k.how, tube_private_function(att, 'capture'))),
-        -- With the trigger for rows of replication, that for its TRUNCATE.
+        (2, t.wanted AND NOT t.is_there, format('CREATE TRIGGER %I ' || k.definition || ' EXECUTE FUNCTION %s()',
+            t.name, t.rel, tube_private_function(att, 'capture'))),
         (3, t.wanted AND t.place = 5 AND NOT t.is_there, format('ALTER TABLE ONLY %s ENABLE REPLICA TRIGGER %I', t.rel, t.name)),
         (3, t.wanted AND t.place = 4 AND att.replica AND NOT r.is_there,
             format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I', t.rel, t.name))
@@ -5221,30 +5012,38 @@ CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS 
     ORDER BY t.wanted, t.rel <> att.tbl, t.rel, s.place, t.place
 $$;
 
+CREATE FUNCTION tube.tube_private_trigger_kinds() RETURNS TABLE(place integer, ending text, tgtype integer, definition text)
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    VALUES
+        (1, '_after_insert_trigger', 4, 'AFTER INSERT ON %s REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT'),
+        (2, '_after_update_trigger', 16, 'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT'),
+        (3, '_after_delete_trigger', 8, 'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT'),
+        (4, '_before_truncate_trigger', 34, 'BEFORE TRUNCATE ON %s FOR EACH STATEMENT'),
+        (5, '_after_row_trigger', 29, 'AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW')
+$$;
+
 CREATE FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment) RETURNS TABLE(rel regclass, place integer, wanted boolean, is_there boolean, name name)
     LANGUAGE sql STABLE
     AS $$
-    SELECT coalesce(w.rel, t.tgrelid::regclass), k.place, w.rel IS NOT NULL, t.tgname IS NOT NULL,
+    SELECT coalesce(w.rel, t.tgrelid::regclass), coalesce(w.place, t.place), w.rel IS NOT NULL, t.tgname IS NOT NULL,
         coalesce(t.tgname, (
             SELECT n.name::name
             FROM pg_class AS c,
                 LATERAL (VALUES (1, att.tube), (2, att.tube || '_' || left(md5(att.tube), 8))) AS u (place, tube),
-                LATERAL tube_private_name(c.relname || '_' || u.tube, k.ending) AS n (name)
+                LATERAL tube_private_name(c.relname || '_' || u.tube, w.ending) AS n (name)
             WHERE c.oid = w.rel
             ORDER BY EXISTS (SELECT FROM pg_trigger AS p WHERE p.tgrelid = w.rel AND p.tgname = n.name), u.place
             LIMIT 1))
     FROM (
-        SELECT m.rel, m.kind, e.place
-        FROM tube_private_members(att.tbl) AS m, generate_series(1, 5) AS e (place)
-        WHERE m.kind <> 'f' AND (e.place <= 3 OR m.kind = 'r' AND (e.place = 4 OR att.replica))
+        SELECT m.rel, k.place, k.ending
+        FROM tube_private_members(att.tbl) AS m, tube_private_trigger_kinds() AS k
+        WHERE m.kind <> 'f' AND (k.place <= 3 OR m.kind = 'r' AND (k.place = 4 OR att.replica))
     ) AS w
     FULL JOIN (
-        SELECT p.*, CASE p.tgtype WHEN 4 THEN 1 WHEN 16 THEN 2 WHEN 8 THEN 3 WHEN 34 THEN 4 ELSE 5 END AS place
-        FROM pg_trigger AS p
+        SELECT p.*, k.place FROM pg_trigger AS p JOIN tube_private_trigger_kinds() AS k ON k.tgtype = p.tgtype
         WHERE p.tgfoid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.tgparentid = 0
     ) AS t ON t.tgrelid = w.rel AND t.place = w.place
-    JOIN (VALUES (1, '_after_insert_trigger'), (2, '_after_update_trigger'), (3, '_after_delete_trigger'),
-        (4, '_before_truncate_trigger'), (5, '_after_row_trigger')) AS k (place, ending) ON k.place = coalesce(w.place, t.place)
 $$;
 
 CREATE FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) RETURNS void
@@ -5254,35 +5053,23 @@ CREATE FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) RETURN
     AS $$
 DECLARE
     probe CONSTANT text := format('%I.%I', tube_private_capture_schema(), 'probe_' || gen_random_uuid());
-    col record;
     columns text;
+    fault text;
 BEGIN
-    IF att.row_filter IS NULL THEN
-        RETURN;
+    SELECT string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), min(c.fault) INTO columns, fault
+    FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
+    IF fault IS NULL THEN
+        BEGIN
+            PERFORM set_config('search_path', 'pg_catalog, pg_temp', true); -- of names in the predicate; until this returns
+            EXECUTE format('CREATE TABLE %s (%s)', probe, columns);
+            EXECUTE format('CREATE INDEX ON %s ((1)) WHERE (', probe) || att.row_filter || E'\n)';
+            EXECUTE format('DROP TABLE %s', probe);
+            RETURN;
+        EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported OR program_limit_exceeded THEN
+            fault := SQLERRM;
+        END;
     END IF;
-    FOR col IN SELECT * FROM tube_private_predicate_columns(att.tbl, att.row_filter) LOOP
-        IF NOT col.fits THEN
-            PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter,
-                format('%I has the type %s, whose owner''s code may compute with its values', col.name, col.type::regtype));
-        ELSIF EXISTS (
-            SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum = col.attnum AND a.attgenerated = 'v')
-        THEN
-            PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter,
-                format('%I is a virtual generated column, and has no value when a row is written', col.name));
-        END IF;
-        columns := concat_ws(', ', columns, format('%I %s', col.name, col.bound::regtype));
-    END LOOP;
-    PERFORM set_config('search_path', 'pg_catalog, pg_temp', true); -- of names in the predicate; until this returns
-    EXECUTE format('CREATE TABLE %s (%s)', probe, columns);
-    EXECUTE format('CREATE INDEX ON %s ((1)) WHERE (', probe) || att.row_filter || E'\n)';
-    EXECUTE format('DROP TABLE %s', probe);
-EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported
-    OR program_limit_exceeded
-THEN
-    IF SQLSTATE = 'TU105' THEN
-        RAISE;
-    END IF;
-    PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter, SQLERRM);
+    PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter, fault);
 END
 $$;
 
@@ -5304,7 +5091,7 @@ BEGIN
                 HINT = 'A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, '
                     'or take the shard from tube_shard_of(id, %1$s, %4$s).';
         END IF;
-    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards, key_type),
+    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards),
         r.shards), '' ORDER BY r.shard)
     INTO spread
     FROM (
@@ -5375,20 +5162,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_wanted(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    att := tube_private_present(att);
-    IF att.id_col IS NULL OR tube_private_table_fault(att.tbl) IS NOT NULL THEN
-        RETURN NULL;
-    END IF;
-    att.row_filter := (SELECT r.predicate FROM tube_registry AS r WHERE r.tube = att.tube);
-    att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att.tbl, tube_private_key_type(att.tube)));
-    RETURN att;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -5412,10 +5185,23 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql STABLE
+    AS $$
+BEGIN
+    att.seen_oid := att.tbl::oid;
+    SELECT array_agg(a.attnum ORDER BY a.attname <> att.id_col, a.attnum), array_agg(a.attname ORDER BY a.attname <> att.id_col, a.attnum)
+    INTO att.seen_attnums, att.seen_names
+    FROM pg_attribute AS a
+    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = att.id_col OR a.attname = ANY (att.columns)
+        OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
+    RETURN att;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_with_names(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
     AS $_$
-#variable_conflict use_column
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
 BEGIN
@@ -5423,7 +5209,7 @@ BEGIN
         att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
     END IF;
     IF att.row_filter IS NOT NULL THEN
-        att.row_filter := (SELECT r.predicate FROM tube_registry AS r WHERE r.tube = att.tube);
+        att.row_filter := (tube_private_require(att.tube)).predicate;
     END IF;
     att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
     att.touch_name := coalesce(old.touch_name, att.touch_name);
@@ -5725,8 +5511,7 @@ CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard i
     SET lock_timeout TO '5s'
     AS $$
 BEGIN
-    PERFORM tube_private_require(tube);
-    PERFORM tube_private_refuse_table(tbl);
+    PERFORM tube_private_require(tube), tube_private_refuse_table(tbl);
     PERFORM tube_private_patiently(
         ARRAY[format('SELECT tube_private_attach(%L, %L, %L, %L, %L, %L, %L)', tube, tbl::oid, shard, shards, id_col, columns, replica)],
         format('%s is attached to tube %L', tbl, tube));
@@ -5741,10 +5526,11 @@ CREATE FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) R
     SET lock_timeout TO '5s'
     AS $$
 BEGIN
-    IF in_tube IS NOT NULL THEN
-        PERFORM tube_private_require(in_tube);
-    END IF;
-    PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_detach(%L, %L)', in_tube, in_tbl::oid)],
+    PERFORM tube_private_require(in_tube) WHERE in_tube IS NOT NULL;
+    PERFORM tube_private_patiently(ARRAY[format(
+            'SELECT tube_private_forget(r.tube, %L) FROM (SELECT r.tube FROM tube_registry AS r WHERE r.tube = coalesce(%L, r.tube)'
+            ' AND EXISTS (SELECT FROM tube_attachment AS a WHERE a.tube = r.tube AND a.tbl = %L)'
+            ' ORDER BY r.tube FOR NO KEY UPDATE) AS r', ARRAY[in_tbl::oid], in_tube, in_tbl::oid)],
         format('%s is detached', in_tbl));
 END
 $$;
@@ -6270,8 +6056,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mod
 REVOKE ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill(backfill_id bigint) FROM PUBLIC;
 
@@ -6365,8 +6150,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfills_at_end(tube text, seqs bigint
 
 REVOKE ALL ON FUNCTION tube.tube_private_base_type(type oid) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) TO tube_admin;
@@ -6380,13 +6165,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment,
 GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_by_sets(names jsonb, sides text) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers name[], op text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers name[], op text) TO tube_owner;
-
-REVOKE ALL ON FUNCTION tube.tube_private_can_fail(predicate text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_can_fail(predicate text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment) FROM PUBLIC;
 
@@ -6395,8 +6175,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) F
 REVOKE ALL ON FUNCTION tube.tube_private_capture_schema() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_capture_schema() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_capture_schema() TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_changed_sides(att tube.tube_attachment, names jsonb, doubtful boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_claim(tube text, partition integer, instance_id uuid, expected_epoch bigint, election text) FROM PUBLIC;
 
@@ -6424,8 +6202,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer,
 
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_detach(in_tube text, in_tbl regclass) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_end_term(tube text, partition integer, outcome text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_end_terms(tube text, outcome text) FROM PUBLIC;
@@ -6437,13 +6213,15 @@ REVOKE ALL ON FUNCTION tube.tube_private_fill(template text, fragments jsonb) FR
 
 REVOKE ALL ON FUNCTION tube.tube_private_fit_index(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_forget(tube text, tables regclass[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_free_partitions(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner oid, caller name) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner regrole, callers regrole[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind text) FROM PUBLIC;
 
@@ -6465,8 +6243,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_indexes(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) TO tube_admin;
-
-REVOKE ALL ON FUNCTION tube.tube_private_is_stale(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_job(job_id text, alone boolean) FROM PUBLIC;
 
@@ -6500,7 +6276,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make_flag(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_make_function(signature text, arguments text, returns text, body text, callers name[], settings text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text, body text, callers regrole[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) FROM PUBLIC;
 
@@ -6508,32 +6284,28 @@ REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_misfit(tube text, tbl regclass) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_misfit(tube text, tbl regclass) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_misfit(tube text, tbl regclass) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_never_had_rows(rel regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_now_id(key_type regtype, row_name text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_one_op(att tube.tube_attachment, names jsonb, op text, source text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_one_op_update(att tube.tube_attachment, names jsonb, doubtful boolean) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_owner_of(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment, owner oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) TO tube_admin;
@@ -6544,8 +6316,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_pods_where(tube text, partitions intege
 REVOKE ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_present(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) TO tube_admin;
@@ -6587,8 +6357,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_role(kind text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_row_body(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_rows(att tube.tube_attachment, names jsonb, source text, alias text) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_rows_estimate(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_run_owner_ddl(statements text[]) FROM PUBLIC;
@@ -6603,15 +6371,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_see_ddl() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_see_rewrite() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_seen(att tube.tube_attachment) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_set_flag() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_settle_locks(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_side(names jsonb, side integer, source text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) FROM PUBLIC;
 
@@ -6646,13 +6410,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions inte
 
 REVOKE ALL ON FUNCTION tube.tube_private_tell_running(running xid[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_touch_come_and_gone(att tube.tube_attachment, known oid[], come regclass[], gone regclass[]) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_touch_name(tbl regclass, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_trigger_kinds() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment) FROM PUBLIC;
 
@@ -6666,9 +6430,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_type_sql(key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_wanted(att tube.tube_attachment) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_with_names(att tube.tube_attachment) FROM PUBLIC;
 

@@ -38,6 +38,6 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
         SELECT a.attnum FROM pg_attribute AS a
-        WHERE a.attrelid = att.tbl AND a.attname = coalesce((tube_private_present(att)).id_col, att.id_col));
+        WHERE a.attrelid = att.tbl AND a.attname = coalesce((tube_private_attachment_now(att)).id_col, att.id_col));
 END
 $$;

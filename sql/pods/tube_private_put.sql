@@ -112,7 +112,7 @@ BEGIN
             WHEN 1 THEN format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', first, key_type)
             ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
                 ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
-                tube_private_shard_expression('t.id', first, shards, key_type), key_type)
+                tube_private_shard_expression('t.id', first, shards), key_type)
         END);
 END
 $$;

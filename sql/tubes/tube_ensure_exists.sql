@@ -76,7 +76,7 @@ BEGIN
     IF tube_private_ensure_tube.predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
         PERFORM tube_private_prune(reg.tube);
         UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1 WHERE r.tube = reg.tube;
-        RETURN QUERY SELECT w.* FROM tube_attachment AS a, tube_private_wanted(a) AS w
+        RETURN QUERY SELECT w.* FROM tube_attachment AS a, tube_private_attachment_now(a) AS w
         WHERE a.tube = reg.tube AND w.tube IS NOT NULL ORDER BY a.position;
     END IF;
 END

@@ -90,10 +90,10 @@ DECLARE
     name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch'));
 BEGIN
     PERFORM tube_private_make_flag(tube);
-    PERFORM tube_private_make_function(format('%s(integer, %s[], character, jsonb, integer)', name, key_type),
+    PERFORM tube_private_make_function(name,
         format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250', key_type),
-        'void', tube_private_tube_touch_body(tube), ARRAY[tube_private_role('writer'), tube_private_role('admin')],
-        format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()));
+        'void', format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()), tube_private_tube_touch_body(tube),
+        ARRAY[quote_ident(tube_private_role('writer'))::regrole, quote_ident(tube_private_role('admin'))::regrole]);
 END
 $$;
 

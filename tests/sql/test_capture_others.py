@@ -140,7 +140,7 @@ def test_the_cost_of_an_attach_does_not_grow_with_the_attached_tables(db: Conn) 
             attach(db, f"public.item_{n}_{k}", 10 + 3 * n + k)
         make_item(db, f"public.late_{n}")
         found = calls(db, f"SELECT tube_table_ensure_attached('{TUBE}', 'public.late_{n}', 100)")
-        bodies.append((found["tube_private_capture_body"], found["tube_private_trigger_ddl"]))
+        bodies.append((found["tube_private_capture_body"], found["tube_private_owner_ddl"]))
     assert bodies[0] == bodies[1]
 
 

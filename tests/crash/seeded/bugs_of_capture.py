@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.crash.seeded.seed import Seed
 
 _MODEL = ("sql/test_capture_model.py::test_no_touch_is_missing_and_none_is_too_many",)
-_BODY = "sql/capture/tube_private_capture_body.sql"
-_STORE = "sql/capture/tube_private_store.sql"
-_TRIGGERS = "sql/capture/tube_private_triggers.sql"
+_BODY = "sql/capture/body.sql"
+_STORE = "sql/capture/store.sql"
+_TRIGGERS = "sql/capture/owners.sql"
 
 
 def _seed(name: str, breaks: str, file: str, old: str, new: str) -> Seed:
@@ -19,15 +19,15 @@ SEEDS = [
         "truncate_is_not_seen",
         "documents of a truncated table stay",
         _TRIGGERS,
-        "(e.place = 4 OR att.replica)",
+        "(k.place = 4 OR att.replica)",
         "(false OR att.replica)",
     ),
     _seed(
         "leaves_are_not_followed",
         "what is written to a partition by its own name is missed",
         _TRIGGERS,
-        "(e.place <= 3 OR m.kind = 'r'",
-        "(e.place <= 3 AND m.rel = att.tbl OR m.kind = 'r'",
+        "(k.place <= 3 OR m.kind = 'r'",
+        "(k.place <= 3 AND m.rel = att.tbl OR m.kind = 'r'",
     ),
     _seed(
         "rows_come_unseen",
@@ -40,8 +40,8 @@ SEEDS = [
         "rows_go_unseen",
         "documents of a partition that is detached stay",
         _STORE,
-        "FOREACH rel IN ARRAY gone LOOP",
-        "FOREACH rel IN ARRAY gone[2:] LOOP",
+        "        PERFORM tube_private_call_agent(agent, rel, NULL, 'D');\n",
+        "        NULL;\n",
     ),
     _seed(
         "all_leave_the_filter",
@@ -54,22 +54,22 @@ SEEDS = [
         "some_leave_the_filter",
         "of many rows, those that leave the predicate or their key stay",
         _BODY,
-        "THEN tube_private_side(names, 1, 'old_table') || ' UNION ALL ' || tube_private_side(",
-        "THEN tube_private_side(",
+        "SELECT <id> AS id, 1 AS side FROM old_table AS \"the row\" WHERE (<passes>)\n                UNION ALL SELECT <id>, 2",
+        "SELECT <id> AS id, 2 AS side",
     ),
     _seed(
         "one_key_of_two",
         "of a row whose key has changed, one document is not brought up to date",
         _BODY,
-        "WHEN o.ids OPERATOR(pg_catalog.=) n.ids$sql$",
-        "WHEN pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.=) pg_catalog.cardinality(n.ids)$sql$",
+        "WHEN o.ids OPERATOR(pg_catalog.=) n.ids<of_one>",
+        "WHEN pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.=) pg_catalog.cardinality(n.ids)<of_one>",
     ),
     _seed(
         "columns_hide_the_filter",
         "a row that enters or leaves the predicate is missed where columns are given",
         _BODY,
-        "ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <vals>)",
-        "ARRAY(SELECT ROW(<id>, <vals>)",
+        "'old_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>)",
+        "'old_image', ', ARRAY(SELECT ROW(<id>, <values>)",
     ),
     _seed(
         "ops_are_swapped",
@@ -81,7 +81,7 @@ SEEDS = [
     _seed(
         "the_first_id_is_left_out",
         "of many rows one is missed",
-        "sql/capture/tube_private_put_body.sql",
+        "sql/capture/put.sql",
         "pg_catalog.generate_series(1, pg_catalog.cardinality(g.ids), 250)",
         "pg_catalog.generate_series(2, pg_catalog.cardinality(g.ids), 250)",
     ),
@@ -95,9 +95,8 @@ SEEDS = [
     _seed(
         "options_change_nothing",
         "columns that were given before go on to hide changes",
-        "sql/capture/tube_table_ensure_attached.sql",
-        "wanted.columns := tube_private_columns(wanted.tbl, tube_private_begin_attach.columns);",
-        "wanted.columns := coalesce(was.columns, tube_private_columns(wanted.tbl,"
-        " tube_private_begin_attach.columns));",
+        "sql/capture/attach.sql",
+        "wanted.columns := tube_private_columns(tbl, columns);",
+        "wanted.columns := coalesce(was.columns, tube_private_columns(tbl, columns));",
     ),
 ]

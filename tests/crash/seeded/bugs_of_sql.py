@@ -131,7 +131,7 @@ SEEDS = [
     Seed(
         "shard_of_negative_ids",
         "a negative id has another shard in SQL than in Python, or none",
-        "sql/capture/tube_shard_of.sql",
+        "sql/capture/keys.sql",
         "((id % shards::bigint + shards::bigint) % shards::bigint)",
         "(id % shards::bigint)",
         ("sql/test_capture.py::test_shards_are_those_of_the_vectors",),
@@ -139,7 +139,7 @@ SEEDS = [
     Seed(
         "leave_of_a_row_filter",
         "rows that all leave the predicate stay at the sink",
-        "sql/capture/tube_private_capture_body.sql",
+        "sql/capture/body.sql",
         "'{}' THEN <put>('D', o.ids)",
         "'{}' THEN true",
         ("sql/test_capture.py::test_rows_that_enter_leave_and_stay",),
@@ -147,17 +147,17 @@ SEEDS = [
     Seed(
         "old_rows_are_not_looked_at",
         "of many rows, those that leave the predicate or their key stay at the sink",
-        "sql/capture/tube_private_capture_body.sql",
-        "THEN tube_private_side(names, 1, 'old_table') || ' UNION ALL ' || tube_private_side(",
-        "THEN tube_private_side(",
+        "sql/capture/body.sql",
+        "SELECT <id> AS id, 1 AS side FROM old_table AS \"the row\" WHERE (<passes>)\n                UNION ALL SELECT <id>, 2",
+        "SELECT <id> AS id, 2 AS side",
         ("sql/test_capture.py::test_a_changed_key_touches_both",),
     ),
     Seed(
         "key_change_touches_one_id_only",
         "of a row whose key has changed, one document is not brought up to date",
-        "sql/capture/tube_private_capture_body.sql",
-        "WHEN o.ids OPERATOR(pg_catalog.=) n.ids$sql$",
-        "WHEN pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.=) pg_catalog.cardinality(n.ids)$sql$",
+        "sql/capture/body.sql",
+        "WHEN o.ids OPERATOR(pg_catalog.=) n.ids<of_one>",
+        "WHEN pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.=) pg_catalog.cardinality(n.ids)<of_one>",
         ("sql/test_capture.py::test_a_changed_key_touches_both",),
     ),
     Seed(

@@ -12,17 +12,12 @@
 --
 -- Result: the body of a plpgsql function.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_agent_body(att :"schema".tube_attachment) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN tube_private_fill($body$
+LANGUAGE sql STABLE AS $$
+    SELECT tube_private_fill($body$
 -- Made by tube_private_agent_body.
 #variable_conflict use_variable
 DECLARE
-    kinds CONSTANT text[] := ARRAY['AFTER INSERT ON %s REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT',
-        'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT',
-        'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT',
-        'BEFORE TRUNCATE ON %s FOR EACH STATEMENT',
-        'AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW'];
+    kinds CONSTANT text[] := <kinds>;
     stretch CONSTANT bigint := 500;
     pages bigint;
     page bigint := 0;
@@ -63,6 +58,7 @@ BEGIN
     RETURN true;
 END
 $body$, jsonb_build_object(
+        'kinds', (SELECT format('%L::text[]', array_agg(k.definition ORDER BY k.place)) FROM tube_private_trigger_kinds() AS k),
         'capture', quote_literal(tube_private_function(att, 'capture')),
         'put', tube_private_function(att, 'put'),
         'schema', quote_ident(tube_private_schema()),
@@ -72,8 +68,7 @@ $body$, jsonb_build_object(
             tube_private_function(att, 'put'), tube_private_schema(), tube_private_key_type(att.tube))),
         'from_only', quote_literal(') AS id FROM ONLY '),
         'guard', coalesce(tube_private_guard(att, 'rel'), 'true'),
-        'passes', quote_literal(coalesce(tube_private_passes_call(att, NULL), 'true'))));
-END
+        'passes', quote_literal(coalesce(tube_private_passes_call(att), 'true'))))
 $$;
 
 -- tube_private_call_agent: calls an owner's agent with the rights of nobody.
@@ -82,8 +77,6 @@ $$;
 -- functions that go on with other rights, and is an error: a search path, say, outlives the function that sets it. So what
 -- comes after it names all in full.
 --
--- Arguments: agent: quoted, with its schema; the others as of the agent.
--- Result: the agent's.
 -- Errors: those of the owner's: 42501 they don't own the partition; or it has changed settings, or has the caller's rights.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_call_agent(agent text, rel regclass, triggers name[], op text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER

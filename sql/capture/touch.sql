@@ -1,6 +1,4 @@
--- tube_private_tube_touch_body: the text of {tube}_touch.
---
--- Result: the body of a plpgsql function (shard, ids, op, payload, chunk_size).
+-- tube_private_tube_touch_body: the text of {tube}_touch (shard, ids, op, payload, chunk_size).
 CREATE OR REPLACE FUNCTION :"schema".tube_private_tube_touch_body(tube text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -18,7 +16,7 @@ BEGIN
                 HINT = 'A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, '
                     'or take the shard from tube_shard_of(id, %1$s, %4$s).';
         END IF;
-    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards, key_type),
+    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards),
         r.shards), '' ORDER BY r.shard)
     INTO spread
     FROM (
@@ -68,17 +66,12 @@ $template$, jsonb_build_object(
 END
 $$;
 
--- tube_private_table_touch_body: the text of {table}_touch, which touches every tube of the table.
---
--- Arguments: tbl; key_type: of the tubes that it touches.
--- Result: the body of a plpgsql function (ids, op, payload, chunk_size); NULL when the table is
---   attached to no tube with such keys.
+-- tube_private_table_touch_body: the text of {table}_touch (ids, op, payload, chunk_size), which touches every tube of the
+-- table with such keys; NULL when there is none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
-LANGUAGE plpgsql AS $$
-DECLARE
-    calls text;
-BEGIN
-    SELECT string_agg(tube_private_fill(CASE WHEN a.shards = 1 THEN $one$
+LANGUAGE sql STABLE AS $$
+    SELECT E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);' 
+        || string_agg(tube_private_fill(CASE WHEN a.shards = 1 THEN $one$
     PERFORM <touch>(<shard>, $1, $2, $3, $4);$one$ ELSE $spread$
     PERFORM <touch>(k.shard, k.ids, $2, $3, $4)
     FROM (
@@ -94,14 +87,8 @@ BEGIN
             'touch', format('%I.%I', tube_private_schema(), tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
-            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards, key_type))), '' ORDER BY a.tube)
-    INTO calls
-    FROM tube_attachment AS a
-    WHERE a.tbl = tube_private_table_touch_body.tbl
-        AND tube_private_key_type(a.tube) = tube_private_table_touch_body.key_type;
-    RETURN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);'
-        || calls || E'\nEND\n';
-END
+            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards))), '' ORDER BY a.tube) || E'\nEND\n'
+    FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2
 $$;
 
 -- tube_private_touch_name: the name of our function behind a table's {table}_touch, unquoted.
@@ -131,23 +118,22 @@ AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
-    arguments CONSTANT text := format('ids %s[], op char, payload jsonb, chunk_size integer', key_type);
-    signature CONSTANT text := format('%s(%s[], character, jsonb, integer)', name, key_type);
     body CONSTANT text := coalesce(tube_private_table_touch_body(att.tbl, key_type),
         CASE WHEN attaching THEN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\nEND\n' END);
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', att.tbl::oid::bigint));
     IF body IS NULL THEN
-        EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', signature);
+        EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', name);
     ELSE
-        PERFORM tube_private_make_function(signature, arguments, 'void', body,
-            ARRAY[tube_private_role('writer'), (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl)],
-            format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()));
+        PERFORM tube_private_make_function(name, format('ids %s[], op char, payload jsonb, chunk_size integer', key_type), 'void',
+            format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()), body,
+            ARRAY[quote_ident(tube_private_role('writer'))::regrole, tube_private_owner_of(att.tbl)]);
     END IF;
 END
 $$;
 
--- tube_private_touch_ddl: the statements that put {table}_touch beside an attached table.
+-- tube_private_touch_ddl: the statements that put {table}_touch beside an attached table, and take it away where the table
+-- was before it was renamed, moved or given to another owner.
 --
 -- Errors: TU107 the table's schema has another function of that name and arguments.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_ddl(att :"schema".tube_attachment) RETURNS SETOF text
@@ -155,32 +141,26 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     inner_name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
-    inner_oid CONSTANT oid := to_regprocedure(format('%s(%s[], character, jsonb, integer)', inner_name, key_type));
     rel record;
     there pg_proc;
-    is_ours boolean;
+    outer_ones oid[];
 BEGIN
-    SELECT c.relname, c.relowner, n.nspname, n.oid AS schema_oid, tube_private_name(c.relname, '_touch') AS touch_name INTO rel
+    SELECT c.relowner, n.nspname, n.oid AS schema_oid, tube_private_name(c.relname, '_touch') AS touch_name INTO rel
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
     -- By the catalogue: our owner may not look into the schema.
     SELECT p.* INTO there FROM pg_proc AS p
     WHERE p.pronamespace = rel.schema_oid AND p.proname = rel.touch_name
         AND p.proargtypes::text = concat_ws(' ', to_regtype(key_type || '[]')::oid, 'bpchar'::regtype::oid, 'jsonb'::regtype::oid,
             'integer'::regtype::oid);
-    is_ours := there.oid IS NOT NULL AND there.proowner = rel.relowner AND NOT there.prosecdef AND EXISTS (
-        SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = there.oid
-            AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid);
-    -- The table was renamed or moved, or has another owner.
-    RETURN QUERY SELECT format('DROP FUNCTION %s', d.objid::regprocedure) FROM pg_depend AS d
-    WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid
-        AND CASE WHEN d.objid = there.oid THEN NOT is_ours ELSE EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = d.objid
-            AND (p.proowner = rel.relowner OR p.proowner = (SELECT k.proowner FROM pg_proc AS k
-                WHERE k.oid = to_regprocedure(tube_private_function(att, 'capture') || '()')))) END;
-    IF is_ours THEN
+    outer_ones := ARRAY(SELECT d.objid FROM pg_depend AS d
+        WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = to_regproc(inner_name));
+    RETURN QUERY SELECT format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc AS p
+    WHERE p.oid = ANY (outer_ones) AND CASE WHEN p.oid = there.oid THEN p.proowner <> rel.relowner OR p.prosecdef
+        ELSE p.proowner IN (rel.relowner, (SELECT k.proowner FROM pg_proc AS k
+            WHERE k.oid = to_regprocedure(tube_private_function(att, 'capture') || '()'))) END;
+    IF there.oid = ANY (outer_ones) AND there.proowner = rel.relowner AND NOT there.prosecdef THEN
         RETURN;
-    ELSIF there.oid IS NOT NULL AND NOT EXISTS (
-        SELECT FROM pg_depend AS d WHERE d.objid = there.oid AND d.refobjid = inner_oid AND d.classid = 'pg_proc'::regclass)
-    THEN
+    ELSIF there.oid IS NOT NULL AND there.oid <> ALL (outer_ones) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU107',
             MESSAGE = format('%s can''t be attached: there is a function %s already', att.tbl, there.oid::regprocedure),
             HINT = 'Its name is needed for the touches of the table: rename or drop it. If pg-tube has made it, detach the table '
@@ -189,14 +169,13 @@ BEGIN
     RETURN NEXT format('CREATE FUNCTION %I.%I(ids %s[], op char DEFAULT ''T'', payload jsonb DEFAULT NULL,'
         ' chunk_size integer DEFAULT 250) RETURNS void LANGUAGE sql VOLATILE BEGIN ATOMIC SELECT %s($1, $2, $3, $4); END',
         rel.nspname, rel.touch_name, key_type, inner_name);
-    RETURN NEXT format('ALTER FUNCTION %I.%I(%s[], character, jsonb, integer) OWNER TO %I',
-        rel.nspname, rel.touch_name, key_type, pg_get_userbyid(rel.relowner));
+    RETURN NEXT format('ALTER FUNCTION %I.%I(%s[], character, jsonb, integer) OWNER TO %s',
+        rel.nspname, rel.touch_name, key_type, rel.relowner::regrole);
 END
 $$;
 
 -- tube_private_check_touch: refuses arguments that no touch function can take.
 --
--- Arguments: those of {tube}_touch.
 -- Errors: TU106 no shard, or a negative one; 22004 a NULL among the ids; 22023 another op than I, U, D,
 --   T, B, or a chunk size below 1.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_touch(

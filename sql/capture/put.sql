@@ -1,69 +1,3 @@
--- The chain of an attached table's writes, and whose rights each link has:
---
---   capture  the function of the triggers; belongs to the table's owner; evaluates keys and the predicate
---   passes   the predicate as a function, bound when it was made; belongs to the table's owner
---   agent    what the owner lets us have done later: triggers for new partitions, touches of whole tables
---   put      puts typed ids into the tube; ours; only the table's owner may call it
---
--- All but put are in the capture schema. Their names differ in one word and end in eight hex digits.
-
--- tube_private_function_name: the name of a function of an attachment, unquoted.
---
--- That of a predicate has a digest of it: a statement that is under way still calls the one before.
---
--- Arguments: att; kind: capture, passes, agent or put.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_function_name(att :"schema".tube_attachment, kind text) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
-        WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
-            SELECT coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}')::text
-            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6)
-        ELSE '_' || kind || '_\1' END)
-$$;
-
--- tube_private_capture_name: the name of the trigger function of a tube and a table; another one for each pair.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_name(tube text, tbl regclass) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT tube_private_name(tube || '_' || c.relname, '_capture_' || left(md5(tube || ' ' || tbl::oid), 8))
-    FROM pg_class AS c WHERE c.oid = tbl
-$$;
-
--- tube_private_function: a function of an attachment, quoted and with its schema.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_function(att :"schema".tube_attachment, kind text) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT format('%I.%I', CASE kind WHEN 'put' THEN tube_private_schema() ELSE tube_private_capture_schema() END,
-        tube_private_function_name(att, kind))
-$$;
-
--- tube_private_is_root: whether an attached table is the first of its shards.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_is_root(att :"schema".tube_attachment) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
-    SELECT NOT EXISTS (
-        SELECT FROM tube_attachment AS a
-        WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
-            AND (att.position IS NULL OR a.position < att.position))
-$$;
-
--- tube_private_fill: a template with its <names> replaced, each once, whatever the values hold.
---
--- Arguments: template; fragments: name to text.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_fill(template text, fragments jsonb) RETURNS text
-LANGUAGE plpgsql IMMUTABLE AS $$
-DECLARE
-    pieces text[] := regexp_split_to_array(template, '<(?=[a-z_]+>)');
-    result text := pieces[1];
-    piece text;
-BEGIN
-    -- Piece by piece, so that a name within a value is left alone.
-    FOREACH piece IN ARRAY pieces[2:] LOOP
-        result := result || (fragments ->> split_part(piece, '>', 1)) || substr(piece, strpos(piece, '>') + 1);
-    END LOOP;
-    RETURN result;
-END
-$$;
-
 -- tube_private_put_body: the text of an attachment's put(op, ids), which puts ids into the tube.
 --
 -- It knows the shards and whether the table is the root of them, so the functions of owners need not change when these do.
@@ -74,7 +8,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_body(att :"schema".tube_attachment) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    reg CONSTANT tube_registry := (SELECT r FROM tube_registry AS r WHERE r.tube = att.tube);
+    reg CONSTANT tube_registry := tube_private_require(att.tube);
     is_unique CONSTANT boolean := tube_private_key_is_unique(att);
 BEGIN
     RETURN tube_private_fill($put$
@@ -110,12 +44,12 @@ $put$, jsonb_build_object(
         'op', format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
             ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END',
             CASE WHEN tube_private_is_root(att) THEN '$1' ELSE '''U''' END),
-        'shard_of_one', tube_private_shard_expression('$2[1]', att.shard, att.shards, reg.key_type),
+        'shard_of_one', tube_private_shard_expression('$2[1]', att.shard, att.shards),
         -- The array is copied once: a slice of a parameter would copy all of it for each pod.
         'by_shard', CASE
             WHEN att.shards > 1 THEN format('SELECT %s AS shard, pg_catalog.array_agg(%st.id) AS ids'
                 ' FROM pg_catalog.unnest($2) AS t (id) GROUP BY 1',
-                tube_private_shard_expression('t.id', att.shard, att.shards, reg.key_type),
+                tube_private_shard_expression('t.id', att.shard, att.shards),
                 CASE WHEN is_unique THEN '' ELSE 'DISTINCT ' END)
             WHEN is_unique THEN format('SELECT %s AS shard, $2 OPERATOR(pg_catalog.||) ''{}''::%s[] AS ids', att.shard,
                 tube_private_type_sql(reg.key_type))
@@ -123,20 +57,15 @@ $put$, jsonb_build_object(
                 att.shard, CASE reg.key_type WHEN 'text'::regtype THEN ' COLLATE pg_catalog."C"' ELSE '' END) END,
         'touched', CASE att.shards WHEN 1 THEN format('''{%s}''', att.shard) ELSE format(
             'ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id))',
-            tube_private_shard_expression('t.id', att.shard, att.shards, reg.key_type)) END));
+            tube_private_shard_expression('t.id', att.shard, att.shards)) END));
 END
 $$;
-
--- tube_private_type_sql: a key type's name in full.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_type_sql(key_type regtype) RETURNS text
-LANGUAGE sql STABLE AS $$ SELECT format('pg_catalog.%I', t.typname) FROM pg_type AS t WHERE t.oid = key_type $$;
 
 -- tube_private_wake_sleepers: wakes the workers that sleep on the partitions of some shards.
 --
 -- Called only while somebody sleeps. A transaction at REPEATABLE READ may be too old to see who: it wakes all of these
--- partitions.
+-- partitions. With touched NULL, those of all shards.
 --
--- Arguments: tube; touched: shards; NULL for all.
 -- Locks: none until the commit, which is ordered with all others that notify.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_wake_sleepers(tube text, touched integer[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -173,3 +102,40 @@ BEGIN
     PERFORM tube_private_wake_sleepers(tube, NULL);
 END
 $$;
+
+-- tube_private_notify: wakes the worker that sleeps on a partition, where tube_wakes() allows it.
+--
+-- Arguments: channel: of the tube; partition.
+-- Locks: none until the commit, which is ordered with all others that notify.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_notify(channel text, partition integer) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    IF tube_wakes() THEN
+        PERFORM pg_notify(channel, partition::text);
+    END IF;
+END
+$$;
+
+-- tube_wakes: whether writers wake sleeping workers here.
+--
+-- A transaction that has made a NOTIFY can't be prepared. Where transactions may be prepared, writers
+-- therefore make none, and workers have to poll, unless the setting pytube.wake (of the session, the
+-- role, the database or the server) is on. With off there is never one.
+--
+-- Result: true or false, for this session's settings.
+CREATE OR REPLACE FUNCTION :"schema".tube_wakes() RETURNS boolean
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RETURN coalesce(
+        nullif(current_setting('pytube.wake', true), '')::boolean,
+        current_setting('max_prepared_transactions') = '0');
+EXCEPTION WHEN invalid_text_representation THEN
+    RETURN false; -- no writer may fail over this setting
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_wakes IS
+    'Returns whether writers wake sleeping workers in this session.';

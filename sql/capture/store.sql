@@ -2,54 +2,36 @@
 --
 -- That no statement of an owner's is missing is the owner's consent: so nobody gets a table attached that is not theirs.
 --
--- Rows come with a partition that is attached and go with one that is detached: both are touched, by the owner's agent.
--- Those of one that was dropped can't be read any more, so a sweep has to find them. A sweep also has to find what was
--- deleted from a new partition by its own name, before there were triggers. Where not all rows can be seen, a sweep finds
--- those that go, and a backfill of the whole table those that come.
---
--- Arguments: att; mode: as of tube_private_bring_in_line.
--- Errors: 42501 an owner has to do something, and mode is ordered; else it is a WARNING.
+-- Arguments: mode: as of tube_private_bring_in_line.
+-- Errors: 42501 an owner has to do something, and mode is not late; else it is a WARNING.
 -- Locks: the caller holds the registry row; the attachment; tables that lack triggers: SHARE ROW EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_store(att :"schema".tube_attachment, mode text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
-#variable_conflict use_column
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
-    -- A restored table has members with other oids, and misses none.
-    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (old.members) THEN old.members END;
-    come regclass[];
-    gone regclass[];
-    missing integer;
-    far regclass;
+    is_complete boolean;
 BEGIN
-    att := tube_private_with_names(att);
+    att := tube_private_with_columns(tube_private_with_names(att));
+    att.as_root := tube_private_is_root(att);
     IF old.tube IS NOT NULL AND mode = 'late' THEN
         PERFORM tube_private_agent_triggers(att);
     END IF;
-    missing := (SELECT count(*) FROM tube_private_owner_ddl(att) AS d);
-    IF missing > 0 AND (mode <> 'late' OR old.tube IS NULL) THEN
+    is_complete := NOT EXISTS (SELECT FROM tube_private_owner_ddl(att));
+    IF NOT is_complete AND (mode <> 'late' OR old.tube IS NULL) THEN
         PERFORM tube_private_ask_owner(att, 'ordered');
+    ELSIF old.tube IS NULL THEN
+        INSERT INTO tube_attachment (tube, tbl, shard, id_col, trigger_function)
+        VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
     END IF;
-    att := tube_private_seen(att);
-    att.as_root := tube_private_is_root(att);
-    IF old.tube IS NULL THEN
-        att.members := tube_private_member_oids(att.tbl);
-        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, row_filter, misfit, trigger_function, touch_name, columns, replica,
-            seen_oid, seen_attnums, seen_names, members, as_root)
-        VALUES (att.tube, att.tbl, att.shard, att.shards, att.id_col, att.row_filter, att.misfit, att.trigger_function, att.touch_name, att.columns,
-            att.replica, att.seen_oid, att.seen_attnums, att.seen_names, att.members, att.as_root);
-        PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube);
-        RETURN;
-    END IF;
-    IF missing = 0 THEN
+    IF is_complete THEN
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
             columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
             seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
-        IF (att.shard, att.shards) <> (old.shard, old.shards) THEN
+        IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
             PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube);
         END IF;
         IF att.id_col = old.id_col AND att.seen_oid = old.seen_oid AND att.seen_attnums[1] <> old.seen_attnums[1] THEN
@@ -57,31 +39,8 @@ BEGIN
         END IF;
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube AND att.id_col <> old.id_col;
     END IF;
-
-    -- Those that have their triggers now.
-    come := ARRAY(
-        SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
-        WHERE t.wanted AND t.is_there AND t.place = 1 AND c.relkind = 'r' AND t.rel::oid <> ALL (known));
-    gone := ARRAY(
-        SELECT c.oid::regclass FROM pg_class AS c
-        WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m));
-    FOR far IN
-        SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known)
-    LOOP
-        RAISE WARNING USING
-            MESSAGE = format('%s, which has come to %s, is a foreign table: tube %L sees nothing that is written by its name',
-                far, att.tbl, att.tube),
-            HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
-    END LOOP;
-    PERFORM tube_private_touch_come_and_gone(att, known || coalesce(old.waiting, '{}'), come, gone);
-    att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
-        SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
-        WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
-    -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
-    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel <> ALL (att.members)), '{}');
-    UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
-    WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (att.members, att.waiting);
-    IF missing > 0 THEN
+    PERFORM tube_private_follow_members(att, old.members, old.waiting);
+    IF NOT is_complete THEN
         PERFORM tube_private_ask_owner(att, mode);
     END IF;
 END
@@ -89,23 +48,19 @@ $$;
 
 -- tube_private_store_late: the same for a stored attachment, some time after DDL: it is to be what its table says.
 --
--- Arguments: tube; tbl; without_predicate: whether the tube's predicate does not fit the table.
+-- Arguments: without_predicate: whether the tube's predicate does not fit the table.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_store_late(tube text, tbl regclass, without_predicate boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, :"schema", pg_temp
 AS $$
-#variable_conflict use_column
 DECLARE
-    att tube_attachment := (SELECT tube_private_wanted(a) FROM tube_attachment AS a
-        WHERE a.tube = tube_private_store_late.tube AND a.tbl = tube_private_store_late.tbl);
+    att tube_attachment := (SELECT tube_private_attachment_now(a) FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2);
 BEGIN
-    IF att.tube IS NULL THEN
-        RETURN;
-    ELSIF without_predicate AND att.row_filter IS NOT NULL THEN
+    IF without_predicate AND att.row_filter IS NOT NULL THEN
         att.row_filter := NULL;
-        att.misfit := tube_private_misfit(att.tube, att.tbl);
+        att.misfit := tube_private_misfit_digest(att.tube, att.tbl);
     END IF;
-    PERFORM tube_private_store(att, 'late');
+    PERFORM tube_private_store(att, 'late') WHERE att.tube IS NOT NULL;
 END
 $$;
 
@@ -115,24 +70,23 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_owner(att :"schema".tube_attachment, mode text) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
-    message CONSTANT text := format('%s belongs to %I, who has to agree to what tube %L does with it', att.tbl, owner, att.tube);
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    message CONSTANT text := format('%s belongs to %s, who has to agree to what tube %L does with it', att.tbl, owner, att.tube);
     detail CONSTANT text := (SELECT d.statement FROM tube_private_owner_ddl(att) AS d LIMIT 1);
 BEGIN
     IF mode = 'late' THEN
         RAISE WARNING USING MESSAGE = message, DETAIL = detail,
-            HINT = format('Until then its writes are captured at a higher cost, or not from new partitions. Run as %I: SELECT %I.tube_sync();',
+            HINT = format('Until then its writes are captured at a higher cost, or not from new partitions. Run as %s: SELECT %I.tube_sync();',
                 owner, tube_private_schema());
     ELSE
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = detail,
-            HINT = format('Do it as %I, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
+            HINT = format('Do it as %s, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
     END IF;
 END
 $$;
 
--- tube_private_agent_triggers: has the owner's agent put the triggers on partitions that lack them.
---
--- Result: nothing; a WARNING for each partition for which it could not be done.
+-- tube_private_agent_triggers: has the owner's agent put the triggers on partitions that lack them; a WARNING for each where
+-- it could not be done.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_agent_triggers(att :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql
 SET lock_timeout = '1s'
@@ -141,16 +95,14 @@ DECLARE
     agent CONSTANT text := tube_private_function(att, 'agent');
     part record;
 BEGIN
-    IF to_regprocedure(agent || '(regclass, name[], text)') IS NULL THEN
-        RETURN;
-    END IF;
+    -- Those of a partitioned table have no place for TRUNCATE.
     FOR part IN
         SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
-        FROM tube_private_trigger_names(att) AS t WHERE t.wanted AND t.rel <> att.tbl
+        FROM tube_private_trigger_names(att) AS t
+        WHERE t.wanted AND t.rel <> att.tbl AND to_regprocedure(agent || '(regclass, name[], text)') IS NOT NULL
         GROUP BY t.rel HAVING NOT bool_and(t.is_there)
     LOOP
         BEGIN
-            -- Those of a partitioned table have no place for TRUNCATE.
             PERFORM tube_private_call_agent(agent, part.rel, part.names, NULL);
         EXCEPTION WHEN OTHERS THEN
             RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', part.rel, att.tube, SQLERRM),
@@ -160,51 +112,68 @@ BEGIN
 END
 $$;
 
--- tube_private_touch_come_and_gone: touches the rows of partitions that have come to an attached table, or left it.
+-- tube_private_follow_members: touches the rows of partitions that have come to an attached table, or left it, and stores
+-- which there are.
 --
--- Arguments: att; known: the members before, NULL where they are not known; come, gone: of those that store rows.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_come_and_gone(
-    att :"schema".tube_attachment, known oid[], come regclass[], gone regclass[]
-) RETURNS void
+-- Both are touched by the owner's agent. Rows of a partition that was dropped can't be read any more, so a sweep has to find
+-- them. A sweep also has to find what was deleted from a new partition by its own name, before there were triggers. Where
+-- not all rows can be seen, a sweep finds those that go, and a backfill of the whole table those that come.
+--
+-- Arguments: members, waiting: as they were stored, or NULL. A restored table has members with other oids, and misses none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_members(att :"schema".tube_attachment, members oid[], waiting oid[]) RETURNS void
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
     agent CONSTANT text := tube_private_function(att, 'agent');
+    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
+    come CONSTANT regclass[] := ARRAY(
+        -- Those that have their triggers now.
+        SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
+        WHERE t.wanted AND t.is_there AND t.place = 1 AND c.relkind = 'r' AND t.rel::oid <> ALL (known));
     rel regclass;
 BEGIN
-    IF known IS NULL THEN
-        RETURN;
-    END IF;
+    FOR rel IN SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known) LOOP
+        RAISE WARNING USING
+            MESSAGE = format('%s, which has come to %s, is a foreign table: tube %L sees nothing that is written by its name',
+                rel, att.tbl, att.tube),
+            HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
+    END LOOP;
     FOREACH rel IN ARRAY come LOOP
         IF NOT tube_private_call_agent(agent, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
             PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
         END IF;
     END LOOP;
-    FOREACH rel IN ARRAY gone LOOP
+    FOR rel IN
+        SELECT c.oid FROM pg_class AS c
+        WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m)
+    LOOP
         PERFORM tube_private_call_agent(agent, rel, NULL, 'D');
     END LOOP;
-    IF EXISTS (SELECT FROM unnest(known) AS m (rel) WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))
-        OR EXISTS (SELECT FROM unnest(come) AS c (rel) WHERE NOT tube_private_never_had_rows(c.rel))
+    IF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel)
+            WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))
+        -- Unless it has been empty since it was made: no file was cut, or put in place of its own.
+        OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = ANY (come)
+            AND NOT (pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1))
     THEN
         PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
     END IF;
+    att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
+        SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
+        WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
+    -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
+    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel <> ALL (att.members)), '{}');
+    UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (att.members, att.waiting);
 END
-$$;
-
--- tube_private_never_had_rows: whether a table has been empty since it was made: no file was cut, or put in place of its own.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_never_had_rows(rel regclass) RETURNS boolean
-LANGUAGE sql AS $$
-    SELECT pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1 FROM pg_class AS c WHERE c.oid = rel
 $$;
 
 -- tube_private_member_oids: what an attachment keeps as its members, sorted; NULL when the table is gone.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_member_oids(tbl regclass) RETURNS oid[]
 LANGUAGE sql STABLE AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m $$;
 
--- tube_private_ask_backfill: asks the workers to backfill an attached table.
+-- tube_private_ask_backfill: asks the workers to backfill an attached table; a WARNING tells why.
 --
--- Arguments: att; why: for the WARNING.
--- Result: nothing. A control pod as of tube_backfill_schedule; always one, since a backfill that is under
---   way may have read the table before.
+-- A control pod as of tube_backfill_schedule; always one, since a backfill that is under way may have read the table before.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_backfill(att :"schema".tube_attachment, why text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -222,22 +191,17 @@ $$;
 --
 -- Whoever owns a schema may drop what is in it. So no right on the tables is needed.
 --
--- Arguments: tube; tables: their triggers are gone, or they are gone themselves.
+-- Arguments: tables: their triggers are gone, or they are gone themselves.
 -- Locks: the tables ACCESS EXCLUSIVE, for the triggers; the caller holds the registry row.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_forget(tube text, tables regclass[]) RETURNS void
 LANGUAGE plpgsql
 SET client_min_messages = warning -- for each trigger there would be a NOTICE
 AS $$
-#variable_conflict use_column
 DECLARE
     gone tube_attachment;
     made regprocedure;
 BEGIN
-    FOR gone IN
-        DELETE FROM tube_attachment AS a
-        WHERE a.tube = tube_private_forget.tube AND a.tbl = ANY (tables)
-        RETURNING a.*
-    LOOP
+    FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
         FOR made IN
             SELECT p.oid FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
             WHERE (n.nspname, p.proname::text) IN ((tube_private_schema(), tube_private_function_name(gone, 'put')),
@@ -252,9 +216,9 @@ BEGIN
     END LOOP;
     IF FOUND THEN
         PERFORM tube_private_provide_tube(tube);
-        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = tube_private_forget.tube;
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1;
         PERFORM tube_private_provide(a) FROM tube_attachment AS a
-        WHERE a.tube = tube_private_forget.tube AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
+        WHERE a.tube = $1 AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
     END IF;
 END
 $$;

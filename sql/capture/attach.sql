@@ -1,0 +1,311 @@
+-- tube_table_ensure_attached: has a tube follow a table: each committed change touches its rows' ids.
+--
+-- Makes statement triggers on the table, their functions, which belong to the table's owner, and {table}_touch in the
+-- table's schema. Asks for the owner of the table: a role that has its rights, and may create in its schema. The first
+-- table attached in a range of shards is the root table there: its ids are those of the documents. One attached later in
+-- the same range is related: its id_col holds ids of the root's, and all its touches are U.
+--
+-- Arguments:
+--   tube; tbl: a plain table, or a partitioned one as a whole.
+--   shard: 0 or more; NULL takes the number at the end of the name of the table's schema.
+--   shards: how many shards its ids are spread over, from `shard` on (tube_shard_of).
+--   id_col: the column of the ids; NULL takes the column id, else the primary key of one column.
+--   columns: an UPDATE that changes none of these (nor id_col, nor what the predicate says of a row)
+--     makes no touch; NULL or an empty array: each UPDATE counts.
+--   replica: whether rows that logical replication writes here are touched too, one by one.
+-- Result: nothing. Attached with other arguments, it is changed, with a NOTICE; with the same ones,
+--   nothing is done.
+-- Errors: TU102 unknown tube, TU108 unknown table, TU107 it can't be attached, TU104 it has no usable
+--   key, TU106 shard, TU105 the tube's predicate does not fit it, 42501 the caller is no owner of the table, 55P03 the
+--   lock could not be had. Nothing was changed then.
+-- Locks: until the transaction ends, the registry row FOR NO KEY UPDATE and, where triggers have to be
+--   made, the table SHARE ROW EXCLUSIVE. While they are got, it waits for at most 100 ms at a time, and then
+--   lets all of them go.
+CREATE OR REPLACE FUNCTION :"schema".tube_table_ensure_attached(
+    tube text, tbl regclass, shard integer = NULL, shards integer = 1,
+    id_col name = NULL, columns name[] = NULL, replica boolean = false
+) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET lock_timeout = '5s'
+AS $$
+BEGIN
+    PERFORM tube_private_require(tube), tube_private_refuse_table(tbl);
+    PERFORM tube_private_patiently(
+        ARRAY[format('SELECT tube_private_attach(%L, %L, %L, %L, %L, %L, %L)', tube, tbl::oid, shard, shards, id_col, columns, replica)],
+        format('%s is attached to tube %L', tbl, tube));
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_table_ensure_attached IS
+    'Attach a table to a tube, or change how it is attached; each committed change then touches its rows'' ids.';
+
+-- tube_private_attach: one attempt of tube_table_ensure_attached, which waits for locks as long as lock_timeout says.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_attach(
+    tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean
+) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    change CONSTANT record := tube_private_begin_attach(tube, tbl, shard, shards, id_col, columns, replica);
+    old CONSTANT tube_attachment := change.was;
+    new CONSTANT tube_attachment := change.wanted;
+    how CONSTANT text := '%I with shards %s to %s%s%s';
+BEGIN
+    PERFORM tube_private_bring_in_line(new, 'ordered');
+    IF old.tube IS NOT NULL THEN
+        IF change.differs THEN
+            RAISE NOTICE USING
+                MESSAGE = format('%s, attached to tube %L by ' || how || ', is now attached by ' || how, tbl, tube,
+                    old.id_col, old.shard, old.shard + (old.shards - 1), ', columns ' || array_to_string(old.columns, ' '),
+                    CASE WHEN old.replica THEN ', replica' END,
+                    new.id_col, new.shard, new.shard + (new.shards - 1), ', columns ' || array_to_string(new.columns, ' '),
+                    CASE WHEN new.replica THEN ', replica' END),
+                HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
+        END IF;
+    ELSE
+        IF tube_private_is_root(new)
+            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = new.id_col AND NOT a.attnotnull)
+        THEN
+            RAISE WARNING USING
+                MESSAGE = format('the key %I of %s may be NULL', new.id_col, tbl),
+                HINT = 'A row without a key names no document: it makes no touch.';
+        END IF;
+        -- As far as its text tells: it divides or casts.
+        IF new.row_filter ~ '[/*]|::|\m[cC][aA][sS][tT]\M' THEN
+            RAISE NOTICE USING
+                MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
+                HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
+        END IF;
+    END IF;
+    IF change.differs AND NOT tube_private_is_root(new) AND id_col IS NULL THEN
+        RAISE WARNING USING
+            MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
+                tbl, tube, new.shard),
+            HINT = 'Its ids are taken for those of that table. Name the column that holds them in id_col; if '
+                'they are others, attach it in a shard of its own.';
+    END IF;
+END
+$$;
+
+-- tube_private_begin_attach: an attachment as it is stored, and as it is to be.
+--
+-- Result: was: NULL when the table is not attached; wanted; differs: whether it was attached by other arguments, or not.
+-- Errors: TU104, TU106 as there.
+-- Locks: the registry row.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_attach(
+    tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean,
+    OUT was :"schema".tube_attachment, OUT wanted :"schema".tube_attachment, OUT differs boolean
+)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    reg tube_registry;
+BEGIN
+    SELECT r.* INTO STRICT reg FROM tube_registry AS r WHERE r.tube = $1 FOR NO KEY UPDATE;
+    PERFORM tube_private_prune(tube);
+    SELECT a.* INTO was FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
+    wanted := was;
+    wanted.tube := tube;
+    wanted.tbl := tbl;
+    wanted.shard := tube_private_range(tube, tbl, shard, shards);
+    wanted.shards := shards;
+    wanted.id_col := tube_private_key(tbl, id_col, reg.key_type);
+    wanted.row_filter := reg.predicate;
+    wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(tube, tbl));
+    wanted.misfit := NULL;
+    wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(tbl, reg.key_type));
+    wanted.columns := tube_private_columns(tbl, columns);
+    wanted.replica := coalesce(replica, false);
+    IF (was.shard, was.shards) <> (wanted.shard, shards) THEN
+        UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
+        WHERE a.tube = $1 AND a.tbl = $2 RETURNING a.position INTO wanted.position;
+    END IF;
+    differs := (was.tube, was.shard, was.shards, was.id_col, was.columns, was.replica)
+        IS DISTINCT FROM (wanted.tube, wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica);
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND differs;
+END
+$$;
+
+-- tube_private_refuse_table: refuses relations that can't be attached.
+--
+-- Errors: TU108 no such table; TU107 another kind of relation, a temporary table, a catalogue, one of
+--   ours, a partition by itself, or part of an inheritance tree; also one of these among the partitions.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_table(tbl regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    wrong text;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
+            HINT = 'Give the name of a table, with its schema.';
+    END IF;
+    SELECT format('%s can''t be attached: %s', t.relid, f.fault) INTO wrong
+    FROM (SELECT tbl AS relid UNION SELECT p.relid FROM pg_partition_tree(tbl) AS p) AS t,
+        tube_private_table_fault(t.relid, t.relid <> tbl) AS f (fault)
+    WHERE f.fault IS NOT NULL ORDER BY t.relid <> tbl LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = wrong,
+            HINT = 'Attach plain, permanent tables, and partitioned ones as a whole.';
+    END IF;
+END
+$$;
+
+-- tube_private_table_fault: why a table can't be attached, in words; NULL when it can.
+--
+-- Arguments: member: whether it is a part of a table that is attached as a whole.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_table_fault(tbl regclass, member boolean = false) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE
+        WHEN n.nspname IN ('pg_catalog', 'information_schema', 'pg_toast') THEN 'it is a catalogue'
+        WHEN n.nspname IN (tube_private_schema(), tube_private_capture_schema()) THEN 'it is one of pytube''s own'
+        WHEN c.relkind = 'v' THEN 'it is a view'
+        WHEN c.relkind = 'm' THEN 'it is a materialized view'
+        WHEN c.relkind = 'f' THEN 'it is a foreign table'
+        WHEN c.relkind NOT IN ('r', 'p') THEN 'it is no table'
+        WHEN c.relpersistence = 't' THEN 'it is a temporary table'
+        WHEN member THEN NULL
+        WHEN c.relispartition THEN format('it is a partition of %s', pg_partition_root(tbl))
+        WHEN c.relkind = 'p' THEN NULL
+        WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = tbl) THEN 'other tables inherit from it'
+        WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = tbl) THEN 'it inherits from another table'
+    END
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl
+$$;
+
+-- tube_private_key: the column that holds a table's ids: the one that is wanted; else "id" if there is such a column, else the
+-- only column of the primary key.
+--
+-- Errors: TU104 no such column, or of another type than the tube's keys, or a virtual generated one, which has
+--   no value in the rows that a trigger sees.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key(tbl regclass, wanted name, key_type regtype) RETURNS name
+LANGUAGE plpgsql AS $$
+DECLARE
+    col record;
+BEGIN
+    SELECT a.attname, a.atttypid, a.attgenerated INTO col
+    FROM pg_attribute AS a
+    WHERE a.attrelid = tbl AND NOT a.attisdropped AND a.attnum > 0 AND (a.attname = coalesce(wanted, 'id') OR wanted IS NULL
+        AND EXISTS (SELECT FROM pg_index AS i
+            WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum))
+    ORDER BY a.attname <> 'id' LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('%s has no column %s', tbl,
+                coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
+            HINT = 'Documents are named by one column: add such a column, with a primary key, or name it in id_col.';
+    ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
+                col.attname, tbl, col.atttypid::regtype, key_type),
+            HINT = 'Columns for keys: smallint, integer, bigint in a tube of bigint; uuid in one of uuid; '
+                'text, varchar in one of text; domains over these. tube_ensure_exists has the argument key_type.';
+    ELSIF col.attgenerated = 'v' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('the key %I of %s is a virtual generated column, and has no value when a row is written',
+                col.attname, tbl),
+            HINT = 'Make it STORED, or attach by the column that it is computed from.';
+    END IF;
+    RETURN col.attname;
+END
+$$;
+
+-- tube_private_columns: the columns whose change counts, checked: each once, in the order of the table; NULL for none.
+--
+-- Errors: 42703 no such column, or a NULL among them; 0A000 a virtual generated column, which has no value in the
+--   rows that a trigger sees.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_columns(tbl regclass, columns name[]) RETURNS name[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    col record;
+BEGIN
+    FOR col IN
+        SELECT coalesce(quote_ident(c.name), 'NULL') AS name, a.attnum IS NULL AS is_missing
+        FROM unnest(columns) AS c (name)
+        LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped
+        WHERE a.attnum IS NULL OR a.attgenerated = 'v' ORDER BY a.attnum NULLS FIRST LIMIT 1
+    LOOP
+        IF col.is_missing THEN
+            RAISE EXCEPTION USING ERRCODE = 'undefined_column',
+                MESSAGE = format('%s has no column %s', tbl, col.name),
+                HINT = 'Give in columns the names of columns of the table.';
+        END IF;
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written', col.name, tbl),
+            HINT = 'Give the columns that it is computed from, or make it STORED.';
+    END LOOP;
+    RETURN (
+        SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute AS a
+        WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns));
+END
+$$;
+
+-- tube_private_range: the first shard of a table that is being attached: the caller's; where that is NULL, the number at the
+-- end of the name of the table's schema; where there is none, the one that it is attached with.
+--
+-- Errors: TU106 none of these, negative, too large, shards below 1, or a range that is partly that of
+--   another attached table.
+-- Locks: none; the caller holds the registry row.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_range(tube text, tbl regclass, shard integer, shards integer) RETURNS integer
+LANGUAGE plpgsql AS $$
+DECLARE
+    schema_name CONSTANT text := (
+        SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl);
+    first CONSTANT numeric := coalesce(shard, substring(schema_name FROM '[0-9]+$')::numeric,
+        (SELECT a.shard FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2));
+    last CONSTANT numeric := first + (shards - 1);
+    wrong CONSTANT text := CASE
+        WHEN shards IS NULL OR shards < 1
+            THEN format('it can''t be spread over %s shards', coalesce(shards::text, 'NULL'))
+        WHEN first IS NULL
+            THEN format('no shard is given, and its schema %I does not end in a number', schema_name)
+        WHEN first < 0 THEN format('the shard %s is negative', first)
+        WHEN last > 2147483647 THEN format('the shard %s is too large', last)
+        ELSE (
+            SELECT format('its shards %s to %s are partly those of %s, which has %s to %s',
+                first, last, a.tbl, a.shard, a.shard + (a.shards - 1))
+            FROM tube_attachment AS a
+            WHERE a.tube = $1 AND a.tbl <> $2 AND a.shard <= last AND first < a.shard::bigint + a.shards
+                AND (a.shard, a.shards) <> (first, $4)
+            LIMIT 1)
+    END;
+BEGIN
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('%s can''t be attached to tube %L: %s', tbl, tube, wrong),
+            HINT = 'Give shard (0 or more) and shards (1 or more), either just those of another table '
+                'or none of them.';
+    END IF;
+    RETURN first;
+END
+$$;
+
+-- tube_table_ensure_detached: has a tube, or all of them, no longer follow a table.
+--
+-- The pods that are in the tube stay. Works for a table that was dropped, given by its number.
+--
+-- Arguments: in_tube: NULL for all tubes; in_tbl.
+-- Result: nothing; no error when the table is not attached.
+-- Errors: TU102 unknown tube; 55P03 the lock could not be had. Nothing was changed then.
+-- Locks: until the transaction ends, the registry rows FOR NO KEY UPDATE and the table ACCESS EXCLUSIVE.
+--   While they are got, it waits for at most 100 ms at a time, and then lets all of them go.
+CREATE OR REPLACE FUNCTION :"schema".tube_table_ensure_detached(in_tube text, in_tbl regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET lock_timeout = '5s'
+AS $$
+BEGIN
+    PERFORM tube_private_require(in_tube) WHERE in_tube IS NOT NULL;
+    PERFORM tube_private_patiently(ARRAY[format(
+            'SELECT tube_private_forget(r.tube, %L) FROM (SELECT r.tube FROM tube_registry AS r WHERE r.tube = coalesce(%L, r.tube)'
+            ' AND EXISTS (SELECT FROM tube_attachment AS a WHERE a.tube = r.tube AND a.tbl = %L)'
+            ' ORDER BY r.tube FOR NO KEY UPDATE) AS r', ARRAY[in_tbl::oid], in_tube, in_tbl::oid)],
+        format('%s is detached', in_tbl));
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_table_ensure_detached IS
+    'Detach a table from a tube, or from all of them; the pods that are in the tubes stay.';

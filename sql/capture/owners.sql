@@ -1,0 +1,266 @@
+-- The chain of an attached table's writes, and whose rights each link has:
+--
+--   capture  the function of the triggers; belongs to the table's owner; evaluates keys and the predicate
+--   passes   the predicate as a function, bound when it was made; belongs to the table's owner
+--   agent    what the owner lets us have done later: triggers for new partitions, touches of whole tables
+--   put      puts typed ids into the tube; ours; only the table's owner may call it
+--
+-- All but put are in the capture schema. Their names differ in one word and end in eight hex digits.
+
+-- tube_private_function_name: the name of a function of an attachment, unquoted.
+--
+-- That of a predicate has a digest of it: a statement that is under way still calls the one before.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_function_name(att :"schema".tube_attachment, kind text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
+        WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
+            SELECT coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}')::text
+            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6)
+        ELSE '_' || kind || '_\1' END)
+$$;
+
+-- tube_private_capture_name: the name of the trigger function of a tube and a table; another one for each pair.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_name(tube text, tbl regclass) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT tube_private_name(tube || '_' || c.relname, '_capture_' || left(md5(tube || ' ' || tbl::oid), 8))
+    FROM pg_class AS c WHERE c.oid = tbl
+$$;
+
+-- tube_private_function: a function of an attachment, quoted and with its schema.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_function(att :"schema".tube_attachment, kind text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('%I.%I', CASE kind WHEN 'put' THEN tube_private_schema() ELSE tube_private_capture_schema() END,
+        tube_private_function_name(att, kind))
+$$;
+
+-- tube_private_owner_of: who owns a table; NULL when it is gone.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_of(tbl regclass) RETURNS regrole
+LANGUAGE sql STABLE AS $$ SELECT c.relowner::regrole FROM pg_class AS c WHERE c.oid = tbl $$;
+
+-- tube_private_is_root: whether an attached table is the first of its shards.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_is_root(att :"schema".tube_attachment) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT NOT EXISTS (
+        SELECT FROM tube_attachment AS a
+        WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
+            AND (att.position IS NULL OR a.position < att.position))
+$$;
+
+-- tube_private_function_ddl: the statements that make a plpgsql function as it is to be, with its owner and who may call it;
+-- none when it is so.
+--
+-- Arguments: name: quoted, with its schema; arguments: with types in full; settings: what follows SECURITY DEFINER.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_function_ddl(
+    name text, arguments text, returns text, settings text, body text, owner regrole, callers regrole[]
+) RETURNS SETOF text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ | DEFAULT [^,]+', '\1', 'g'));
+    made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
+    may CONSTANT regrole[] := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
+BEGIN
+    IF made.proowner <> owner THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
+    END IF;
+    -- One that was another's is made anew: settings that it was given would go with the rights of its owner of now.
+    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR made.proowner <> owner THEN
+        RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
+            name, arguments, returns, settings, body);
+    END IF;
+    IF made.oid IS NULL THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
+    END IF;
+    RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
+    FROM unnest(may) AS m (who) WHERE m.who <> ALL (ARRAY[owner, coalesce(made.proowner, owner)::regrole] || callers);
+    RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
+    FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);
+END
+$$;
+
+-- tube_private_make_function: runs these statements for a function of ours.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_make_function(
+    name text, arguments text, returns text, settings text, body text, callers regrole[]
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN SELECT tube_private_function_ddl(name, arguments, returns, settings, body, quote_ident(current_user)::regrole, callers) LOOP
+        EXECUTE statement;
+    END LOOP;
+END
+$$;
+
+-- tube_private_provide: makes or mends what is ours for an attachment, with the rights that its owner needs of us.
+--
+-- The function put, the touch function of the table.
+--
+-- Arguments: att: need not be stored yet; its functions have the names that they are to have, whatever it says.
+-- Errors: 42501 its touch function is another table's.
+-- Locks: an advisory one, until the transaction ends, where a role is granted something on our schemas.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_provide(att :"schema".tube_attachment) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+DECLARE
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+BEGIN
+    att := tube_private_with_names(att);
+    IF NOT (has_schema_privilege(owner, tube_private_schema(), 'USAGE')
+        AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
+        AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE'))
+    THEN
+        -- Two grants at once on one schema would fail each other.
+        PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', tube_private_schema(), owner);
+        EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
+    END IF;
+    PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
+        'boolean', '', tube_private_put_body(att),
+        -- Until an owner has agreed to go on, the trigger function has the rights of the one before.
+        owner || ARRAY(SELECT p.proowner::regrole FROM pg_proc AS p
+            WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.proowner <> owner));
+    PERFORM tube_private_provide_touch(att, true);
+    UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
+END
+$$;
+
+-- tube_private_with_names: an attachment that a caller gives, with the names of its own functions and the tube's predicate.
+--
+-- Errors: TU106 its shards can't be; 42501 its touch function is another table's.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_with_names(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
+LANGUAGE plpgsql AS $$
+DECLARE
+    old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
+BEGIN
+    IF old.tube IS NULL OR (old.shard, old.shards) IS DISTINCT FROM (att.shard, att.shards) THEN
+        att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
+    END IF;
+    IF att.row_filter IS NOT NULL THEN
+        att.row_filter := (tube_private_require(att.tube)).predicate;
+    END IF;
+    att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
+    att.touch_name := coalesce(old.touch_name, att.touch_name);
+    IF att.touch_name !~ '^tube_touch_[0-9a-f]{12}$'
+        OR EXISTS (SELECT FROM tube_attachment AS a WHERE a.touch_name = att.touch_name AND a.tbl <> att.tbl)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%I is no touch function of %s', att.touch_name, att.tbl), HINT = 'Call tube_table_ensure_attached.';
+    END IF;
+    RETURN att;
+END
+$$;
+
+-- tube_private_owner_ddl: the statements that an owner still has to run for an attachment to be as it is to be.
+--
+-- What they say stands in the catalogue afterwards: so no statements are left when, and only when, an owner of the table has
+-- agreed to all of it. What goes on in the meantime is of no matter.
+--
+-- Result: in the order in which they are to be run; none where all is right. rel: the table whose triggers the statement
+--   changes, for those that the owner's agent can do instead; else NULL.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_ddl(att :"schema".tube_attachment)
+RETURNS TABLE (statement text, rel regclass)
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
+    UNION ALL
+    SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', 'SET search_path = pg_catalog, pg_temp',
+        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
+    UNION ALL
+    SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
+        tube_private_function(att, 'capture'), '', 'trigger',
+        -- Values that are compared as texts must not depend on the writer's settings.
+        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN 'SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
+        b.body, tube_private_owner_of(att.tbl), '{}') AS d
+    UNION ALL
+    SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t
+    UNION ALL
+    SELECT d, NULL FROM tube_private_touch_ddl(att) AS d
+$$;
+
+-- tube_private_members: the tables that an attached table consists of.
+--
+-- Result: itself; and where it is partitioned, all tables of its tree. kind: as in pg_class. None when it is gone.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_members(tbl regclass) RETURNS TABLE (rel regclass, kind "char")
+LANGUAGE sql STABLE AS $$
+    SELECT c.oid::regclass, c.relkind FROM pg_class AS c
+    WHERE c.oid = tbl OR (
+        c.oid IN (SELECT t.relid FROM pg_partition_tree(tbl) AS t)
+        AND (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl))
+$$;
+
+-- tube_private_trigger_kinds: the triggers that a table may have: what their names end in, and how they are made.
+--
+-- Result: place: as the agent counts them; tgtype: as in pg_trigger; definition: with a place for the table.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_kinds()
+RETURNS TABLE (place integer, ending text, tgtype integer, definition text)
+LANGUAGE sql IMMUTABLE AS $$
+    VALUES
+        (1, '_after_insert_trigger', 4, 'AFTER INSERT ON %s REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT'),
+        (2, '_after_update_trigger', 16, 'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT'),
+        (3, '_after_delete_trigger', 8, 'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT'),
+        (4, '_before_truncate_trigger', 34, 'BEFORE TRUNCATE ON %s FOR EACH STATEMENT'),
+        (5, '_after_row_trigger', 29, 'AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW')
+$$;
+
+-- tube_private_trigger_names: the triggers that an attachment is to have, and those that are there.
+--
+-- A transition table is the one thing that sees all rows of a statement, and there is one for the table
+-- that the statement names only: so each table of a partitioned one's tree has these triggers. TRUNCATE
+-- fires those of all tables that it empties: so only those that store rows have that one. Foreign ones can have none of these.
+--
+-- Where another trigger has the name, ours gets a digest of the tube into it: the table a in the tube b_c and a_b in c
+-- have the same names.
+--
+-- Result: place: as of tube_private_trigger_kinds; name: of the one that is there, or that it is to have.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_names(att :"schema".tube_attachment)
+RETURNS TABLE (rel regclass, place integer, wanted boolean, is_there boolean, name name)
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(w.rel, t.tgrelid::regclass), coalesce(w.place, t.place), w.rel IS NOT NULL, t.tgname IS NOT NULL,
+        coalesce(t.tgname, (
+            SELECT n.name::name
+            FROM pg_class AS c,
+                LATERAL (VALUES (1, att.tube), (2, att.tube || '_' || left(md5(att.tube), 8))) AS u (place, tube),
+                LATERAL tube_private_name(c.relname || '_' || u.tube, w.ending) AS n (name)
+            WHERE c.oid = w.rel
+            ORDER BY EXISTS (SELECT FROM pg_trigger AS p WHERE p.tgrelid = w.rel AND p.tgname = n.name), u.place
+            LIMIT 1))
+    FROM (
+        SELECT m.rel, k.place, k.ending
+        FROM tube_private_members(att.tbl) AS m, tube_private_trigger_kinds() AS k
+        WHERE m.kind <> 'f' AND (k.place <= 3 OR m.kind = 'r' AND (k.place = 4 OR att.replica))
+    ) AS w
+    FULL JOIN (
+        SELECT p.*, k.place FROM pg_trigger AS p JOIN tube_private_trigger_kinds() AS k ON k.tgtype = p.tgtype
+        WHERE p.tgfoid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.tgparentid = 0
+    ) AS t ON t.tgrelid = w.rel AND t.place = w.place
+$$;
+
+-- tube_private_trigger_ddl: the statements that bring the triggers of an attachment in line, and the table of each.
+--
+-- The attached table itself comes first: while it is locked, no partition comes to it or goes. Whether a trigger is
+-- enabled, and for whom, is its owner's to say once it is made. With the trigger for rows of replication, that for its
+-- TRUNCATE fires there, too.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_ddl(att :"schema".tube_attachment)
+RETURNS TABLE (statement text, rel regclass)
+LANGUAGE sql STABLE AS $$
+    SELECT s.statement, t.rel
+    FROM tube_private_trigger_names(att) AS t
+    JOIN tube_private_trigger_kinds() AS k USING (place)
+    LEFT JOIN tube_private_trigger_names(att) AS r ON r.rel = t.rel AND r.place = 5
+    CROSS JOIN LATERAL (VALUES
+        (1, NOT t.wanted, format('DROP TRIGGER %I ON %s', t.name, t.rel)),
+        (2, t.wanted AND NOT t.is_there, format('CREATE TRIGGER %I ' || k.definition || ' EXECUTE FUNCTION %s()',
+            t.name, t.rel, tube_private_function(att, 'capture'))),
+        (3, t.wanted AND t.place = 5 AND NOT t.is_there, format('ALTER TABLE ONLY %s ENABLE REPLICA TRIGGER %I', t.rel, t.name)),
+        (3, t.wanted AND t.place = 4 AND att.replica AND NOT r.is_there,
+            format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I', t.rel, t.name))
+    ) AS s (place, is_needed, statement)
+    WHERE s.is_needed
+    ORDER BY t.wanted, t.rel <> att.tbl, t.rel, s.place, t.place
+$$;

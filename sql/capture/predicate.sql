@@ -1,0 +1,248 @@
+-- Predicates: which rows of attached tables belong to a tube. One is parsed when the tube gets it, tried on each table by the
+-- table's owner, and is then a function of the owner's, which capture calls.
+
+-- tube_private_parse_predicate: refuses a predicate that is not one expression of built-in things, without running it.
+--
+-- A predicate names nothing by schema, and is bound with a search path of pg_catalog alone. So all functions,
+-- operators and types in it are built in, whoever owns what else; literals of enums need no type name.
+--
+-- A cursor refuses what is not one SELECT before it looks into it, and says of several statements
+-- something else than of one CREATE VIEW; so a text that smuggles in a second statement is told by
+-- the error alone. As the text stands once in plain parentheses and once within CAST, a parenthesis
+-- that it closes too early is a syntax error in one of them.
+--
+-- Errors: TU105; the tube is for it.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_parse_predicate(tube text, predicate text) RETURNS void
+LANGUAGE plpgsql
+SET standard_conforming_strings = on
+AS $$
+DECLARE
+    one_statement text := tube_private_cursor_error('CREATE VIEW v AS SELECT 1');
+    template text;
+    answer text;
+    words text;
+BEGIN
+    IF predicate IS NULL THEN
+        RETURN;
+    END IF;
+    FOREACH template IN ARRAY ARRAY[
+        E'CREATE VIEW v AS SELECT CAST(%s\n AS boolean)', E'CREATE VIEW v AS SELECT (%s\n)'
+    ] LOOP
+        answer := tube_private_cursor_error(replace(template, '%s', predicate));
+        IF answer IS DISTINCT FROM one_statement THEN
+            PERFORM tube_private_refuse_predicate(tube, NULL, predicate,
+                CASE WHEN answer LIKE '42601:%' THEN substr(answer, 7) ELSE 'it is not one expression' END);
+        END IF;
+    END LOOP;
+    -- Words (of ASCII letters, digits, _ and all that is not ASCII) and quoted names stay; numbers, literals and comments go.
+    -- The longest match counts, so that E'…' is no word.
+    words := regexp_replace(predicate,
+        '([^\u0001-\u0040\u005b-\u005e\u0060\u007b-\u007f][^\u0001-\u0023\u0025-\u002f\u003a-\u0040\u005b-\u005e\u0060\u007b-\u007f]*'
+        '|"(?:""|[^"])*")|\.?[0-9][[:alnum:]_.]*|[eE]''(?:\\.|''''|[^''\\])*''|''(?:''''|[^''])*''|--[^\n\r]*', '\1 ', 'g');
+    IF words ~ '\.|\$|/\*' THEN
+        PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it names something by its schema or table, or '
+            'has a block comment or dollar quotes');
+    -- What follows E'…' on another line is read as a part of it, with its escapes.
+    ELSIF predicate ~ '[eE]''' AND predicate ~ '''(?:\s|--[^\n\r]*)*[\n\r](?:\s|--[^\n\r]*)*''' THEN
+        PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that goes on in another line');
+    END IF;
+END
+$$;
+
+-- tube_private_cursor_error: what a cursor says of a text that it can't be opened for, as SQLSTATE:message.
+--
+-- Nothing is run, nor planned, as the text does not begin with a query.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_cursor_error(statement text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    never record;
+BEGIN
+    FOR never IN EXECUTE statement LOOP
+        NULL;
+    END LOOP;
+    RETURN NULL;
+EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR program_limit_exceeded
+    OR feature_not_supported
+THEN
+    RETURN SQLSTATE || ':' || SQLERRM;
+END
+$$;
+
+-- tube_private_refuse_predicate: raises the error of a predicate that is refused.
+--
+-- Arguments: tbl: the table at fault, NULL if none.
+-- Errors: TU105.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_predicate(
+    tube text, tbl regclass, predicate text, reason text
+) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'TU105',
+        MESSAGE = format('the predicate of tube %L is refused%s: %s', tube, coalesce(' for ' || tbl, ''), reason),
+        DETAIL = format('Predicate: %s', predicate),
+        HINT = 'Give one condition over the columns of the table, of immutable built-in functions and '
+            'operators, without a subquery, and without names of schemas.';
+END
+$$;
+
+-- tube_private_predicate_columns: the columns of a table that a predicate may name, with the types it is bound to.
+--
+-- It may find a word within a literal, too; then one column more is looked at than needs be. Only built-in code may
+-- compute with values and read literals: enums without casts will do, domains over built-in types too; arrays of
+-- domains, ranges and composite types of users won't.
+--
+-- Result: type: its oid; bound: what the predicate is bound to, of a domain what it is made of; fault: why the column can't
+--   be in a predicate, or NULL.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_predicate_columns(tbl regclass, predicate text)
+RETURNS TABLE (attnum smallint, name name, type oid, bound oid, fault text)
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$
+    SELECT a.attnum, a.attname, a.atttypid, t.oid, CASE
+        WHEN t.oid >= 16384 -- initdb has not made it
+            AND (NOT (t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e')
+                OR EXISTS (SELECT FROM pg_cast AS k WHERE k.castsource IN (t.oid, e.oid)))
+            THEN format('%I has the type %s, whose owner''s code may compute with its values', a.attname, a.atttypid::regtype)
+        WHEN a.attgenerated = 'v'
+            THEN format('%I is a virtual generated column, and has no value when a row is written', a.attname)
+        END
+    FROM pg_attribute AS a
+    JOIN pg_type AS t ON t.oid = tube_private_base_type(a.atttypid)
+    LEFT JOIN pg_type AS e ON e.oid = t.typelem
+    WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped
+        AND CASE WHEN a.attname::text COLLATE "C" ~ '^[a-z_][a-z0-9_]*$'
+            THEN predicate COLLATE "C" ~* format('\m%s\M', a.attname)
+            ELSE strpos(predicate, quote_ident(a.attname)) > 0 END
+    ORDER BY a.attnum
+$$;
+
+-- tube_private_try_predicate: refuses a predicate that doesn't fit a table.
+--
+-- Runs with the rights of the caller, who owns the table: nothing is bound over a table with other rights. A partial
+-- index on an empty table of the same columns proves that the predicate is immutable and has no subquery.
+--
+-- Arguments: att: its row_filter is the predicate, parsed before.
+-- Errors: TU105.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_try_predicate(att :"schema".tube_attachment) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+SET search_path = pg_catalog, :"schema", pg_temp
+SET standard_conforming_strings = on
+AS $$
+DECLARE
+    probe CONSTANT text := format('%I.%I', tube_private_capture_schema(), 'probe_' || gen_random_uuid());
+    columns text;
+    fault text;
+BEGIN
+    SELECT string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), min(c.fault) INTO columns, fault
+    FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
+    IF fault IS NULL THEN
+        BEGIN
+            PERFORM set_config('search_path', 'pg_catalog, pg_temp', true); -- of names in the predicate; until this returns
+            EXECUTE format('CREATE TABLE %s (%s)', probe, columns);
+            EXECUTE format('CREATE INDEX ON %s ((1)) WHERE (', probe) || att.row_filter || E'\n)';
+            EXECUTE format('DROP TABLE %s', probe);
+            RETURN;
+        EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported OR program_limit_exceeded THEN
+            fault := SQLERRM;
+        END;
+    END IF;
+    PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter, fault);
+END
+$$;
+
+-- tube_private_passes_ddl: the statements that make the predicate of an attachment a function; none when it is one, or
+-- there is none.
+--
+-- What is written between RETURN and its end is bound now, to types and functions by number. So neither a renamed type
+-- nor a restored dump changes it, nor anything that comes into a search path later.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_ddl(att :"schema".tube_attachment) RETURNS SETOF text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    name CONSTANT text := tube_private_function_name(att, 'passes');
+    quoted CONSTANT text := quote_ident(tube_private_capture_schema()) || '.' || quote_ident(name);
+    tag CONSTANT text := 'predicate: ' || att.row_filter;
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    arguments text;
+    types text;
+    bound text;
+BEGIN
+    SELECT coalesce(string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), ''),
+        coalesce(string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), ''),
+        coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '')
+    INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
+    IF att.row_filter IS NULL OR EXISTS (
+        SELECT FROM pg_proc AS p
+        WHERE p.oid = to_regproc(quoted) AND p.proowner = owner AND p.proargtypes::text = bound
+            AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
+            -- A cast or an operator may have come between the look at the types and this.
+            AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+                AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384))
+    THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH mine AS (
+        SELECT p.oid, p.proname = name AS is_target FROM pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND left(p.proname, -7) = left(name, -7)
+    )
+    -- The newest of the others stays: a statement that is under way may still call it.
+    SELECT format('DROP FUNCTION %s', m.oid::regprocedure) FROM mine AS m
+    WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target);
+    RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
+        || att.row_filter || E'\n)';
+    RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);
+    RETURN NEXT format('ALTER FUNCTION %s(%s) OWNER TO %s', quoted, types, owner);
+END
+$$;
+
+-- tube_private_has_predicate: whether the predicate of an attachment is a function already, so that it was tried.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_has_predicate(att :"schema".tube_attachment) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, :"schema", pg_temp
+AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
+
+-- tube_private_passes_call: a call of an attachment's predicate as SQL text; NULL when there is none.
+--
+-- Domains are cast to what they are made of: so the types are just those of the function, and no other one of the same
+-- name could be taken for it.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_call(att :"schema".tube_attachment, row_name text = '') RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('%s(%s)', tube_private_function(att, 'passes'), string_agg(format(
+        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, c.bound::regtype), ', ' ORDER BY c.attnum))
+    FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
+    HAVING att.row_filter IS NOT NULL
+$$;
+
+-- tube_private_guard: a condition that is true while the table has the columns that a trigger function was made for.
+--
+-- Not needed where there is neither a predicate nor columns. Types of users are compared with those that the predicate is
+-- bound to, whatever they are called now; a domain over one is cast to it, by a name. A transaction at REPEATABLE READ may
+-- see old names in the catalogue, while its statement works by those of now.
+--
+-- Arguments: rel: the name of a variable that holds the table's number.
+-- Result: SQL text; NULL where it is not needed.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_guard(att :"schema".tube_attachment, rel text = 'TG_RELID') RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
+            ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
+        || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
+            ' OR %I.tube_private_is_current(%L))', tube_private_schema(), att.trigger_function)
+    FROM (
+        SELECT p.name, CASE
+            WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
+            WHEN p.type = p.bound THEN ' AND a.atttypid OPERATOR(pg_catalog.=) ' || f.bound
+            ELSE format(' AND a.atttypid OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)', p.type::regtype)
+                || CASE WHEN p.bound < 16384 THEN '' ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s',
+                    p.bound::regtype, f.bound) END
+            END AS is_type
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) WITH ORDINALITY AS p (attnum, name, type, bound, fault, place),
+            format('(SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
+                p.place - 1, tube_private_function(att, 'passes')) AS f (bound)
+        UNION ALL
+        SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
+        FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
+    ) AS c
+    HAVING count(*) > 0
+$$;
