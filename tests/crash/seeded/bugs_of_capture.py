@@ -54,7 +54,7 @@ SEEDS = [
         "some_leave_the_filter",
         "of many rows, those that leave the predicate or their key stay",
         _BODY,
-        "SELECT <id> AS id, 1 AS side FROM old_table AS \"the row\" WHERE (<passes>)\n                UNION ALL SELECT <id>, 2",
+        'SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)\n                UNION ALL SELECT <id>, 2',
         "SELECT <id> AS id, 2 AS side",
     ),
     _seed(

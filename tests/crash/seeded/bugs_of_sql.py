@@ -148,7 +148,7 @@ SEEDS = [
         "old_rows_are_not_looked_at",
         "of many rows, those that leave the predicate or their key stay at the sink",
         "sql/capture/body.sql",
-        "SELECT <id> AS id, 1 AS side FROM old_table AS \"the row\" WHERE (<passes>)\n                UNION ALL SELECT <id>, 2",
+        'SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)\n                UNION ALL SELECT <id>, 2',
         "SELECT <id> AS id, 2 AS side",
         ("sql/test_capture.py::test_a_changed_key_touches_both",),
     ),
