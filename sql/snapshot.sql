@@ -2697,17 +2697,17 @@ BEGIN<row_body>
                 WHEN o.ids OPERATOR(pg_catalog.=) n.ids<of_one> THEN n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('U', n.ids)<one_side>
             END INTO cap_done
             FROM <missing>,
-                LATERAL (SELECT ARRAY(SELECT <id> FROM old_table AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids<old_image> OFFSET 0) AS o,
-                LATERAL (SELECT ARRAY(SELECT <id> FROM new_table AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids<new_image> OFFSET 0) AS n
+                LATERAL (SELECT ARRAY<old_ids> AS ids<old_image> OFFSET 0) AS o,
+                LATERAL (SELECT ARRAY<new_ids> AS ids<new_image> OFFSET 0) AS n
             WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>
                 AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few><of_few_rows><of_same_keys>;
         ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
             SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('I', n.ids) INTO cap_done
-            FROM <missing>, LATERAL (SELECT ARRAY(SELECT <id> FROM new_table AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids OFFSET 0) AS n
+            FROM <missing>, LATERAL (SELECT ARRAY<new_ids> AS ids OFFSET 0) AS n
             WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>;
         ELSE
             SELECT o.ids OPERATOR(pg_catalog.=) '{}' OR <put>('D', o.ids) INTO cap_done
-            FROM <missing>, LATERAL (SELECT ARRAY(SELECT <id> FROM old_table AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids OFFSET 0) AS o
+            FROM <missing>, LATERAL (SELECT ARRAY<old_ids> AS ids OFFSET 0) AS o
             WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>;
         END IF;
         IF cap_done THEN
@@ -2742,6 +2742,8 @@ BEGIN
     -- First what depends on the options, and holds nothing of users; then names and texts of users.
     body := tube_private_fill(body, jsonb_build_object(
         'if_changed', CASE WHEN guard IS NULL THEN 'IF true THEN' ELSE E'IF NOT (<guard>) THEN\n        cap_changed := true;\n    ELSE' END,
+        'old_ids', '(SELECT <id> FROM old_table AS "the row" WHERE <passes> LIMIT <few_and_one>)',
+        'new_ids', '(SELECT <id> FROM new_table AS "the row" WHERE <passes> LIMIT <few_and_one>)',
         'one_side', CASE WHEN att.row_filter IS NULL THEN '' ELSE $sql$
                 WHEN o.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('I', n.ids)
                 WHEN n.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('D', o.ids)$sql$ END,
@@ -2780,8 +2782,10 @@ BEGIN
             ELSE jsonb_build_object(
                 'nothing_changed', E'\n                WHEN o.image OPERATOR(pg_catalog.=) n.image THEN true',
                 'of_one', ' AND pg_catalog.cardinality(n.image) OPERATOR(pg_catalog.=) 1',
-                'old_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>) FROM old_table AS "the row" LIMIT <few_and_one>) AS image',
-                'new_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>) FROM new_table AS "the row" LIMIT <few_and_one>) AS image')
+                'old_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>) FROM old_table AS "the row" LIMIT <few_and_one>)'
+                    ' AS image',
+                'new_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>) FROM new_table AS "the row" LIMIT <few_and_one>)'
+                    ' AS image')
             END);
     RETURN tube_private_fill(body, jsonb_build_object(
         'row_body', CASE WHEN att.replica THEN tube_private_row_body(att) ELSE '' END,

@@ -1,12 +1,12 @@
 -- tube_private_agent_body: the text of agent(rel, triggers, op), by which the owner of an attached table lets us go on.
 --
--- It belongs to the owner and runs with their rights; nobody but tube_private_call_agent may call it. It does two things
--- and no more: it puts the capture triggers on a partition that has come, and it touches all rows of a table.
+-- It belongs to the owner and runs with their rights; nobody but tube_private_call_agent may call it. It does two
+-- things and no more: it puts the capture triggers on a partition that has come, and it touches all rows of a table.
 --
--- agent: rel: the table, or one of its partitions; triggers: the names of those for INSERT, UPDATE, DELETE, TRUNCATE and
---   rows of replication, NULL for one that is not to be made; op: of the touches, or NULL.
---   Its result is whether all rows could be touched; false where it asked for a sweep instead, since row security or a
---   missing privilege hides rows, or the snapshot is older than some of them. TRUNCATE must not fail over that.
+-- agent: rel: the table, or one of its partitions; triggers: the names of those for INSERT, UPDATE, DELETE, TRUNCATE
+--   and rows of replication, NULL for one that is not to be made; op: of the touches, or NULL. Its result is whether
+--   all rows could be touched; false where it asked for a sweep instead, since row security or a missing privilege
+--   hides rows, or the snapshot is older than some of them. TRUNCATE must not fail over that.
 --
 -- Rows are read a stretch of pages at a time, so memory is that of a stretch, whatever the size of the table.
 --
@@ -74,14 +74,13 @@ $$;
 -- tube_private_call_agent: calls an owner's agent with the rights of nobody.
 --
 -- Whatever its owner has made of it since: it runs with their rights. What it leaves to the session would be found by
--- functions that go on with other rights, and is an error: a search path, say, outlives the function that sets it. So what
--- comes after it names all in full.
+-- functions that go on with other rights, and is an error: a search path, say, outlives the function that sets it. So
+-- what comes after it names all in full.
 --
--- Errors: those of the owner's: 42501 they don't own the partition; or it has changed settings, or has the caller's rights.
+-- Errors: those of the owner's: 42501 they don't own the partition; or it has changed settings, or has the caller's
+-- rights.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_call_agent(agent text, rel regclass, triggers name[], op text) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     before CONSTANT jsonb := (SELECT jsonb_object_agg(s.name, s.setting) FROM pg_settings AS s);
     result boolean;
@@ -104,14 +103,12 @@ $$;
 --
 -- A column that has the name is taken; else the one that had it when the table was attached, if it holds keys still.
 --
--- Arguments: function_name: of the attachment's trigger function; rel: the table, or one of its partitions; was_key: the
---   name, quoted, that the caller was made with.
+-- Arguments: function_name: of the attachment's trigger function; rel: the table, or one of its partitions; was_key:
+--   the name, quoted, that the caller was made with.
 -- Result: the name, quoted; NULL and a WARNING when there is none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_now(function_name text, rel regclass, was_key text)
 RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     was CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.trigger_function = function_name);
     result text := was.id_col;
@@ -137,12 +134,10 @@ BEGIN
 END
 $$;
 
--- tube_private_is_current: whether a table has the columns, by name, that its trigger function was made for, however old
--- the snapshot.
+-- tube_private_is_current: whether a table has the columns, by name, that its trigger function was made for, however
+-- old the snapshot.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_is_current(function_name text) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT coalesce(bool_and(tube_private_column_now(a.seen_oid, s.attnum) = s.name), true)
     FROM tube_attachment AS a, unnest(a.seen_attnums, a.seen_names) AS s (attnum, name)
     WHERE a.trigger_function = function_name AND a.seen_oid = a.tbl

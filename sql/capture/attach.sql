@@ -1,9 +1,9 @@
 -- tube_table_ensure_attached: has a tube follow a table: each committed change touches its rows' ids.
 --
 -- Makes statement triggers on the table, their functions, which belong to the table's owner, and {table}_touch in the
--- table's schema. Asks for the owner of the table: a role that has its rights, and may create in its schema. The first
--- table attached in a range of shards is the root table there: its ids are those of the documents. One attached later in
--- the same range is related: its id_col holds ids of the root's, and all its touches are U.
+-- table's schema. Asks for the owner of the table: a role that has its rights, and may create in its schema. The
+-- first table attached in a range of shards is the root table there: its ids are those of the documents. One attached
+-- later in the same range is related: its id_col holds ids of the root's, and all its touches are U.
 --
 -- Arguments:
 --   tube; tbl: a plain table, or a partitioned one as a whole.
@@ -25,10 +25,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_table_ensure_attached(
     tube text, tbl regclass, shard integer = NULL, shards integer = 1,
     id_col name = NULL, columns name[] = NULL, replica boolean = false
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
-SET search_path = pg_catalog, :"schema", pg_temp
-SET lock_timeout = '5s'
-AS $$
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
 BEGIN
     PERFORM tube_private_require(tube), tube_private_refuse_table(tbl);
     PERFORM tube_private_patiently(
@@ -43,9 +40,7 @@ COMMENT ON FUNCTION :"schema".tube_table_ensure_attached IS
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attach(
     tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     change CONSTANT record := tube_private_begin_attach(tube, tbl, shard, shards, id_col, columns, replica);
     old CONSTANT tube_attachment := change.was;
@@ -90,16 +85,15 @@ $$;
 
 -- tube_private_begin_attach: an attachment as it is stored, and as it is to be.
 --
--- Result: was: NULL when the table is not attached; wanted; differs: whether it was attached by other arguments, or not.
+-- Result: was: NULL when the table is not attached; wanted; differs: whether it was attached by other arguments, or
+-- not.
 -- Errors: TU104, TU106 as there.
 -- Locks: the registry row.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_attach(
     tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean,
     OUT was :"schema".tube_attachment, OUT wanted :"schema".tube_attachment, OUT differs boolean
 )
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     reg tube_registry;
 BEGIN
@@ -133,9 +127,7 @@ $$;
 -- Errors: TU108 no such table; TU107 another kind of relation, a temporary table, a catalogue, one of
 --   ours, a partition by itself, or part of an inheritance tree; also one of these among the partitions.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_table(tbl regclass) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     wrong text;
 BEGIN
@@ -177,8 +169,8 @@ LANGUAGE sql STABLE AS $$
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl
 $$;
 
--- tube_private_key: the column that holds a table's ids: the one that is wanted; else "id" if there is such a column, else the
--- only column of the primary key.
+-- tube_private_key: the column that holds a table's ids: the one that is wanted; else "id" if there is such a column,
+-- else the only column of the primary key.
 --
 -- Errors: TU104 no such column, or of another type than the tube's keys, or a virtual generated one, which has
 --   no value in the rows that a trigger sees.
@@ -244,8 +236,8 @@ BEGIN
 END
 $$;
 
--- tube_private_range: the first shard of a table that is being attached: the caller's; where that is NULL, the number at the
--- end of the name of the table's schema; where there is none, the one that it is attached with.
+-- tube_private_range: the first shard of a table that is being attached: the caller's; where that is NULL, the number
+-- at the end of the name of the table's schema; where there is none, the one that it is attached with.
 --
 -- Errors: TU106 none of these, negative, too large, shards below 1, or a range that is partly that of
 --   another attached table.
@@ -294,10 +286,7 @@ $$;
 -- Locks: until the transaction ends, the registry rows FOR NO KEY UPDATE and the table ACCESS EXCLUSIVE.
 --   While they are got, it waits for at most 100 ms at a time, and then lets all of them go.
 CREATE OR REPLACE FUNCTION :"schema".tube_table_ensure_detached(in_tube text, in_tbl regclass) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-SET lock_timeout = '5s'
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
 BEGIN
     PERFORM tube_private_require(in_tube) WHERE in_tube IS NOT NULL;
     PERFORM tube_private_patiently(ARRAY[format(

@@ -1,6 +1,6 @@
--- Event triggers wake the workers' tube_sync when DDL may concern an attached table; they change nothing, and call nothing
--- of anybody's. Where there are none, workers look twice a minute. So they do for what is dropped: with a trigger on drops,
--- Postgres looks up each object that anybody drops, which doubles the cost of a temporary table.
+-- Event triggers wake the workers' tube_sync when DDL may concern an attached table; they change nothing, and call
+-- nothing of anybody's. Where there are none, workers look twice a minute. So they do for what is dropped: with a
+-- trigger on drops, Postgres looks up each object that anybody drops, which doubles the cost of a temporary table.
 
 -- tube_private_see_ddl: an event trigger that wakes the workers after DDL on an attached table or a part of one.
 --
@@ -8,9 +8,7 @@
 --
 -- Locks: none until the commit.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_see_ddl() RETURNS event_trigger
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     rels oid[];
 BEGIN
@@ -38,9 +36,7 @@ $$;
 --
 -- Result: none; a WARNING for each attachment of the table, once in a transaction.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_see_rewrite() RETURNS event_trigger
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     rewritten CONSTANT oid := pg_event_trigger_table_rewrite_oid();
     warned jsonb := coalesce(nullif(current_setting('pytube.rewritten', true), ''), '[]')::jsonb;

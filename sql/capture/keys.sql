@@ -53,19 +53,19 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT NULL::pg_catalog.text';
 
 -- tube_private_key_type: the type of a tube's keys: bigint, uuid or text.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_type(tube text) RETURNS regtype
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 AS $$ SELECT r.key_type FROM tube_registry AS r WHERE r.tube = $1 $$;
 
--- tube_private_key_sql: a column's value as a key, as SQL text with all names in full; value is the text of an expression.
+-- tube_private_key_sql: a column's value as a key, as SQL text with all names in full; value is the text of an
+-- expression.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_sql(value text, key_type regtype) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT format(CASE key_type WHEN 'text'::regtype THEN '(%I.tube_private_key_%s(%s) COLLATE pg_catalog."C")'
         ELSE '%I.tube_private_key_%s(%s)' END, tube_private_schema(), key_type, value)
 $$;
 
--- tube_private_shard_expression: the shard of a key as SQL text with constants and all names in full; id is the text of an
--- expression.
+-- tube_private_shard_expression: the shard of a key as SQL text with constants and all names in full; id is the text
+-- of an expression.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_shard_expression(id text, shard integer, shards integer) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE shards WHEN 1 THEN shard::text

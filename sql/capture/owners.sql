@@ -39,17 +39,15 @@ LANGUAGE sql STABLE AS $$ SELECT c.relowner::regrole FROM pg_class AS c WHERE c.
 
 -- tube_private_is_root: whether an attached table is the first of its shards.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_is_root(att :"schema".tube_attachment) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT NOT EXISTS (
         SELECT FROM tube_attachment AS a
         WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
             AND (att.position IS NULL OR a.position < att.position))
 $$;
 
--- tube_private_function_ddl: the statements that make a plpgsql function as it is to be, with its owner and who may call it;
--- none when it is so.
+-- tube_private_function_ddl: the statements that make a plpgsql function as it is to be, with its owner and who may
+-- call it; none when it is so.
 --
 -- Arguments: name: quoted, with its schema; arguments: with types in full; settings: what follows SECURITY DEFINER.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_function_ddl(
@@ -101,9 +99,7 @@ $$;
 -- Errors: 42501 its touch function is another table's.
 -- Locks: an advisory one, until the transaction ends, where a role is granted something on our schemas.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide(att :"schema".tube_attachment) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     owner CONSTANT regrole := tube_private_owner_of(att.tbl);
 BEGIN
@@ -128,7 +124,8 @@ BEGIN
 END
 $$;
 
--- tube_private_with_names: an attachment that a caller gives, with the names of its own functions and the tube's predicate.
+-- tube_private_with_names: an attachment that a caller gives, with the names of its own functions and the tube's
+-- predicate.
 --
 -- Errors: TU106 its shards can't be; 42501 its touch function is another table's.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_with_names(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
@@ -156,16 +153,14 @@ $$;
 
 -- tube_private_owner_ddl: the statements that an owner still has to run for an attachment to be as it is to be.
 --
--- What they say stands in the catalogue afterwards: so no statements are left when, and only when, an owner of the table has
--- agreed to all of it. What goes on in the meantime is of no matter.
+-- What they say stands in the catalogue afterwards: so no statements are left when, and only when, an owner of the
+-- table has agreed to all of it. What goes on in the meantime is of no matter.
 --
--- Result: in the order in which they are to be run; none where all is right. rel: the table whose triggers the statement
---   changes, for those that the owner's agent can do instead; else NULL.
+-- Result: in the order in which they are to be run; none where all is right. rel: the table whose triggers the
+--   statement changes, for those that the owner's agent can do instead; else NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_ddl(att :"schema".tube_attachment)
 RETURNS TABLE (statement text, rel regclass)
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
     UNION ALL
     SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
@@ -210,9 +205,9 @@ $$;
 
 -- tube_private_trigger_names: the triggers that an attachment is to have, and those that are there.
 --
--- A transition table is the one thing that sees all rows of a statement, and there is one for the table
--- that the statement names only: so each table of a partitioned one's tree has these triggers. TRUNCATE
--- fires those of all tables that it empties: so only those that store rows have that one. Foreign ones can have none of these.
+-- A transition table is the one thing that sees all rows of a statement, and there is one for the table that the
+-- statement names only: so each table of a partitioned one's tree has these triggers. TRUNCATE fires those of all
+-- tables that it empties: so only those that store rows have that one. Foreign ones can have none of these.
 --
 -- Where another trigger has the name, ours gets a digest of the tube into it: the table a in the tube b_c and a_b in c
 -- have the same names.

@@ -1,5 +1,5 @@
--- Predicates: which rows of attached tables belong to a tube. One is parsed when the tube gets it, tried on each table by the
--- table's owner, and is then a function of the owner's, which capture calls.
+-- Predicates: which rows of attached tables belong to a tube. One is parsed when the tube gets it, tried on each
+-- table by the table's owner, and is then a function of the owner's, which capture calls.
 
 -- tube_private_parse_predicate: refuses a predicate that is not one expression of built-in things, without running it.
 --
@@ -13,9 +13,7 @@
 --
 -- Errors: TU105; the tube is for it.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_parse_predicate(tube text, predicate text) RETURNS void
-LANGUAGE plpgsql
-SET standard_conforming_strings = on
-AS $$
+LANGUAGE plpgsql SET standard_conforming_strings = on AS $$
 DECLARE
     one_statement text := tube_private_cursor_error('CREATE VIEW v AS SELECT 1');
     template text;
@@ -75,9 +73,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_predicate(
     tube text, tbl regclass, predicate text, reason text
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = 'TU105',
         MESSAGE = format('the predicate of tube %L is refused%s: %s', tube, coalesce(' for ' || tbl, ''), reason),
@@ -93,13 +89,11 @@ $$;
 -- compute with values and read literals: enums without casts will do, domains over built-in types too; arrays of
 -- domains, ranges and composite types of users won't.
 --
--- Result: type: its oid; bound: what the predicate is bound to, of a domain what it is made of; fault: why the column can't
---   be in a predicate, or NULL.
+-- Result: type: its oid; bound: what the predicate is bound to, of a domain what it is made of; fault: why the column
+--   can't be in a predicate, or NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_predicate_columns(tbl regclass, predicate text)
 RETURNS TABLE (attnum smallint, name name, type oid, bound oid, fault text)
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT a.attnum, a.attname, a.atttypid, t.oid, CASE
         WHEN t.oid >= 16384 -- initdb has not made it
             AND (NOT (t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e')
@@ -126,10 +120,7 @@ $$;
 -- Arguments: att: its row_filter is the predicate, parsed before.
 -- Errors: TU105.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_try_predicate(att :"schema".tube_attachment) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
-SET search_path = pg_catalog, :"schema", pg_temp
-SET standard_conforming_strings = on
-AS $$
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET standard_conforming_strings = on AS $$
 DECLARE
     probe CONSTANT text := format('%I.%I', tube_private_capture_schema(), 'probe_' || gen_random_uuid());
     columns text;
@@ -199,8 +190,7 @@ $$;
 
 -- tube_private_has_predicate: whether the predicate of an attachment is a function already, so that it was tried.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_has_predicate(att :"schema".tube_attachment) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
 -- tube_private_passes_call: a call of an attachment's predicate as SQL text; NULL when there is none.
@@ -217,9 +207,9 @@ $$;
 
 -- tube_private_guard: a condition that is true while the table has the columns that a trigger function was made for.
 --
--- Not needed where there is neither a predicate nor columns. Types of users are compared with those that the predicate is
--- bound to, whatever they are called now; a domain over one is cast to it, by a name. A transaction at REPEATABLE READ may
--- see old names in the catalogue, while its statement works by those of now.
+-- Not needed where there is neither a predicate nor columns. Types of users are compared with those that the
+-- predicate is bound to, whatever they are called now; a domain over one is cast to it, by a name. A transaction at
+-- REPEATABLE READ may see old names in the catalogue, while its statement works by those of now.
 --
 -- Arguments: rel: the name of a variable that holds the table's number.
 -- Result: SQL text; NULL where it is not needed.

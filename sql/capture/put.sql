@@ -1,7 +1,8 @@
 -- tube_private_put_body: the text of an attachment's put(op, ids), which puts ids into the tube.
 --
--- It knows the shards and whether the table is the root of them, so the functions of owners need not change when these do.
--- Only built-in types come in. All names are in full: a search path of its own would cost each statement a microsecond.
+-- It knows the shards and whether the table is the root of them, so the functions of owners need not change when
+-- these do. Only built-in types come in. All names are in full: a search path of its own would cost each statement a
+-- microsecond.
 --
 -- put: op: I, U or D; ids: NULLs are left out; NULL asks for a sweep of the shards, since not all rows could be read.
 --   Its result is whether there was no NULL.
@@ -68,9 +69,7 @@ $$;
 --
 -- Locks: none until the commit, which is ordered with all others that notify.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_wake_sleepers(tube text, touched integer[]) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM tube_private_notify(tube_channel(p.tube), p.partition)
@@ -90,9 +89,7 @@ $$;
 -- Arguments: tube; shard, shards: as of tube_shard_of.
 -- Result: nothing. A control pod per shard: {"type":"sweep","start_seq":"N"}.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_sweep(tube text, shard integer, shards integer) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     start_seq bigint := CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END;
 BEGIN
@@ -108,9 +105,7 @@ $$;
 -- Arguments: channel: of the tube; partition.
 -- Locks: none until the commit, which is ordered with all others that notify.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_notify(channel text, partition integer) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
     IF tube_wakes() THEN
         PERFORM pg_notify(channel, partition::text);
@@ -126,9 +121,7 @@ $$;
 --
 -- Result: true or false, for this session's settings.
 CREATE OR REPLACE FUNCTION :"schema".tube_wakes() RETURNS boolean
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
     RETURN coalesce(
         nullif(current_setting('pytube.wake', true), '')::boolean,

@@ -1,14 +1,13 @@
 -- tube_private_store: sees that an attachment is as it is to be, and stores it; touches the rows that came and went.
 --
--- That no statement of an owner's is missing is the owner's consent: so nobody gets a table attached that is not theirs.
+-- That no statement of an owner's is missing is the owner's consent: so nobody gets a table attached that is not
+-- theirs.
 --
 -- Arguments: mode: as of tube_private_bring_in_line.
 -- Errors: 42501 an owner has to do something, and mode is not late; else it is a WARNING.
 -- Locks: the caller holds the registry row; the attachment; tables that lack triggers: SHARE ROW EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_store(att :"schema".tube_attachment, mode text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
     is_complete boolean;
@@ -50,9 +49,7 @@ $$;
 --
 -- Arguments: without_predicate: whether the tube's predicate does not fit the table.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_store_late(tube text, tbl regclass, without_predicate boolean) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     att tube_attachment := (SELECT tube_private_attachment_now(a) FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2);
 BEGIN
@@ -85,12 +82,10 @@ BEGIN
 END
 $$;
 
--- tube_private_agent_triggers: has the owner's agent put the triggers on partitions that lack them; a WARNING for each where
--- it could not be done.
+-- tube_private_agent_triggers: has the owner's agent put the triggers on partitions that lack them; a WARNING for
+-- each where it could not be done.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_agent_triggers(att :"schema".tube_attachment) RETURNS void
-LANGUAGE plpgsql
-SET lock_timeout = '1s'
-AS $$
+LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 DECLARE
     agent CONSTANT text := tube_private_function(att, 'agent');
     part record;
@@ -112,14 +107,16 @@ BEGIN
 END
 $$;
 
--- tube_private_follow_members: touches the rows of partitions that have come to an attached table, or left it, and stores
--- which there are.
+-- tube_private_follow_members: touches the rows of partitions that have come to an attached table, or left it, and
+-- stores which there are.
 --
--- Both are touched by the owner's agent. Rows of a partition that was dropped can't be read any more, so a sweep has to find
--- them. A sweep also has to find what was deleted from a new partition by its own name, before there were triggers. Where
--- not all rows can be seen, a sweep finds those that go, and a backfill of the whole table those that come.
+-- Both are touched by the owner's agent. Rows of a partition that was dropped can't be read any more, so a sweep has
+-- to find them. A sweep also has to find what was deleted from a new partition by its own name, before there were
+-- triggers. Where not all rows can be seen, a sweep finds those that go, and a backfill of the whole table those that
+-- come.
 --
--- Arguments: members, waiting: as they were stored, or NULL. A restored table has members with other oids, and misses none.
+-- Arguments: members, waiting: as they were stored, or NULL. A restored table has members with other oids, and misses
+-- none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_members(att :"schema".tube_attachment, members oid[], waiting oid[]) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -173,7 +170,8 @@ LANGUAGE sql STABLE AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM 
 
 -- tube_private_ask_backfill: asks the workers to backfill an attached table; a WARNING tells why.
 --
--- A control pod as of tube_backfill_schedule; always one, since a backfill that is under way may have read the table before.
+-- A control pod as of tube_backfill_schedule; always one, since a backfill that is under way may have read the table
+-- before.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_backfill(att :"schema".tube_attachment, why text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -13,18 +13,16 @@
 -- dropped; tables with another owner; a database that was restored. Workers call this twice a minute, and at once when
 -- an event trigger of ours has seen DDL; a migration may do so within its transaction.
 --
--- What takes an owner's rights is done with those of the caller, where they are an owner. For others, such as a worker,
--- the owner's agent puts triggers on new partitions; the rest is told in a WARNING. Until it is done nothing is lost: such a
--- table is captured by the names that its columns have now.
+-- What takes an owner's rights is done with those of the caller, where they are an owner. For others, such as a
+-- worker, the owner's agent puts triggers on new partitions; the rest is told in a WARNING. Until it is done nothing
+-- is lost: such a table is captured by the names that its columns have now.
 --
--- Result: how many attached tables were brought in line. One that could not be is told in a WARNING, and stays as it was.
+-- Result: how many attached tables were brought in line. One that could not be is told in a WARNING, and stays as it
+-- was.
 -- Locks: of tables that need it, as tube_table_ensure_attached, and the registry rows of their tubes; until the
 --   transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_sync() RETURNS integer
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
-SET search_path = pg_catalog, :"schema", pg_temp
-SET lock_timeout = '5s'
-AS $$
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
     att tube_attachment;
     done integer := 0;
@@ -52,11 +50,12 @@ COMMENT ON FUNCTION :"schema".tube_sync() IS
 -- tube_private_attachment_now: a stored attachment as it is to be now.
 --
 -- A column is what its name says. Where there is none of that name any more, it is the one that had the name when the
--- attachment was stored: it was renamed. With another oid, the table was restored from a dump, and only names are right.
--- Columns that are gone are left out. A predicate that did not fit the table stays away until one of the two changes.
+-- attachment was stored: it was renamed. With another oid, the table was restored from a dump, and only names are
+-- right. Columns that are gone are left out. A predicate that did not fit the table stays away until one of the two
+-- changes.
 --
--- Result: NULL when the table is gone, or can't stay attached: no column holds its keys any more, or it has become a part
---   of something, so that what is written by another name is not seen.
+-- Result: NULL when the table is gone, or can't stay attached: no column holds its keys any more, or it has become a
+--   part of something, so that what is written by another name is not seen.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attachment_now(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -95,11 +94,10 @@ BEGIN
 END
 $$;
 
--- tube_private_misfit_digest: of a tube's predicate and a table's columns; it is kept where the one does not fit the other.
+-- tube_private_misfit_digest: of a tube's predicate and a table's columns; it is kept where the one does not fit the
+-- other.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_misfit_digest(tube text, tbl regclass) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT md5(concat(r.predicate, tbl::oid, (
         SELECT array_agg(concat(a.attname, ' ', a.atttypid) ORDER BY a.attnum) FROM pg_attribute AS a
         WHERE a.attrelid = tbl AND a.attnum > 0)))
@@ -108,9 +106,7 @@ $$;
 
 -- tube_private_stale_attachments: the attachments that are not as they are to be.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stale_attachments() RETURNS SETOF :"schema".tube_attachment
-LANGUAGE sql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT a.* FROM tube_attachment AS a, tube_private_attachment_now(a) AS now
     WHERE now IS DISTINCT FROM a
         OR a.waiting IS NOT NULL
@@ -122,15 +118,13 @@ AS $$
     ORDER BY a.tube, a.position
 $$;
 
--- tube_private_begin_sync: an attachment as it is to be now, locked, with what is ours for it; forgets one whose table can't
--- stay attached.
+-- tube_private_begin_sync: an attachment as it is to be now, locked, with what is ours for it; forgets one whose
+-- table can't stay attached.
 --
 -- Result: NULL when there is none any more; a WARNING says why.
 -- Locks: the registry row, and the attachment.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_sync(tube text, tbl regclass) RETURNS :"schema".tube_attachment
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     att tube_attachment;
     now tube_attachment;
@@ -159,15 +153,14 @@ $$;
 
 -- tube_private_bring_in_line: makes an attachment as it is to be, with the rights of the caller.
 --
--- Arguments: att: as it is stored, or is to be; mode: ordered: somebody asks for it, and what can't be done is an error;
+-- Arguments: att: as it is stored, or is to be; mode: ordered: somebody asks for it, and what can't be done is an
+-- error;
 --   install: likewise, but a predicate that does not fit any more is told in a WARNING; late: some time after DDL.
 -- Errors: 42501 the caller is no owner of the table, and an owner has to do something; 55P03 a lock could not be had;
 --   TU105 the predicate does not fit, and mode is ordered.
 -- Locks: a table that lacks its triggers: SHARE ROW EXCLUSIVE; one that has too many: ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_bring_in_line(att :"schema".tube_attachment, mode text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
-SET search_path = pg_catalog, :"schema", pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     is_owner CONSTANT boolean := (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = att.tbl);
     missing text[];
@@ -204,9 +197,10 @@ BEGIN
 END
 $$;
 
--- tube_private_run_owner_ddl: runs statements of tube_private_owner_ddl with settings by which literals mean what they say.
+-- tube_private_run_owner_ddl: runs statements of tube_private_owner_ddl with settings by which literals mean what
+-- they say.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_run_owner_ddl(statements text[]) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+LANGUAGE plpgsql SECURITY INVOKER
 SET search_path = pg_catalog, pg_temp
 SET standard_conforming_strings = on
 SET datestyle = 'ISO'

@@ -66,8 +66,8 @@ $template$, jsonb_build_object(
 END
 $$;
 
--- tube_private_table_touch_body: the text of {table}_touch (ids, op, payload, chunk_size), which touches every tube of the
--- table with such keys; NULL when there is none.
+-- tube_private_table_touch_body: the text of {table}_touch (ids, op, payload, chunk_size), which touches every tube
+-- of the table with such keys; NULL when there is none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);' 
@@ -112,9 +112,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_touch(
     att :"schema".tube_attachment, attaching boolean = false
 ) RETURNS void
-LANGUAGE plpgsql
-SET client_min_messages = warning
-AS $$
+LANGUAGE plpgsql SET client_min_messages = warning AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
@@ -132,8 +130,8 @@ BEGIN
 END
 $$;
 
--- tube_private_touch_ddl: the statements that put {table}_touch beside an attached table, and take it away where the table
--- was before it was renamed, moved or given to another owner.
+-- tube_private_touch_ddl: the statements that put {table}_touch beside an attached table, and take it away where the
+-- table was before it was renamed, moved or given to another owner.
 --
 -- Errors: TU107 the table's schema has another function of that name and arguments.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_ddl(att :"schema".tube_attachment) RETURNS SETOF text
