@@ -56,57 +56,55 @@ CREATE FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate 
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $_$
-#variable_conflict use_column
 DECLARE
-    backfill tube_backfill := tube_private_backfill_held(tube_backfill_chunk.backfill_id);
-    changed text;
-    queue text := format('%I.%I', tube_private_schema(), backfill.tube);
+    backfill tube_backfill := tube_private_lock_backfill(backfill_id, held => true);
+    fault text;
     touched integer[];
     inserted bigint;
     ids_inserted bigint;
+    is_last boolean;
 BEGIN
     IF backfill.state <> 'inserting' OR backfill.paused THEN
         RETURN backfill;
     ELSIF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU123',
-            MESSAGE = format('backfill %s of %s is done in ranges, not in chunks', backfill.backfill_id, backfill.table_name),
+            MESSAGE = format('backfill %s of %s is done in ranges, not in chunks', backfill_id, backfill.table_name),
             HINT = 'Go on with `pytube spark backfill`, or cancel it.';
     END IF;
-    changed := tube_private_backfill_changed(backfill);
-    IF changed IS NOT NULL THEN
-        PERFORM tube_private_backfill_end(backfill, 'failed', changed);
-        RETURN tube_private_backfill(backfill.backfill_id);
-    END IF;
-    IF backfill.pods_done = 0 THEN
-        PERFORM tube_private_backfill_control(backfill, 'backfill_start', 'T');
+    fault := tube_private_backfill_fault(backfill);
+    IF fault IS NOT NULL THEN
+        PERFORM tube_private_end_backfill(backfill, 'failed', fault);
+        RETURN tube_private_lock_backfill(backfill.backfill_id);
+    ELSIF backfill.pods_done = 0 THEN
+        PERFORM tube_private_put_control('backfill_start', backfill);
     END IF;
     EXECUTE format($sql$
         WITH put AS (
-            INSERT INTO %s (op, shard, ids, payload)
-            SELECT 'B', i.shard, i.ids, $3 FROM %s AS i
+            INSERT INTO %I (op, shard, ids, payload)
+            SELECT 'B', i.shard, i.ids, $3 FROM tube_backfill_ids_%s AS i
             WHERE i.place > $1 AND i.place <= $1 + $2
             ORDER BY i.place
             RETURNING shard, cardinality(ids) AS ids
         )
-        SELECT count(*), coalesce(sum(p.ids), 0), array_agg(DISTINCT p.shard) FROM put AS p$sql$,
-        queue, tube_private_backfill_ids(backfill.backfill_id))
+        SELECT count(*), coalesce(sum(p.ids), 0), coalesce(array_agg(DISTINCT p.shard), '{}') FROM put AS p$sql$,
+        backfill.tube, backfill.backfill_id)
     INTO inserted, ids_inserted, touched
     USING backfill.pods_done, pods::bigint, jsonb_build_object('backfill', backfill.backfill_id);
-    IF backfill.pods_done + inserted >= backfill.pods_total THEN
-        PERFORM tube_private_backfill_control(backfill, 'backfill_end', 'B');
-        touched := ARRAY(SELECT generate_series(backfill.shard, backfill.shard + (backfill.shards - 1)));
-        PERFORM tube_private_backfill_drop(backfill.backfill_id);
-        backfill.state := 'delivering';
-        backfill.inserted_at := clock_timestamp();
+    PERFORM tube_private_wake_sleepers(backfill.tube, touched);
+    is_last := backfill.pods_done + inserted >= backfill.pods_total;
+    IF is_last THEN
+        PERFORM tube_private_put_control('backfill_end', backfill);
     END IF;
-    PERFORM tube_private_wake_sleepers(backfill.tube, coalesce(touched, '{}'));
     UPDATE tube_backfill AS b
-    SET state = backfill.state, inserted_at = backfill.inserted_at, note = NULL,
-        rows_done = b.rows_done + ids_inserted, pods_done = b.pods_done + inserted,
-        ends_left = CASE WHEN backfill.state = 'delivering' THEN b.shards END,
-        rate = tube_backfill_chunk.rate, updated_at = clock_timestamp()
+    SET rows_done = b.rows_done + ids_inserted, pods_done = b.pods_done + inserted, note = NULL,
+        state = CASE WHEN is_last THEN 'delivering' ELSE b.state END,
+        inserted_at = CASE WHEN is_last THEN clock_timestamp() END, ends_left = CASE WHEN is_last THEN b.shards END,
+        rate = $3, updated_at = clock_timestamp()
     WHERE b.backfill_id = backfill.backfill_id
     RETURNING b.* INTO backfill;
+    IF is_last THEN
+        PERFORM tube_backfill_tidy();
+    END IF;
     RETURN backfill;
 END
 $_$;
@@ -122,27 +120,27 @@ CREATE FUNCTION tube.tube_backfill_collect(backfill_id bigint) RETURNS bigint
     SET cursor_tuple_fraction TO '1'
     AS $$
 DECLARE
-    plan CONSTANT record := tube_private_backfill_query(backfill_id);
+    plan CONSTANT record := tube_private_begin_collect(backfill_id);
     pod record;
     places bigint := 0;
+    wrong text;
 BEGIN
     IF plan.query IS NULL THEN
-        RETURN tube_private_backfill_collected(backfill_id, NULL, NULL);
+        RETURN tube_private_end_collect(backfill_id, NULL, NULL);
     END IF;
     BEGIN
         FOR pod IN EXECUTE plan.query LOOP
             places := places + 1;
-            PERFORM tube_private_backfill_store(backfill_id, places, pod.shard, pod.ids);
+            PERFORM tube_private_put_backfill_pod(backfill_id, places, pod.shard, pod.ids);
         END LOOP;
     EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR program_limit_exceeded THEN
         IF SQLSTATE LIKE 'TU%' THEN
             RAISE;
         END IF;
-        PERFORM tube_private_backfill_was_read(plan.tbl, plan.table_name);
-        RETURN tube_private_backfill_collected(backfill_id, NULL, SQLERRM);
+        wrong := SQLERRM;
     END;
-    PERFORM tube_private_backfill_was_read(plan.tbl, plan.table_name);
-    RETURN tube_private_backfill_collected(backfill_id, places, NULL);
+    PERFORM tube_private_refuse_renamed(plan.tbl, plan.table_name);
+    RETURN tube_private_end_collect(backfill_id, places, wrong);
 END
 $$;
 
@@ -153,7 +151,7 @@ CREATE FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) RET
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    backfill tube_backfill := tube_private_backfill(backfill_id);
+    backfill tube_backfill := tube_private_lock_backfill(backfill_id);
 BEGIN
     IF command IS NULL OR command NOT IN ('pause', 'resume', 'cancel') THEN
         RAISE EXCEPTION 'there is no command %', quote_nullable(command)
@@ -166,13 +164,12 @@ BEGIN
             HINT = CASE backfill.state WHEN 'delivering'
                 THEN 'All its pods are in the tube; it can be cancelled.' ELSE 'Begin a new one.' END;
     ELSIF command = 'cancel' THEN
-        PERFORM tube_private_backfill_end(backfill, 'cancelled', NULL);
-        PERFORM tube_backfill_tidy();
+        PERFORM tube_private_end_backfill(backfill, 'cancelled', NULL);
     ELSE
         UPDATE tube_backfill AS b SET paused = (command = 'pause'), updated_at = clock_timestamp()
         WHERE b.backfill_id = backfill.backfill_id;
     END IF;
-    RETURN tube_private_backfill(backfill.backfill_id);
+    RETURN tube_private_lock_backfill(backfill.backfill_id);
 END
 $$;
 
@@ -183,72 +180,64 @@ CREATE FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col tex
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '10s'
     AS $_$
-#variable_conflict use_column
 DECLARE
     att tube_attachment;
-    old tube_backfill;
     col record;
-    foreign_end boolean;
+    wrong text;
+    old tube_backfill;
     result bigint;
 BEGIN
-    PERFORM tube_private_require(tube_backfill_create.tube);
     PERFORM tube_backfill_tidy();
-    PERFORM FROM tube_registry AS r WHERE r.tube = tube_backfill_create.tube FOR KEY SHARE;
-    SELECT a.* INTO att FROM tube_attachment AS a
-    WHERE a.tube = tube_backfill_create.tube AND a.tbl = tube_backfill_create.tbl;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU108',
-            MESSAGE = format('%s is not attached to tube %L', tube_backfill_create.tbl, tube_backfill_create.tube),
-            HINT = 'Attach it first: tube_table_ensure_attached.';
-    END IF;
-    SELECT c.attname AS name, format_type(c.atttypid, c.atttypmod) AS type, c.atttypid AS type_oid INTO col FROM pg_attribute AS c
+    PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR KEY SHARE;
+    att := tube_private_attachment(tube, tbl);
+    -- Whether values can be sorted is for the catalogue to say: nothing of the type's owner is called.
+    SELECT c.attname AS name, format_type(c.atttypid, c.atttypmod) AS type,
+        t.typtype IN ('e', 'c', 'r', 'm') OR t.typcategory = 'A' OR EXISTS (
+            SELECT FROM pg_opclass AS o JOIN pg_am AS m ON m.oid = o.opcmethod
+            WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = t.oid OR EXISTS (
+                SELECT FROM pg_cast AS k WHERE k.castsource = t.oid AND k.casttarget = o.opcintype
+                    AND k.castmethod = 'b' AND k.castcontext = 'i'))) AS has_order
+    INTO col
+    FROM pg_attribute AS c JOIN pg_type AS t ON t.oid = tube_private_base_type(c.atttypid)
     WHERE c.attrelid = att.tbl AND c.attnum > 0 AND NOT c.attisdropped
-        AND c.attname = coalesce(tube_backfill_create.order_col, att.id_col);
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU108',
-            MESSAGE = format('%s has no column %L', att.tbl, coalesce(tube_backfill_create.order_col, att.id_col)),
-            HINT = 'Give a column of the table to order by, or none.';
-    END IF;
-    IF NOT tube_private_has_order(col.type_oid) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU108',
-            MESSAGE = format('the column %I of %s has the type %s, whose values have no order', col.name, att.tbl, col.type),
+        AND c.attname = coalesce(order_col, att.id_col);
+    wrong := CASE
+        WHEN NOT FOUND THEN format('%s has no column %L', att.tbl, coalesce(order_col, att.id_col))
+        WHEN NOT col.has_order
+            THEN format('the column %I of %s has the type %s, whose values have no order', col.name, att.tbl, col.type)
+    END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108', MESSAGE = wrong,
             HINT = 'Give another column of the table to order by, or none.';
     END IF;
-    -- What tube_backfill_step3 holds while it runs.
+    -- The lock that tube_backfill_step3 holds while it runs.
     IF NOT pg_try_advisory_xact_lock(
         hashtextextended(format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
     THEN
-        PERFORM tube_private_backfill_refuse(att.tube, att.tbl, 'another session');
+        PERFORM tube_private_refuse_backfill(att, 'another session');
     END IF;
-    FOR old IN
-        SELECT b.* FROM tube_backfill AS b
-        WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering')
-        FOR NO KEY UPDATE
-    LOOP
-        IF NOT coalesce(supersede, false) THEN
-            PERFORM tube_private_backfill_refuse(old.tube, old.tbl, format('backfill %s (%s)', old.backfill_id, old.state));
-        END IF;
-        PERFORM tube_private_backfill_end(old, 'superseded', NULL);
-    END LOOP;
-    EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I WHERE payload IS NOT NULL AND ids = ''{}'''
-        ' AND shard BETWEEN $1 AND $2 AND payload ->> ''type'' = ''backfill_end'' AND NOT payload ? ''backfill'')',
-        tube_private_schema(), att.tube) INTO foreign_end USING att.shard, att.shard + (att.shards - 1);
-    IF foreign_end AND NOT coalesce(supersede, false) THEN
-        PERFORM tube_private_backfill_refuse(att.tube, att.tbl, 'one whose backfill_end waits in the tube');
+    SELECT b.* INTO old FROM tube_backfill AS b
+    WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering') FOR NO KEY UPDATE;
+    IF FOUND AND supersede THEN
+        PERFORM tube_private_end_backfill(old, 'superseded', NULL);
+    ELSIF FOUND THEN
+        PERFORM tube_private_refuse_backfill(att, format('backfill %s (%s)', old.backfill_id, old.state));
+    ELSIF supersede IS NOT TRUE
+        AND tube_private_control_waits(att.tube, att.shard, att.shards, '{backfill_end}', of_step3 => true)
+    THEN
+        PERFORM tube_private_refuse_backfill(att, 'one whose backfill_end waits in the tube');
     END IF;
     INSERT INTO tube_backfill (tube, tbl, table_name, order_col, shard, shards, root, position, by_worker, start_seq)
     VALUES (att.tube, att.tbl, att.tbl::text, col.name, att.shard, att.shards, tube_private_is_root(att), att.position,
-        coalesce(tube_backfill_create.by_worker, false), nextval('tube_seq'))
+        coalesce(by_worker, false), nextval('tube_seq'))
     RETURNING backfill_id INTO result;
     IF EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.state IS NULL) THEN
-        RAISE WARNING USING
-            MESSAGE = format('backfills do not mind how far replicas are behind: %I may not look at them', current_user),
-            HINT = format('GRANT pg_monitor TO %I;', current_user);
+        RAISE WARNING 'backfills do not mind how far replicas are behind: % may not look at them',
+            quote_ident(current_user) USING HINT = format('GRANT pg_monitor TO %I;', current_user);
     END IF;
     RETURN result;
 EXCEPTION WHEN unique_violation THEN
-    PERFORM tube_private_backfill_refuse(
-        tube_backfill_create.tube, tube_backfill_create.tbl, 'one that was begun at the same time');
+    PERFORM tube_private_refuse_backfill(att, 'one that was begun at the same time');
 END
 $_$;
 
@@ -258,11 +247,33 @@ CREATE FUNCTION tube.tube_backfill_holders(xids text[] DEFAULT NULL::text[]) RET
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    -- Subtransactions, too, have a lock on their xid.
+    running CONSTANT xid[] := ARRAY(
+        SELECT k.transactionid FROM pg_locks AS k
+        WHERE k.locktype = 'transactionid' AND k.granted AND k.mode = 'ExclusiveLock'
+            AND k.pid IS DISTINCT FROM pg_backend_pid());
+    asked_at CONSTANT timestamptz := clock_timestamp();
 BEGIN
+    PERFORM pg_stat_clear_snapshot(); -- else pg_stat_activity is as at its first use in this transaction
     RETURN QUERY
-    SELECT r.x::text, tube_private_tell_running(ARRAY[r.x])
-    FROM unnest(tube_private_running()) AS r (x)
-    WHERE xids IS NULL OR r.x::text = ANY (xids);
+    SELECT r.x::text, CASE
+        WHEN a.pid IS NOT NULL THEN format('pid %s of user %s, application %s%s', a.pid, coalesce(a.usename, '(none)'),
+            coalesce(quote_literal(nullif(a.application_name, '')), '(none)'),
+            coalesce(', open for ' || date_trunc('second', asked_at - a.xact_start), ''))
+        WHEN p.gid IS NOT NULL THEN format('prepared transaction %L of user %s, open for %s', p.gid, p.owner,
+            date_trunc('second', asked_at - p.prepared))
+        ELSE 'one that could not be found'
+    END
+    FROM unnest(running) AS r (x)
+    LEFT JOIN pg_locks AS k ON k.locktype = 'transactionid' AND k.transactionid = r.x
+        AND k.granted AND k.mode = 'ExclusiveLock'
+    LEFT JOIN pg_stat_activity AS a ON a.pid = k.pid
+    LEFT JOIN pg_prepared_xacts AS p ON p.transaction = r.x
+    -- A transaction whose database is not known may be of this one.
+    WHERE coalesce(a.datname, p.database, current_database()) = current_database()
+        AND (xids IS NULL OR r.x::text = ANY (xids))
+    ORDER BY coalesce(a.xact_start, p.prepared);
 END
 $$;
 
@@ -272,29 +283,20 @@ CREATE FUNCTION tube.tube_backfill_join(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-#variable_conflict use_column
 DECLARE
-    -- The job before the backfill, as whoever inserts a range takes them.
-    job tube_job := tube_private_job('backfill ' || tube_backfill_join.backfill_id, true);
-    backfill tube_backfill := tube_private_backfill_held(tube_backfill_join.backfill_id);
-    units_done bigint;
+    -- The job before the backfill, as tube_backfill_range takes them.
+    job tube_job := tube_private_lock_job('backfill ' || backfill_id, true, of_backfill => true);
+    backfill tube_backfill := tube_private_lock_backfill(backfill_id, held => true);
 BEGIN
     IF job.state = 'done' THEN
         RETURN true;
     END IF;
-    PERFORM tube_private_backfill_still(backfill);
-    SELECT count(*), coalesce(sum(u.rows), 0), coalesce(sum(u.ids), 0), coalesce(sum(u.pods), 0)
-    INTO units_done, job.rows_done, job.ids_done, job.pods_done
-    FROM tube_job_unit AS u WHERE u.job_id = job.job_id;
-    IF units_done < job.units THEN
+    PERFORM tube_private_inserting_attachment(backfill);
+    IF job.units > (SELECT count(*) FROM tube_job_unit AS u WHERE u.job_id = job.job_id) THEN
         RETURN false;
     END IF;
-    PERFORM tube_private_backfill_control(backfill, 'backfill_end', 'B');
-    UPDATE tube_job AS j
-    SET state = 'done', ended_at = clock_timestamp(),
-        rows_done = job.rows_done, ids_done = job.ids_done, pods_done = job.pods_done
-    WHERE j.job_id = job.job_id;
-    PERFORM tube_private_job_wake(job.tubes, NULL);
+    PERFORM tube_private_put_control('backfill_end', backfill);
+    PERFORM tube_private_end_job(job);
     UPDATE tube_backfill AS b
     SET state = 'delivering', rows_total = b.rows_done, ends_left = b.shards, note = NULL,
         inserted_at = clock_timestamp(), updated_at = clock_timestamp()
@@ -306,27 +308,22 @@ $$;
 COMMENT ON FUNCTION tube.tube_backfill_join(backfill_id bigint) IS 'Completes a split backfill once all its ranges are inserted.';
 
 CREATE FUNCTION tube.tube_backfill_list(in_tube text DEFAULT NULL::text) RETURNS TABLE(backfill_id bigint, tube text, tbl text, order_col text, state text, paused boolean, rows_done bigint, rows_total bigint, rate double precision, seconds_left double precision, note text, pid integer, by_worker boolean, start_seq bigint, shards_left integer, created_at timestamp with time zone, ended_at timestamp with time zone, relation regclass)
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-DECLARE
-    space CONSTANT text := tube_private_backfill_space();
-BEGIN
     -- pg_locks stops the lock manager for a moment: it is read once, however many are under way.
-    RETURN QUERY
     WITH held AS MATERIALIZED (
         SELECT l.pid, l.classid::bigint << 32 | l.objid::bigint AS key FROM pg_locks AS l
         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
             AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
     )
-    SELECT b.backfill_id, b.tube, b.table_name, b.order_col::text, b.state, b.paused, b.rows_done, b.rows_total,
+    SELECT b.backfill_id, b.tube, b.table_name, b.order_col, b.state, b.paused, b.rows_done, b.rows_total,
         b.rate, CASE WHEN b.state = 'inserting' THEN (b.rows_total - b.rows_done) / nullif(b.rate, 0) END,
         b.note, h.pid, b.by_worker, b.start_seq, b.ends_left, b.created_at, b.ended_at, b.tbl
     FROM tube_backfill AS b
-    LEFT JOIN held AS h ON h.key = hashtextextended(space, b.backfill_id) AND b.state IN ('waiting', 'inserting')
+    LEFT JOIN held AS h ON h.key = tube_private_backfill_key(b.backfill_id) AND b.state IN ('waiting', 'inserting')
     WHERE in_tube IS NULL OR b.tube = in_tube
-    ORDER BY b.backfill_id DESC;
-END
+    ORDER BY b.backfill_id DESC
 $$;
 
 COMMENT ON FUNCTION tube.tube_backfill_list(in_tube text) IS 'Lists backfills, active and past, newest first.';
@@ -334,33 +331,31 @@ COMMENT ON FUNCTION tube.tube_backfill_list(in_tube text) IS 'Lists backfills, a
 CREATE FUNCTION tube.tube_backfill_lock(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    AS $_$
 BEGIN
-    IF NOT EXISTS (SELECT FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_lock.backfill_id) THEN
-        PERFORM tube_private_backfill(backfill_id);
+    IF NOT EXISTS (SELECT FROM tube_backfill AS b WHERE b.backfill_id = $1) THEN
+        PERFORM tube_private_lock_backfill(backfill_id); -- raises TU122
     END IF;
-    RETURN tube_private_backfill_worker(backfill_id) = pg_backend_pid()
-        OR pg_try_advisory_lock(tube_private_backfill_key(backfill_id));
+    RETURN tube_private_holds_backfill(backfill_id) OR pg_try_advisory_lock(tube_private_backfill_key(backfill_id));
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_backfill_lock(backfill_id bigint) IS 'Locks a backfill for this session, so that no other session works on it.';
 
 CREATE FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) RETURNS tube.tube_backfill
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
+    AS $_$
 DECLARE
-    backfill tube_backfill := tube_private_backfill_held(tube_backfill_note.backfill_id);
+    backfill tube_backfill := tube_private_lock_backfill(backfill_id, held => true);
 BEGIN
-    IF backfill.note IS DISTINCT FROM tube_backfill_note.note THEN
-        UPDATE tube_backfill AS b SET note = tube_backfill_note.note, updated_at = clock_timestamp()
+    IF backfill.note IS DISTINCT FROM note THEN
+        UPDATE tube_backfill AS b SET note = $2, updated_at = clock_timestamp()
         WHERE b.backfill_id = backfill.backfill_id RETURNING b.* INTO backfill;
     END IF;
     RETURN backfill;
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) IS 'Stores what a backfill is doing, for status displays.';
 
@@ -376,9 +371,9 @@ DECLARE
 BEGIN
     FOR part IN 0 .. reg.partitions - 1 LOOP
         EXIT WHEN pods > pods_limit;
-        EXECUTE format('SELECT count(*) FROM (SELECT FROM %I.%I WHERE %s'
-            ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1 AND payload ->> ''type'' IS NULL LIMIT $1) AS first_ones',
-            tube_private_schema(), reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods)
+        EXECUTE format('SELECT count(*) FROM (SELECT FROM %I WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+            ' AND payload ->> ''type'' IS NULL LIMIT $1) AS first_ones',
+            reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods)
         INTO counted USING pods_limit + 1 - pods;
         pods := pods + counted;
     END LOOP;
@@ -403,7 +398,7 @@ CREATE FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate 
     SET cursor_tuple_fraction TO '1'
     AS $$
 DECLARE
-    plan CONSTANT record := tube_private_backfill_range_query(backfill_id, unit);
+    plan CONSTANT record := tube_private_begin_range(backfill_id, unit);
     pod record;
     pods bigint := 0;
     ids_read bigint := 0;
@@ -413,15 +408,15 @@ BEGIN
         RETURN CASE plan.query WHEN '' THEN 0 END;
     END IF;
     FOR pod IN EXECUTE plan.query LOOP
-        PERFORM tube_private_backfill_range_put(backfill_id, pod.shard, pod.ids);
+        PERFORM tube_private_put_backfill_pod(backfill_id, NULL, pod.shard, pod.ids);
         pods := pods + 1;
         ids_read := ids_read + cardinality(pod.ids);
         IF pod.shard <> ALL (touched) THEN
             touched := touched || pod.shard;
         END IF;
     END LOOP;
-    PERFORM tube_private_backfill_was_read(plan.tbl, plan.table_name);
-    RETURN tube_private_backfill_range_done(backfill_id, unit, ids_read, pods, touched, rate);
+    PERFORM tube_private_refuse_renamed(plan.tbl, plan.table_name);
+    RETURN tube_private_end_range(backfill_id, unit, ids_read, pods, touched, rate);
 END
 $$;
 
@@ -451,13 +446,12 @@ BEGIN
             AND tube_private_is_root(a) AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
         ORDER BY a.shard
     LOOP
-        column_name := tube_private_backfill_column(att.tbl, order_col);
-        CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}');
-        CONTINUE WHEN EXISTS (
-            SELECT FROM tube_backfill AS b
-            WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
-        EXECUTE format('SELECT %I.%I($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
-            ' ''tbl'', $2, ''order_col'', $3))', tube_private_schema(), tube_private_name(in_tube, '_touch'))
+        column_name := tube_private_order_column(att.tbl, order_col);
+        CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}')
+            OR EXISTS (SELECT FROM tube_backfill AS b
+                WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
+        EXECUTE format('SELECT %I($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
+            ' ''tbl'', $2, ''order_col'', $3))', tube_private_name(in_tube, '_touch'))
         USING att.shard, (
             SELECT format('%I.%I', n.nspname, c.relname)
             FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl),
@@ -476,32 +470,28 @@ CREATE FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer DEFA
     SET row_security TO 'off'
     AS $$
 DECLARE
-    sample CONSTANT record := tube_private_backfill_sample(backfill_id, ranges);
-    bounds text[] := '{}';
+    sample CONSTANT record := tube_private_begin_split(backfill_id, ranges);
+    bounds text[];
 BEGIN
     IF sample.query IS NOT NULL THEN
         BEGIN
             EXECUTE sample.query INTO bounds;
         EXCEPTION WHEN syntax_error_or_access_rule_violation OR feature_not_supported THEN
-            PERFORM tube_private_backfill_was_read(sample.tbl, sample.table_name);
+            PERFORM tube_private_refuse_renamed(sample.tbl, sample.table_name);
             RAISE;
         END;
-        PERFORM tube_private_backfill_was_read(sample.tbl, sample.table_name);
+        PERFORM tube_private_refuse_renamed(sample.tbl, sample.table_name);
     END IF;
-    RETURN tube_private_backfill_divide(backfill_id, coalesce(bounds, '{}'));
+    RETURN tube_private_end_split(backfill_id, coalesce(bounds, '{}'));
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) IS 'Splits the rest of a backfill into ranges that several sessions insert in parallel.';
 
 CREATE FUNCTION tube.tube_backfill_step1() RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN nextval('tube_seq')::text;
-END
-$$;
+    AS $$ SELECT nextval('tube_seq')::text $$;
 
 COMMENT ON FUNCTION tube.tube_backfill_step1() IS 'Draws the start seq of a backfill; the first of three transactions.';
 
@@ -511,37 +501,43 @@ CREATE FUNCTION tube.tube_backfill_step2(timeout interval DEFAULT '00:01:00'::in
     AS $$
 DECLARE
     until CONSTANT timestamptz := clock_timestamp() + timeout;
-    every CONSTANT interval := '2 seconds';
     next_notice timestamptz := '-infinity';
     pause double precision := 0.005;
-    running xid[];
+    running text[];
+    is_late boolean;
+    holders text;
 BEGIN
     IF timeout IS NULL OR timeout < interval '0' THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = format('the timeout is %s', coalesce(timeout::text, 'NULL')), HINT = 'Give 0 or more.';
     END IF;
-    -- At REPEATABLE READ, step 3 in the same transaction would look at rows as they were before.
+    -- At REPEATABLE READ, step 3 in the same transaction would read rows as they were before.
     PERFORM set_config('pytube.backfill_waited', 'true', true);
-    running := tube_private_running();
+    running := ARRAY(SELECT h.xid FROM tube_backfill_holders() AS h);
     LOOP
         -- By xids, which stay the same when a transaction is prepared meanwhile.
-        running := ARRAY(SELECT k.transactionid FROM pg_locks AS k
+        running := ARRAY(SELECT k.transactionid::text FROM pg_locks AS k
             WHERE k.locktype = 'transactionid' AND k.granted AND k.mode = 'ExclusiveLock'
-                AND k.transactionid = ANY (running)
+                AND k.transactionid::text = ANY (running)
             ORDER BY age(k.transactionid) DESC);
         EXIT WHEN running = '{}';
-        IF clock_timestamp() >= until THEN
-            RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
-                MESSAGE = format('transactions that began before are still open after %s: %s',
-                    timeout, tube_private_tell_running(running)),
-                HINT = 'End them, or call again with a longer timeout.';
-        END IF;
-        IF clock_timestamp() >= next_notice THEN
-            next_notice := clock_timestamp() + every;
-            RAISE NOTICE 'tube_backfill_step2: active_tx_xid=% -- waiting for %', running[1],
-                tube_private_tell_running(running[:1])
+        is_late := clock_timestamp() >= until;
+        IF is_late OR clock_timestamp() >= next_notice THEN
+            SELECT string_agg(h.holder, '; ' ORDER BY h.n) INTO holders FROM (
+                SELECT x.holder, min(x.n) AS n -- a session may have several xids
+                FROM tube_backfill_holders(CASE WHEN is_late THEN running ELSE running[:1] END)
+                    WITH ORDINALITY AS x (xid, holder, n)
+                GROUP BY x.holder ORDER BY 2 LIMIT 10) AS h;
+            CONTINUE WHEN holders IS NULL; -- over by now
+            IF is_late THEN
+                RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+                    MESSAGE = format('transactions that began before are still open after %s: %s', timeout, holders),
+                    HINT = 'End them, or call again with a longer timeout.';
+            END IF;
+            RAISE NOTICE 'tube_backfill_step2: active_tx_xid=% -- waiting for %', running[1], holders
                 || CASE WHEN cardinality(running) > 1 THEN format('; %s transaction ids in all', cardinality(running))
                     ELSE '' END;
+            next_notice := clock_timestamp() + interval '2 seconds';
         END IF;
         PERFORM pg_sleep(least(pause, greatest(0.001, extract(epoch FROM until - clock_timestamp()))));
         pause := least(0.1, pause * 2);
@@ -558,14 +554,14 @@ CREATE FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, or
     SET jit TO 'off'
     AS $$
 DECLARE
-    plan CONSTANT record := tube_private_backfill_step3_begin(step1, tube, tbl, order_col, shard);
+    plan CONSTANT record := tube_private_begin_step3(step1, tube, tbl, order_col, shard);
 BEGIN
     IF plan.query IS NULL THEN
         RETURN;
     END IF;
     PERFORM tube_pods_insert(tube, plan.query, plan.first, 'B', plan.size, fetch_chunk_size, insert_chunk_size);
-    PERFORM tube_private_backfill_was_read(tbl, plan.table_name);
-    PERFORM tube_private_backfill_step3_end(step1, tube, tbl, plan.first);
+    PERFORM tube_private_refuse_renamed(tbl, plan.table_name);
+    PERFORM tube_private_end_step3(step1, tube, tbl, plan.first);
 END
 $$;
 
@@ -574,14 +570,18 @@ COMMENT ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass
 CREATE FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $_$
 DECLARE
     payload jsonb;
     tbl regclass;
 BEGIN
-    PERFORM FROM tube_registry AS r WHERE r.tube = tube_backfill_take.tube FOR KEY SHARE;
+    PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR KEY SHARE;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    payload := tube_private_take_control(tube, partitions, partition, leader_id, shard, seq);
+    EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
+        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube, partitions, partition)
+    INTO payload USING seq, leader_id, shard;
     IF payload IS NULL THEN
         RETURN NULL;
     END IF;
@@ -599,7 +599,7 @@ BEGIN
     END IF;
     RETURN tube_backfill_create(tube, tbl, payload ->> 'order_col', false, true);
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Turns a backfill_schedule control pod into a backfill that a worker runs.';
 
@@ -608,20 +608,25 @@ CREATE FUNCTION tube.tube_backfill_tidy() RETURNS integer
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
 DECLARE
-    number bigint;
+    ids text;
     left_over integer := 0;
 BEGIN
     -- Found in the catalogue: backfills of the past are many, their tables few.
-    FOR number IN
-        SELECT b.backfill_id FROM pg_class AS c
-        JOIN tube_backfill AS b ON b.backfill_id = substring(c.relname FROM '^tube_backfill_ids_([0-9]{1,18})$')::bigint
-        WHERE c.relname >= 'tube_backfill_ids_0' AND c.relname < 'tube_backfill_ids_:'
-            AND c.relkind = 'r' AND c.relnamespace = to_regnamespace(quote_ident(tube_private_schema()))
-            AND b.state NOT IN ('waiting', 'inserting')
+    FOR ids IN
+        SELECT c.relname FROM pg_class AS c
+        LEFT JOIN tube_backfill AS b ON b.backfill_id = substring(c.relname FROM '([0-9]{1,18})$')::bigint
+        WHERE c.relname ~ '^tube_backfill_ids_[0-9]{1,18}$' AND c.relkind = 'r'
+            AND c.relnamespace = to_regnamespace(quote_ident(tube_private_schema()))
+            AND coalesce(b.state, 'gone') NOT IN ('waiting', 'inserting')
+            AND NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = c.relname) -- a tube may be called so
     LOOP
-        IF NOT tube_private_backfill_drop(number) THEN
-            left_over := left_over + 1;
-        END IF;
+        BEGIN
+            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', ids);
+            EXECUTE format('DROP TABLE %s', ids);
+        EXCEPTION
+            WHEN lock_not_available THEN left_over := left_over + 1;
+            WHEN undefined_table THEN NULL; -- another session was faster
+        END;
     END LOOP;
     RETURN left_over;
 END
@@ -634,8 +639,7 @@ CREATE FUNCTION tube.tube_backfill_unlock(backfill_id bigint) RETURNS boolean
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    RETURN tube_private_backfill_worker(backfill_id) = pg_backend_pid()
-        AND pg_advisory_unlock(tube_private_backfill_key(backfill_id));
+    RETURN tube_private_holds_backfill(backfill_id) AND pg_advisory_unlock(tube_private_backfill_key(backfill_id));
 END
 $$;
 
@@ -746,47 +750,48 @@ CREATE FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, finger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
-#variable_conflict use_column
 DECLARE
     job tube_job;
-    added boolean;
+    one text;
     key_type regtype;
 BEGIN
-    IF tube_job_begin.job_id IS NULL OR coalesce(tube_job_begin.tubes, '{}') = '{}' THEN
-        RAISE EXCEPTION 'a job needs a name, and a tube' USING ERRCODE = 'null_value_not_allowed',
-            HINT = 'Give both.';
-    END IF;
-    IF tube_job_begin.job_id ~ '^backfill [0-9]+$' THEN
-        -- Else somebody could say beforehand which ranges a backfill has, or which of them are in.
+    IF job_id IS NULL OR coalesce(tubes, '{}') = '{}' THEN
+        RAISE EXCEPTION 'a job needs a name, and a tube' USING ERRCODE = 'null_value_not_allowed', HINT = 'Give both.';
+    ELSIF job_id ~ '^backfill [0-9]+$' THEN
+        -- Else anybody could say beforehand which ranges a backfill has, or which of them are in.
         RAISE EXCEPTION USING ERRCODE = 'TU130',
-            MESSAGE = format('the name %L is kept for a backfill', tube_job_begin.job_id),
-            HINT = 'Give the job another name.';
+            MESSAGE = format('the name %L is kept for a backfill', job_id), HINT = 'Give the job another name.';
     END IF;
-    key_type := tube_private_job_key_type(tube_job_begin.tubes);
-    INSERT INTO tube_job AS j (job_id, tubes, kind, fingerprint, units, bounds)
-    VALUES (tube_job_begin.job_id, tube_job_begin.tubes, tube_job_begin.kind, tube_job_begin.fingerprint,
-        tube_job_begin.units, tube_job_begin.bounds)
-    ON CONFLICT (job_id) DO NOTHING;
-    added := FOUND;
-    job := tube_private_job_mine(tube_job_begin.job_id, true);
-    IF job.tubes <> tube_job_begin.tubes OR job.kind <> tube_job_begin.kind
-        OR job.fingerprint <> tube_job_begin.fingerprint
-    THEN
+    FOREACH one IN ARRAY tubes LOOP
+        PERFORM tube_private_require(one);
+        key_type := coalesce(key_type, tube_private_key_type(one));
+        IF tube_private_key_type(one) <> key_type THEN
+            RAISE EXCEPTION 'the keys of tube % are of type %, and those of % of type %',
+                    quote_literal(tubes[1]), key_type, quote_literal(one), tube_private_key_type(one)
+                USING ERRCODE = 'datatype_mismatch', HINT = 'A job writes keys of one type: give each type a job.';
+        END IF;
+    END LOOP;
+    INSERT INTO tube_job (job_id, tubes, kind, fingerprint, units, bounds)
+    VALUES (job_id, tubes, kind, fingerprint, units, bounds) ON CONFLICT DO NOTHING;
+    known := NOT FOUND;
+    job := tube_private_lock_job(job_id, alone => true);
+    IF job.tubes <> tubes OR job.kind <> kind OR job.fingerprint <> fingerprint THEN
         RAISE EXCEPTION USING ERRCODE = 'TU130',
             MESSAGE = format('the job %L was begun at %s with another query, other tubes or another way to publish',
                 job.job_id, date_trunc('second', job.created_at)),
             HINT = 'Give this one another name, or forget the old one: tube_job_forget.';
     END IF;
-    IF added AND job.kind IN ('staged', 'attempts') THEN
-        stage := tube_private_job_stage(job.number);
-        EXECUTE format('CREATE TABLE %s (op char NOT NULL, shard %I.tube_shard NOT NULL, ids %s[] NOT NULL, payload jsonb,'
-            ' attempt uuid)', stage, tube_private_schema(), key_type);
-        EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', stage);
-        EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', stage);
-        EXECUTE format('GRANT INSERT ON %s TO %I, %I', stage, job.begun_by, tube_private_role('admin'));
+    IF job.kind IN ('staged', 'attempts') THEN
+        stage := format('%I.tube_job_pods_%s', tube_private_schema(), job.number);
+        IF NOT known THEN
+            EXECUTE format('CREATE TABLE %s (op char NOT NULL, shard tube_shard NOT NULL, ids %s[] NOT NULL,'
+                ' payload jsonb, attempt uuid)', stage, key_type);
+            EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', stage);
+            EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', stage);
+            EXECUTE format('GRANT INSERT ON %s TO %I, %I', stage, job.begun_by, tube_private_role('admin'));
+        END IF;
     END IF;
-    RETURN QUERY SELECT job.state, job.units, job.bounds, CASE WHEN job.kind IN ('staged', 'attempts')
-        THEN tube_private_job_stage(job.number) END, NOT added;
+    RETURN QUERY SELECT job.state, job.units, job.bounds, stage, known;
 END
 $_$;
 
@@ -796,8 +801,23 @@ CREATE FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids b
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    job tube_job := tube_private_lock_job(job_id, alone => false);
 BEGIN
-    RETURN tube_private_job_done(tube_private_job_mine(job_id, false), unit, rows, ids, pods, shards);
+    IF job.state = 'done' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU132',
+            MESSAGE = format('the job %L was done at %s', job.job_id, date_trunc('second', job.ended_at)),
+            HINT = 'Roll back. Give a new job another name.';
+    END IF;
+    INSERT INTO tube_job_unit (job_id, unit, rows, ids, pods) VALUES (job_id, unit, rows, ids, pods)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF job.kind IN ('direct', 'ranges') THEN
+        PERFORM tube_private_wake_sleepers(t.tube, shards) FROM unnest(job.tubes) AS t (tube);
+    END IF;
+    RETURN true;
 END
 $$;
 
@@ -829,38 +849,29 @@ CREATE FUNCTION tube.tube_job_finish(job_id text, attempts uuid[] DEFAULT NULL::
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
-#variable_conflict use_column
 DECLARE
-    job tube_job := tube_private_job_mine(tube_job_finish.job_id, true);
-    stage text := tube_private_job_stage(job.number);
+    job tube_job := tube_private_lock_job(job_id, alone => true);
+    stage text := 'tube_job_pods_' || job.number;
     one text;
 BEGIN
     IF job.state = 'done' THEN
         RETURN job;
     END IF;
-    SELECT coalesce(sum(u.rows), 0), coalesce(sum(u.ids), 0), coalesce(sum(u.pods), 0)
-    INTO job.rows_done, job.ids_done, job.pods_done
-    FROM tube_job_unit AS u WHERE u.job_id = job.job_id;
+    IF job.kind = 'attempts' THEN
+        EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0), count(*) FROM %s WHERE attempt = ANY ($1)', stage)
+        INTO job.ids_done, job.pods_done USING attempts;
+        job.rows_done := job.ids_done;
+    END IF;
     IF job.kind IN ('staged', 'attempts') THEN
-        IF job.kind = 'attempts' THEN
-            EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0), count(*) FROM %s WHERE attempt = ANY ($1)', stage)
-            INTO job.ids_done, job.pods_done USING attempts;
-            job.rows_done := job.ids_done;
-        END IF;
         FOREACH one IN ARRAY job.tubes LOOP
             PERFORM tube_private_require(one);
-            EXECUTE format('INSERT INTO %I (op, shard, ids, payload) SELECT op, shard, ids, payload FROM %s WHERE $1 OR attempt = ANY ($2)',
-                one, stage) USING job.kind = 'staged', attempts;
+            EXECUTE format('INSERT INTO %I (op, shard, ids, payload) SELECT op, shard, ids, payload FROM %s'
+                ' WHERE $1 OR attempt = ANY ($2)', one, stage) USING job.kind = 'staged', attempts;
+            PERFORM tube_private_wake_sleepers(one, NULL);
         END LOOP;
         EXECUTE 'DROP TABLE ' || stage;
-        PERFORM tube_private_job_wake(job.tubes, NULL);
     END IF;
-    UPDATE tube_job AS j
-    SET state = 'done', ended_at = clock_timestamp(),
-        rows_done = job.rows_done, ids_done = job.ids_done, pods_done = job.pods_done
-    WHERE j.job_id = job.job_id
-    RETURNING j.* INTO job;
-    RETURN job;
+    RETURN tube_private_end_job(job);
 END
 $_$;
 
@@ -869,9 +880,9 @@ COMMENT ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) IS 'Compl
 CREATE FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    AS $_$
 DECLARE
-    everybody CONSTANT boolean := tube_private_job_member('admin');
+    everybody CONSTANT boolean := pg_has_role(session_user, tube_private_role('admin'), 'MEMBER');
     job tube_job;
     forgotten bigint;
 BEGIN
@@ -879,9 +890,9 @@ BEGIN
         RAISE EXCEPTION 'neither a job nor a time is given' USING ERRCODE = 'null_value_not_allowed',
             HINT = 'Give the name of a job, or a time before which jobs ended.';
     END IF;
-    SELECT j.* INTO job FROM tube_job AS j WHERE j.job_id = tube_job_forget.job_id;
+    SELECT j.* INTO job FROM tube_job AS j WHERE j.job_id = $1;
     IF FOUND THEN
-        PERFORM tube_private_job_owned(job);
+        PERFORM tube_private_refuse_job(job);
         IF job.state = 'running' AND EXISTS (
             SELECT FROM tube_backfill AS b WHERE b.backfill_id = job.backfill_id AND b.ended_at IS NULL)
         THEN
@@ -891,25 +902,20 @@ BEGIN
         END IF;
     END IF;
     DELETE FROM tube_job AS j
-    WHERE (tube_job_forget.job_id IS NULL OR j.job_id = tube_job_forget.job_id)
-        AND (everybody OR j.begun_by = session_user)
+    WHERE ($1 IS NULL OR j.job_id = $1) AND (everybody OR j.begun_by = session_user)
         AND (before IS NULL OR before > coalesce(j.ended_at,
             (SELECT b.ended_at FROM tube_backfill AS b WHERE b.backfill_id = j.backfill_id)));
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     RETURN forgotten;
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) IS 'Deletes jobs and their staged pods; pods in tubes stay.';
 
 CREATE FUNCTION tube.tube_job_list(in_job text DEFAULT NULL::text) RETURNS TABLE(job_id text, tubes text[], kind text, state text, units_done bigint, units integer, rows bigint, ids bigint, pods bigint, backfill_id bigint, created_at timestamp with time zone, last_at timestamp with time zone, ended_at timestamp with time zone, begun_by name)
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-DECLARE
-    everybody CONSTANT boolean := tube_private_job_member('admin', 'worker', 'monitor');
-BEGIN
-    RETURN QUERY
     SELECT j.job_id, j.tubes, j.kind, CASE WHEN j.state = 'done' THEN j.state ELSE coalesce(e.state, j.state) END,
         u.n, j.units, coalesce(j.rows_done, u.rows), coalesce(j.ids_done, u.ids), coalesce(j.pods_done, u.pods),
         j.backfill_id, j.created_at, u.last_at, coalesce(j.ended_at, e.ended_at), j.begun_by
@@ -920,25 +926,22 @@ BEGIN
             coalesce(sum(w.pods), 0)::bigint AS pods, max(w.ended_at) AS last_at
         FROM tube_job_unit AS w WHERE w.job_id = j.job_id
     ) AS u
-    WHERE (in_job IS NULL OR j.job_id = in_job) AND (everybody OR j.begun_by = session_user)
-    ORDER BY j.created_at DESC;
-END
+    WHERE (in_job IS NULL OR j.job_id = in_job) AND (j.begun_by = session_user OR EXISTS (
+        SELECT FROM unnest(ARRAY['admin', 'worker', 'monitor']) AS k (kind)
+        WHERE pg_has_role(session_user, tube_private_role(k.kind), 'MEMBER')))
+    ORDER BY j.created_at DESC
 $$;
 
 COMMENT ON FUNCTION tube.tube_job_list(in_job text) IS 'Lists jobs, active and past, newest first.';
 
 CREATE FUNCTION tube.tube_job_units(job_id text) RETURNS integer[]
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    RETURN ARRAY(
-        SELECT u.unit FROM tube_job_unit AS u WHERE u.job_id = tube_job_units.job_id AND EXISTS (
-            SELECT FROM tube_job AS j WHERE j.job_id = u.job_id
-                AND (j.begun_by = session_user OR tube_private_job_member('admin', 'worker', 'monitor')))
-        ORDER BY u.unit);
-END
-$$;
+    AS $_$
+    SELECT ARRAY(SELECT u.unit FROM tube_job_unit AS u
+        WHERE u.job_id = $1 AND EXISTS (SELECT FROM tube_job_list($1))
+        ORDER BY u.unit)
+$_$;
 
 COMMENT ON FUNCTION tube.tube_job_units(job_id text) IS 'Returns the numbers of the units of a job that are done.';
 
@@ -1820,24 +1823,43 @@ CREATE FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) RETURNS
         || coalesce(', columns ' || array_to_string(att.columns, ' '), '') || CASE WHEN att.replica THEN ', replica' ELSE '' END
 $$;
 
-CREATE FUNCTION tube.tube_private_backfill(backfill_id bigint) RETURNS tube.tube_backfill
+CREATE FUNCTION tube.tube_private_attachment(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
-    AS $$
+    AS $_$
 DECLARE
-    result tube_backfill;
+    att tube_attachment;
 BEGIN
-    SELECT b.* INTO result FROM tube_backfill AS b
-    WHERE b.backfill_id = tube_private_backfill.backfill_id FOR NO KEY UPDATE;
+    PERFORM tube_private_require(tube);
+    SELECT a.* INTO att FROM tube_attachment AS a
+    WHERE a.tube = $1 AND a.tbl = $2;
     IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU122',
-            MESSAGE = format('there is no backfill %s', coalesce(backfill_id::text, 'NULL')),
-            HINT = 'tube_backfill_list() shows all of them.';
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('%s is not attached to tube %L', coalesce(tbl::text, 'NULL'), tube),
+            HINT = 'Attach it first, so that no change is missed: tube_table_ensure_attached.';
     END IF;
-    RETURN result;
+    RETURN att;
 END
-$$;
+$_$;
 
-CREATE FUNCTION tube.tube_private_backfill_changed(backfill tube.tube_backfill) RETURNS text
+CREATE FUNCTION tube.tube_private_backfill_count_ends(backfill_id bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $_$
+DECLARE
+    backfill tube_backfill := tube_private_lock_backfill(backfill_id);
+    ends integer;
+BEGIN
+    EXECUTE format('SELECT count(*) FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1',
+        backfill.tube) INTO ends USING jsonb_build_object('type', 'backfill_end', 'backfill', backfill_id);
+    UPDATE tube_backfill AS b
+    SET ends_left = ends, updated_at = clock_timestamp(),
+        state = CASE WHEN ends > 0 THEN b.state ELSE 'finished' END,
+        ended_at = CASE WHEN ends > 0 THEN NULL ELSE clock_timestamp() END
+    WHERE b.backfill_id = $1 AND b.state = 'delivering';
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_backfill_fault(backfill tube.tube_backfill) RETURNS text
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -1851,12 +1873,12 @@ BEGIN
             THEN 'the table was detached, dropped or given other shards meanwhile'
         WHEN tube_private_is_root(att) <> backfill.root
             THEN 'the table is another one of its shards meanwhile: root or related'
-        -- Its owner can make a view of an empty table up to Postgres 15; whoever reads it would call their functions.
+        -- Its owner can make a view of an empty table up to Postgres 15; reading it would call their functions.
         WHEN tube_private_table_fault(att.tbl) IS NOT NULL
             THEN format('the table can''t stay attached: %s', tube_private_table_fault(att.tbl))
-        -- Before they are collected they have neither.
+        -- Before the ids are collected, it has neither.
         WHEN backfill.state = 'waiting' THEN NULL
-        WHEN tube_private_backfill_key_of(att) IS DISTINCT FROM backfill.key_attnum
+        WHEN tube_private_key_attnum(att) IS DISTINCT FROM backfill.key_attnum
             THEN 'the table was attached by another column meanwhile'
         WHEN att.row_filter IS DISTINCT FROM backfill.row_filter
             THEN 'the tube got another predicate meanwhile, or a column of it changed'
@@ -1864,390 +1886,26 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_backfill_check_ids(ids anyarray) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    AS $$
-BEGIN
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
-        RAISE EXCEPTION 'ids are %', pg_typeof(ids) USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
-    END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    backfill tube_backfill;
-    att tube_attachment;
-    ids CONSTANT text := tube_private_backfill_ids(tube_private_backfill_collected.backfill_id);
-BEGIN
-    PERFORM tube_private_backfill_taken(tube_private_backfill_collected.backfill_id);
-    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_private_backfill_collected.backfill_id FOR NO KEY UPDATE;
-    IF NOT FOUND OR backfill.state <> 'waiting' THEN
-        IF pods IS NULL THEN
-            RETURN backfill.rows_total;
-        END IF;
-        EXECUTE 'DROP TABLE IF EXISTS ' || ids;
-        RETURN NULL;
-    END IF;
-    wrong := coalesce(wrong, CASE WHEN pods IS NULL THEN tube_private_backfill_changed(backfill) END);
-    IF wrong IS NOT NULL THEN
-        EXECUTE 'DROP TABLE IF EXISTS ' || ids;
-        PERFORM tube_private_backfill_end(backfill, 'failed', wrong);
-        RETURN NULL;
-    ELSIF pods IS NULL THEN
-        RETURN backfill.rows_total; -- it is paused
-    END IF;
-    SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
-    EXECUTE format('ALTER TABLE %s ADD PRIMARY KEY (place)', ids);
-    EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM %s', ids) INTO backfill.rows_total;
-    UPDATE tube_backfill AS b
-    SET state = 'inserting', rows_total = backfill.rows_total, pods_total = pods, note = NULL,
-        key_attnum = tube_private_backfill_key_of(att), row_filter = att.row_filter,
-        collected_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE b.backfill_id = backfill.backfill_id;
-    RETURN backfill.rows_total;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col text) RETURNS name
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    found_name name;
-    written text;
-BEGIN
-    IF order_col IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
-            MESSAGE = 'there is no column to order by', HINT = 'Give the name of a column of the table.';
-    END IF;
-    BEGIN
-        written := (parse_ident(order_col))[1];
-    EXCEPTION WHEN invalid_parameter_value THEN
-        written := order_col; -- no identifier as SQL writes it
-    END;
-    SELECT a.attname INTO found_name FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND a.attname IN (order_col, written) AND a.attnum > 0 AND NOT a.attisdropped
-    ORDER BY a.attname <> order_col LIMIT 1;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'undefined_column',
-            MESSAGE = format('%s has no column %L', tbl, order_col),
-            HINT = (SELECT 'There are: ' || string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) || '.'
-                FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped);
-    END IF;
-    RETURN found_name;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_control(backfill tube.tube_backfill, type text, op text) RETURNS void
-    LANGUAGE plpgsql
-    AS $_$
-BEGIN
-    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) SELECT $1, $2 + n, ''{}'', $3 '
-        'FROM generate_series(0, $4 - 1) AS n', tube_private_schema(), backfill.tube)
-    USING op, backfill.shard, jsonb_build_object('type', type, 'start_seq', backfill.start_seq::text,
-        'backfill', backfill.backfill_id, 'sweep', backfill.root), backfill.shards;
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_backfill_count_ends(backfill_id bigint) RETURNS void
-    LANGUAGE plpgsql
-    SET enable_seqscan TO 'off'
-    AS $_$
-DECLARE
-    backfill tube_backfill := tube_private_backfill(backfill_id);
-    ends integer;
-BEGIN
-    EXECUTE format('SELECT count(*) FROM %I.%I WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1',
-        tube_private_schema(), backfill.tube)
-    INTO ends USING jsonb_build_object('type', 'backfill_end', 'backfill', backfill_id);
-    UPDATE tube_backfill AS b
-    SET ends_left = ends, updated_at = clock_timestamp(),
-        state = CASE WHEN ends > 0 THEN b.state ELSE 'finished' END,
-        ended_at = CASE WHEN ends > 0 THEN NULL ELSE clock_timestamp() END
-    WHERE b.backfill_id = tube_private_backfill_count_ends.backfill_id AND b.state = 'delivering';
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_backfill_divide(backfill_id bigint, bounds text[]) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    backfill tube_backfill := tube_private_backfill_held(tube_private_backfill_divide.backfill_id);
-    att tube_attachment;
-    job CONSTANT text := 'backfill ' || backfill.backfill_id;
-BEGIN
-    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
-        RETURN job;
-    END IF;
-    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
-    INSERT INTO tube_job (job_id, backfill_id, tubes, kind, fingerprint, units, bounds)
-    VALUES (job, backfill.backfill_id, ARRAY[backfill.tube], 'ranges', job, cardinality(tube_private_backfill_divide.bounds) + 1,
-        tube_private_backfill_divide.bounds);
-    PERFORM tube_private_backfill_control(backfill, 'backfill_start', 'T');
-    UPDATE tube_backfill AS b
-    SET state = 'inserting', rows_total = nullif(tube_private_rows_estimate(att.tbl), 0),
-        pods_total = cardinality(tube_private_backfill_divide.bounds) + 1, note = 'in ranges',
-        key_attnum = tube_private_backfill_key_of(att), row_filter = att.row_filter,
-        collected_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE b.backfill_id = backfill.backfill_id;
-    RETURN job;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_drop(backfill_id bigint) RETURNS boolean
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    ids CONSTANT text := tube_private_backfill_ids(backfill_id);
-BEGIN
-    IF to_regclass(ids) IS NOT NULL AND NOT EXISTS (
-        SELECT FROM tube_registry AS r WHERE r.tube = 'tube_backfill_ids_' || backfill_id) -- a tube may be called so
-    THEN
-        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', ids);
-        EXECUTE format('DROP TABLE %s', ids);
-    END IF;
-    RETURN true;
-EXCEPTION
-    WHEN lock_not_available THEN RETURN false;
-    WHEN undefined_table THEN RETURN true; -- somebody else was faster
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_end(backfill tube.tube_backfill, outcome text, note text) RETURNS bigint
-    LANGUAGE plpgsql
-    SET enable_seqscan TO 'off'
-    AS $_$
-DECLARE
-    queue text := format('%I.%I', tube_private_schema(), backfill.tube);
-    tag jsonb := jsonb_build_object('backfill', backfill.backfill_id);
-    all_partitions integer := (SELECT r.partitions FROM tube_registry AS r WHERE r.tube = backfill.tube);
-    taken bigint := 0;
-    done bigint;
-BEGIN
-    UPDATE tube_backfill AS b
-    SET state = outcome, note = tube_private_backfill_end.note, paused = false,
-        ended_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE b.backfill_id = backfill.backfill_id;
-    PERFORM tube_private_backfill_drop(backfill.backfill_id);
-    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1', queue) USING tag;
-    FOR part IN 0 .. all_partitions - 1 LOOP
-        EXECUTE format('DELETE FROM %s WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
-            ' AND seq > $1 AND leader_id IS NULL AND payload @> $2',
-            queue, (tube_private_slices(backfill.tube, all_partitions, part)).pods)
-            USING backfill.start_seq, tag;
-        GET DIAGNOSTICS done = ROW_COUNT;
-        taken := taken + done;
-    END LOOP;
-    RETURN taken;
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_backfill_gone() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    EXECUTE 'DROP TABLE IF EXISTS ' || tube_private_backfill_ids(OLD.backfill_id);
-    RETURN NULL;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_held(backfill_id bigint) RETURNS tube.tube_backfill
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    result tube_backfill := tube_private_backfill(backfill_id);
-BEGIN
-    PERFORM tube_private_backfill_taken(backfill_id);
-    RETURN result;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_ids(backfill_id bigint) RETURNS text
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    RETURN format('%I.%I', tube_private_schema(), 'tube_backfill_ids_' || backfill_id);
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_backfill_key(backfill_id bigint) RETURNS bigint
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    RETURN hashtextextended(tube_private_backfill_space(), backfill_id);
-END
-$$;
+    LANGUAGE sql IMMUTABLE
+    AS $$ SELECT hashtextextended('pytube backfill ' || tube_private_schema(), backfill_id) $$;
 
-CREATE FUNCTION tube.tube_private_backfill_key_of(att tube.tube_attachment) RETURNS smallint
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    RETURN (
-        SELECT a.attnum FROM pg_attribute AS a
-        WHERE a.attrelid = att.tbl AND a.attname = coalesce((tube_private_present(att)).id_col, att.id_col));
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_literals(tbl regclass, col name) RETURNS text
-    LANGUAGE plpgsql STABLE
-    AS $$
-DECLARE
-    found_type oid;
-    modifier integer;
-    base oid;
-BEGIN
-    SELECT a.atttypid, a.atttypmod INTO found_type, modifier FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND a.attname = col AND NOT a.attisdropped;
-    base := tube_private_base_type(found_type);
-    IF NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = base AND (t.oid < 16384 OR t.typtype = 'e')) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('%s can''t be divided by %I: its type is %s', tbl, col, found_type::regtype),
-            HINT = 'Divide it by a column of a built-in type.';
-    END IF;
-    RETURN format_type(base, CASE base WHEN found_type THEN modifier END);
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_query(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    backfill tube_backfill;
-    att tube_attachment;
-    key_type regtype;
-    ids CONSTANT text := tube_private_backfill_ids(tube_private_backfill_query.backfill_id);
-BEGIN
-    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_private_backfill_query.backfill_id;
-    IF NOT FOUND THEN
-        PERFORM tube_private_backfill(tube_private_backfill_query.backfill_id);
-    END IF;
-    PERFORM tube_private_backfill_taken(backfill.backfill_id);
-    IF backfill.state <> 'waiting' OR backfill.paused OR tube_private_backfill_changed(backfill) IS NOT NULL THEN
-        RETURN;
-    END IF;
-    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
-    key_type := tube_private_key_type(att.tube);
-    EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids %s[] NOT NULL)', ids, key_type);
-    -- Texts may not fit into a page, others do.
-    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE %s', ids,
-        CASE key_type WHEN 'text'::regtype THEN 'EXTERNAL' ELSE 'PLAIN' END);
-    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
-    query := tube_private_backfill_rows(backfill, att, 'true');
-    tbl := att.tbl;
-    table_name := att.tbl;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_variable
-DECLARE
-    job tube_job := tube_private_job('backfill ' || backfill_id, false);
-BEGIN
-    IF NOT tube_private_job_done(job, unit, ids, ids, pods, touched) THEN
-        RAISE EXCEPTION 'range % of backfill % was done by another session meanwhile', unit, backfill_id
-            USING ERRCODE = 'unique_violation', HINT = 'Call again, and it does nothing.';
-    END IF;
-    -- Whoever ends the backfill locks its row: it then takes these pods back, or they never come.
-    UPDATE tube_backfill AS b
-    SET rows_done = b.rows_done + ids, pods_done = b.pods_done + 1, updated_at = clock_timestamp(),
-        rate = coalesce(tube_private_backfill_range_done.rate, b.rate)
-    WHERE b.backfill_id = tube_private_backfill_range_done.backfill_id AND b.state = 'inserting';
-    IF NOT FOUND THEN
-        PERFORM tube_private_backfill_still(b) FROM tube_backfill AS b
-        WHERE b.backfill_id = tube_private_backfill_range_done.backfill_id;
-    END IF;
-    RETURN ids;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-DECLARE
-    backfill tube_backfill;
-BEGIN
-    PERFORM tube_private_backfill_check_ids(ids);
-    SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
-    WHERE b.backfill_id = tube_private_backfill_range_put.backfill_id AND b.state = 'inserting';
-    IF NOT FOUND OR shard NOT BETWEEN backfill.shard AND backfill.shard + (backfill.shards - 1) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU131', MESSAGE = format('backfill %s is not being inserted in ranges, or not into shard %s',
-            backfill_id, shard), HINT = 'Call tube_backfill_range.';
-    END IF;
-    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) VALUES (''B'', $1, $2, $3)', tube_private_schema(), backfill.tube)
-    USING shard, ids, jsonb_build_object('backfill', backfill.backfill_id);
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_backfill_range_query(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    job tube_job := tube_private_job('backfill ' || tube_private_backfill_range_query.backfill_id, false);
-    backfill tube_backfill;
-    att tube_attachment;
-BEGIN
-    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_private_backfill_range_query.backfill_id;
-    IF backfill.paused THEN
-        RETURN;
-    ELSIF unit IS NULL OR unit NOT BETWEEN 0 AND job.units - 1 THEN
-        RAISE EXCEPTION 'backfill % has no range %', backfill.backfill_id, unit
-            USING ERRCODE = 'invalid_parameter_value', HINT = format('It has the ranges 0 to %s.', job.units - 1);
-    ELSIF EXISTS (SELECT FROM tube_job_unit AS u WHERE u.job_id = job.job_id AND u.unit = tube_private_backfill_range_query.unit) THEN
-        query := '';
-        RETURN;
-    END IF;
-    att := tube_private_backfill_still(backfill);
-    tbl := att.tbl;
-    table_name := att.tbl;
-    query := tube_private_backfill_rows(backfill, att,
-        tube_private_backfill_within(att.tbl, backfill.order_col, job.bounds, unit));
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_refuse(tube text, tbl regclass, other text) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    RAISE EXCEPTION USING ERRCODE = 'TU121',
-        MESSAGE = format('%s is being backfilled for tube %L already, by %s', tbl, tube, other),
-        HINT = 'Wait for it, resume it or cancel it; or supersede it with the new one (--supersede).';
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_rows(backfill tube.tube_backfill, att tube.tube_attachment, within text) RETURNS text
+CREATE FUNCTION tube.tube_private_backfill_sql(backfill tube.tube_backfill, att tube.tube_attachment, within text) RETURNS text
     LANGUAGE sql STABLE
     AS $_$
     SELECT tube_private_fill($query$
-        SELECT k.shard, array_agg(k.id ORDER BY k.n) AS ids
+        SELECT o.shard, array_agg(o.id ORDER BY o.n) AS ids
         FROM (
-            SELECT o.id, o.shard, o.n, (o.n - 1) / 250 AS chunk
+            SELECT r.id, r.shard, row_number() OVER (PARTITION BY r.shard ORDER BY r.by) AS n
             FROM (
-                SELECT r.id, r.shard, row_number() OVER (PARTITION BY r.shard ORDER BY r.by) AS n
-                FROM (
-                    SELECT <distinct>id, <shard_of> AS shard, by
-                    FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE (<filter>
-                        ) AND (<within>)) AS t
-                    WHERE id IS NOT NULL<first>
-                ) AS r
-            ) AS o
-        ) AS k
-        GROUP BY k.shard, k.chunk
-        ORDER BY k.chunk, k.shard$query$, jsonb_build_object(
+                SELECT <distinct>id, <shard_of> AS shard, by
+                FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE (<filter>
+                    ) AND (<within>)) AS t
+                WHERE id IS NOT NULL<first>
+            ) AS r
+        ) AS o
+        GROUP BY o.shard, (o.n - 1) / 250
+        ORDER BY (o.n - 1) / 250, o.shard$query$, jsonb_build_object(
             'id', tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube)),
             'by', quote_ident(backfill.order_col),
             'table', att.tbl::regclass::text,
@@ -2258,244 +1916,23 @@ CREATE FUNCTION tube.tube_private_backfill_rows(backfill tube.tube_backfill, att
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
 $_$;
 
-CREATE FUNCTION tube.tube_private_backfill_sample(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-#variable_conflict use_column
-DECLARE
-    backfill tube_backfill := tube_private_backfill_held(tube_private_backfill_sample.backfill_id);
-    changed CONSTANT text := tube_private_backfill_changed(backfill);
-    att tube_attachment;
-BEGIN
-    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
-        RETURN;
-    ELSIF backfill.state <> 'waiting' OR changed IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU124',
-            MESSAGE = format('backfill %s of %s can''t be split any more: %s',
-                backfill.backfill_id, backfill.table_name, coalesce(changed, 'it is ' || backfill.state)),
-            HINT = 'tube_backfill_list() shows what became of it.';
-    ELSIF ranges IS NULL OR ranges NOT BETWEEN 1 AND 10000 THEN
-        RAISE EXCEPTION 'a table can''t be divided into % ranges', coalesce(ranges::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
-    END IF;
-    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
-    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('%s is attached with columns, and %L, which may change without a touch, is none of them',
-                att.tbl, backfill.order_col),
-            HINT = 'Order by the column of the ids.';
-    END IF;
-    PERFORM tube_private_backfill_literals(att.tbl, backfill.order_col);
-    -- Also where there is one range: whether the table can be read is to be seen now.
-    tbl := att.tbl;
-    table_name := att.tbl;
-    query := format('SELECT array_agg(format(''%%s'', b.value) ORDER BY b.value) FROM (SELECT DISTINCT unnest('
-        'percentile_disc(ARRAY(SELECT n::float8 / %1$s FROM generate_series(1, %1$s - 1) AS n)) WITHIN GROUP (ORDER BY %2$I))'
-        ' AS value FROM %3$s TABLESAMPLE SYSTEM (%4$s) WHERE %2$I IS NOT NULL) AS b', ranges, backfill.order_col, table_name,
-        least(100, 100 * 1000.0 * ranges / greatest(1, tube_private_rows_estimate(att.tbl)))::real);
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_backfill_space() RETURNS text
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    RETURN 'pytube backfill ' || tube_private_schema();
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) RETURNS record
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-DECLARE
-    att CONSTANT tube_attachment := tube_private_backfill_table(tube, tbl);
-    column_name CONSTANT name := tube_private_backfill_column(att.tbl, order_col);
-    root CONSTANT boolean := tube_private_is_root(att);
-    shards integer;
-    key CONSTANT text := tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube));
-BEGIN
-    first := coalesce(shard, att.shard);
-    shards := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
-    PERFORM tube_private_check_step3(step1, att, shard);
-    IF NOT pg_try_advisory_xact_lock(hashtextextended(
-        format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
-    THEN
-        RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
-            MESSAGE = format('another session is at a backfill of %s into tube %L', att.tbl, att.tube),
-            HINT = 'Wait until it is over.';
-    END IF;
-    PERFORM tube_private_backfill_refuse(b.tube, b.tbl, format('backfill %s (%s)', b.backfill_id, b.state))
-    FROM tube_backfill AS b
-    WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering');
-    IF root AND tube_private_control_waits(att.tube, first, shards, '{backfill_end}') THEN
-        RAISE NOTICE 'the backfill of % into tube % is skipped: a backfill_end of an earlier one waits',
-            att.tbl, quote_literal(att.tube);
-        RETURN;
-    END IF;
-    table_name := att.tbl;
-    query := format(CASE WHEN root THEN 'SELECT %1$s, 0 FROM %2$s WHERE %3$s AND %4$I IS NOT NULL%5$s ORDER BY %6$I'
-        ELSE 'SELECT r.id, 0 FROM (SELECT DISTINCT ON (t.id) t.id, t.by'
-            ' FROM (SELECT %1$s AS id, %6$I AS by FROM %2$s WHERE %3$s AND %4$I IS NOT NULL%5$s) AS t'
-            ' ORDER BY t.id, t.by) AS r ORDER BY r.by' END,
-        key, table_name, coalesce('(' || att.row_filter || E'\n)', 'true'), att.id_col,
-        CASE WHEN shards = att.shards THEN '' ELSE format(' AND %s = %s',
-            tube_private_shard_expression(key, att.shard, att.shards), first) END,
-        column_name);
-    size := (SELECT nullif(greatest(c.reltuples, 0), 0)::bigint * shards / att.shards FROM pg_class AS c WHERE c.oid = att.tbl);
-    IF root THEN
-        PERFORM tube_private_put_control(att.tube, first, shards, 'T', 'backfill_start', step1);
-    END IF;
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    att CONSTANT tube_attachment := tube_private_backfill_table(tube, tbl);
-BEGIN
-    IF tube_private_is_root(att) THEN
-        PERFORM tube_private_put_control(att.tube, first, CASE WHEN first = att.shard THEN att.shards ELSE 1 END, 'B',
-            'backfill_end', step1);
-    END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_still(backfill tube.tube_backfill) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    att tube_attachment;
-    changed text;
-BEGIN
-    IF backfill.state <> 'inserting' THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU124',
-            MESSAGE = format('backfill %s of %s is %s', backfill.backfill_id, backfill.table_name, backfill.state),
-            HINT = 'Begin a new one.';
-    END IF;
-    changed := tube_private_backfill_changed(backfill);
-    IF changed IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU108',
-            MESSAGE = format('backfill %s of %s can''t go on: %s', backfill.backfill_id, backfill.table_name, changed),
-            HINT = 'Cancel the backfill, and begin a new one.';
-    END IF;
-    SELECT a.* INTO STRICT att FROM tube_attachment AS a WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
-    RETURN att;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-BEGIN
-    PERFORM tube_private_backfill_check_ids(ids);
-    PERFORM tube_private_backfill_taken(backfill_id);
-    EXECUTE format('INSERT INTO %s (place, shard, ids) VALUES ($1, $2, $3)', tube_private_backfill_ids(backfill_id))
-    USING place, shard, ids;
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    att tube_attachment;
-BEGIN
-    PERFORM tube_private_require(tube);
-    SELECT a.* INTO att FROM tube_attachment AS a
-    WHERE a.tube = tube_private_backfill_table.tube AND a.tbl = tube_private_backfill_table.tbl;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU108',
-            MESSAGE = format('%s is not attached to tube %L', coalesce(tbl::text, 'NULL'), tube),
-            HINT = 'Attach it first, so that no change is missed: tube_table_ensure_attached.';
-    END IF;
-    PERFORM tube_private_refuse_table(att.tbl);
-    RETURN att;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_taken(backfill_id bigint) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    IF tube_private_backfill_worker(backfill_id) <> pg_backend_pid() THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU123',
-            MESSAGE = format('this session does not work on backfill %s', backfill_id),
-            HINT = 'Take it first: tube_backfill_lock.';
-    END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_was_read(tbl regclass, table_name text) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    IF tbl::text <> table_name THEN
-        RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
-            MESSAGE = format('%s was renamed to %s while it was read', table_name, tbl), HINT = 'Try again.';
-    END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_within(tbl regclass, col name, bounds text[], unit integer) RETURNS text
-    LANGUAGE plpgsql STABLE
-    AS $$
-DECLARE
-    type CONSTANT text := tube_private_backfill_literals(tbl, col);
-    low text := format('%I >= %L::%s', col, bounds[unit], type);
-    high text := format('%I < %L::%s', col, bounds[unit + 1], type);
-BEGIN
-    RETURN CASE
-        WHEN bounds = '{}' THEN 'true'
-        WHEN unit = 0 THEN high
-        WHEN unit = cardinality(bounds) THEN format('%s OR %I IS NULL', low, col)
-        ELSE format('%s AND %s', low, high)
-    END;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_backfill_worker(backfill_id bigint) RETURNS integer
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    key CONSTANT bigint := tube_private_backfill_key(backfill_id);
-BEGIN
-    RETURN coalesce((
-        SELECT l.pid FROM pg_locks AS l
-        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-            AND l.classid::bigint = (key >> 32 & 4294967295) AND l.objid::bigint = (key & 4294967295)
-            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-        LIMIT 1), 0);
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_backfills_at_end(tube text, seqs bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     AS $_$
 DECLARE
-    tags jsonb[];
+    result bigint[];
 BEGIN
-    EXECUTE format('SELECT array_agg(DISTINCT payload -> ''backfill'') FROM %I.%I WHERE payload IS NOT NULL'
-        ' AND ids = ''{}'' AND payload ->> ''type'' = ''backfill_end'' AND payload ? ''backfill'' AND seq = ANY ($1)',
-        tube_private_schema(), tube)
-    INTO tags USING seqs;
-    IF tags IS NULL THEN
-        RETURN NULL;
-    END IF;
-    RETURN (
-        SELECT array_agg(held.backfill_id ORDER BY held.backfill_id)
-        FROM (
+    EXECUTE format($sql$
+        SELECT array_agg(h.backfill_id) FROM (
             SELECT b.backfill_id FROM tube_backfill AS b
-            WHERE b.tube = tube_private_backfills_at_end.tube AND b.state = 'delivering'
-                AND to_jsonb(b.backfill_id) = ANY (tags)
+            WHERE b.tube = $1 AND b.state = 'delivering' AND EXISTS (
+                SELECT FROM %I AS t WHERE t.payload IS NOT NULL AND t.ids = '{}' AND t.seq = ANY ($2)
+                    AND t.payload @> jsonb_build_object('type', 'backfill_end', 'backfill', b.backfill_id))
             ORDER BY b.backfill_id FOR NO KEY UPDATE
-        ) AS held);
+        ) AS h$sql$, tube)
+    INTO result USING tube, seqs;
+    RETURN result;
 END
 $_$;
 
@@ -2546,6 +1983,161 @@ BEGIN
         IS DISTINCT FROM (wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica));
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    backfill tube_backfill;
+    att tube_attachment;
+    key_type regtype;
+    ids CONSTANT text := format('%I.tube_backfill_ids_%s', tube_private_schema(), backfill_id);
+BEGIN
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = $1;
+    IF NOT FOUND OR NOT tube_private_holds_backfill(backfill.backfill_id) THEN
+        PERFORM tube_private_lock_backfill(backfill_id, held => true); -- raises TU122 or TU123
+    ELSIF backfill.state <> 'waiting' OR backfill.paused OR tube_private_backfill_fault(backfill) IS NOT NULL THEN
+        RETURN;
+    END IF;
+    att := tube_private_attachment(backfill.tube, backfill.tbl);
+    key_type := tube_private_key_type(att.tube);
+    EXECUTE format('CREATE TABLE %s (place bigint NOT NULL, shard integer NOT NULL, ids %s[] NOT NULL)', ids, key_type);
+    -- Texts may not fit into a page, others do.
+    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE %s', ids,
+        CASE key_type WHEN 'text'::regtype THEN 'EXTERNAL' ELSE 'PLAIN' END);
+    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
+    query := tube_private_backfill_sql(backfill, att, 'true');
+    tbl := att.tbl;
+    table_name := att.tbl;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    job tube_job := tube_private_lock_job('backfill ' || backfill_id, false, of_backfill => true);
+    backfill tube_backfill;
+    att tube_attachment;
+BEGIN
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = $1;
+    IF backfill.paused THEN
+        RETURN;
+    ELSIF unit IS NULL OR unit NOT BETWEEN 0 AND job.units - 1 THEN
+        RAISE EXCEPTION 'backfill % has no range %', backfill.backfill_id, unit
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('It has the ranges 0 to %s.', job.units - 1);
+    ELSIF EXISTS (SELECT FROM tube_job_unit AS u WHERE u.job_id = job.job_id AND u.unit = $2) THEN
+        query := '';
+        RETURN;
+    END IF;
+    att := tube_private_inserting_attachment(backfill);
+    tbl := att.tbl;
+    table_name := att.tbl;
+    query := tube_private_backfill_sql(
+        backfill, att, tube_private_range_sql(att.tbl, backfill.order_col, job.bounds, unit));
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_begin_split(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    backfill tube_backfill := tube_private_lock_backfill(backfill_id, held => true);
+    fault CONSTANT text := tube_private_backfill_fault(backfill);
+    att tube_attachment;
+BEGIN
+    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
+        RETURN;
+    ELSIF backfill.state <> 'waiting' OR fault IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU124',
+            MESSAGE = format('backfill %s of %s can''t be split any more: %s',
+                backfill.backfill_id, backfill.table_name, coalesce(fault, 'it is ' || backfill.state)),
+            HINT = 'tube_backfill_list() shows what became of it.';
+    ELSIF ranges IS NULL OR ranges NOT BETWEEN 1 AND 10000 THEN
+        RAISE EXCEPTION 'a table can''t be divided into % ranges', coalesce(ranges::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
+    END IF;
+    att := tube_private_attachment(backfill.tube, backfill.tbl);
+    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('%s is attached with columns, and %L, which may change without a touch, is none of them',
+                att.tbl, backfill.order_col),
+            HINT = 'Order by the column of the ids.';
+    END IF;
+    PERFORM tube_private_range_sql(att.tbl, backfill.order_col, '{}', 0); -- refuses the column's type
+    -- Also where there is one range: whether the table can be read is to be seen now.
+    tbl := att.tbl;
+    table_name := att.tbl;
+    query := format($sql$
+        SELECT array_agg(format('%%s', b.value) ORDER BY b.value) FROM (
+            SELECT DISTINCT unnest(percentile_disc(ARRAY(
+                SELECT n::float8 / %1$s FROM generate_series(1, %1$s - 1) AS n)) WITHIN GROUP (ORDER BY %2$I)) AS value
+            FROM %3$s TABLESAMPLE SYSTEM (%4$s) WHERE %2$I IS NOT NULL) AS b$sql$, ranges, backfill.order_col, att.tbl,
+        least(100, 100 * 1000.0 * ranges / greatest(1, tube_private_rows_estimate(att.tbl)))::real);
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_begin_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    att CONSTANT tube_attachment := tube_private_attachment(tube, tbl);
+    column_name CONSTANT name := tube_private_order_column(att.tbl, order_col);
+    root CONSTANT boolean := tube_private_is_root(att);
+    key CONSTANT text := tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube));
+    shards integer;
+BEGIN
+    PERFORM tube_private_refuse_table(att.tbl);
+    first := coalesce(shard, att.shard);
+    shards := CASE WHEN first = att.shard THEN att.shards ELSE 1 END;
+    IF step1 IS NULL OR step1 !~ '^[0-9]{1,18}$' OR step1::bigint NOT BETWEEN 1 AND tube_settle_seq() THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('%s is nothing that tube_backfill_step1 gave', coalesce(quote_literal(step1), 'NULL')),
+            HINT = 'Call tube_backfill_step1(), commit, then tube_backfill_step2(), commit, then this.';
+    ELSIF shard NOT BETWEEN att.shard AND att.shard + (att.shards - 1) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('%s is attached to tube %L with the shards %s to %s, and %s is none of them',
+                att.tbl, att.tube, att.shard, att.shard + (att.shards - 1), shard),
+            HINT = 'Leave the shard out.';
+    ELSIF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
+        AND coalesce(current_setting('pytube.backfill_waited', true), '') <> ''
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
+            MESSAGE = 'step 2 of the backfill was in this same transaction, so step 3 would miss rows',
+            HINT = 'Commit between them.';
+    ELSIF NOT pg_try_advisory_xact_lock(hashtextextended(
+        format('%s backfill %s', tube_private_schema(), att.tube), att.tbl::oid::bigint))
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+            MESSAGE = format('another session is at a backfill of %s into tube %L', att.tbl, att.tube),
+            HINT = 'Wait until it is over.';
+    END IF;
+    PERFORM tube_private_refuse_backfill(att, format('backfill %s (%s)', b.backfill_id, b.state))
+    FROM tube_backfill AS b
+    WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering');
+    IF root AND tube_private_control_waits(att.tube, first, shards, '{backfill_end}') THEN
+        RAISE NOTICE 'the backfill of % into tube % is skipped: a backfill_end of an earlier one waits',
+            att.tbl, quote_literal(att.tube);
+        RETURN;
+    END IF;
+    table_name := att.tbl;
+    query := format('SELECT r.id, 0 FROM (SELECT %s t.id, t.by FROM (SELECT %s AS id, %I AS by FROM %s'
+        ' WHERE (%s' || E'\n) AND %I IS NOT NULL AND %s) AS t %s) AS r ORDER BY r.by',
+        CASE WHEN NOT root THEN 'DISTINCT ON (t.id)' END, key, column_name, table_name,
+        coalesce(att.row_filter, 'true'), att.id_col, CASE shards WHEN att.shards THEN 'true'
+            ELSE format('%s = %s', tube_private_shard_expression(key, att.shard, att.shards), first) END,
+        CASE WHEN NOT root THEN 'ORDER BY t.id, t.by' END);
+    size := nullif(tube_private_rows_estimate(att.tbl), 0) * shards / att.shards;
+    IF root THEN
+        PERFORM tube_private_put_control('backfill_start', jsonb_populate_record(NULL::tube_backfill,
+            jsonb_build_object('tube', att.tube, 'shard', first, 'shards', shards, 'start_seq', step1)));
+    END IF;
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2916,29 +2508,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_check_step3(step1 text, att tube.tube_attachment, shard integer) RETURNS void
-    LANGUAGE plpgsql
-    AS $_$
-BEGIN
-    IF step1 IS NULL OR step1 !~ '^[0-9]{1,18}$' OR step1::bigint NOT BETWEEN 1 AND tube_settle_seq() THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('%s is nothing that tube_backfill_step1 gave', coalesce(quote_literal(step1), 'NULL')),
-            HINT = 'Call tube_backfill_step1(), commit, then tube_backfill_step2(), commit, then this.';
-    ELSIF shard NOT BETWEEN att.shard AND att.shard + (att.shards - 1) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU106',
-            MESSAGE = format('%s is attached to tube %L with the shards %s to %s, and %s is none of them',
-                att.tbl, att.tube, att.shard, att.shard + (att.shards - 1), shard),
-            HINT = 'Leave the shard out.';
-    ELSIF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
-        AND coalesce(current_setting('pytube.backfill_waited', true), '') <> ''
-    THEN
-        RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
-            MESSAGE = 'step 2 of the backfill was in this same transaction, so step 3 would miss rows',
-            HINT = 'Commit between them.';
-    END IF;
-END
-$_$;
-
 CREATE FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -3056,16 +2625,17 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) RETURNS boolean
+CREATE FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[], of_step3 boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
-    AS $_$
+    AS $_$ -- there is an index of the few control pods
 DECLARE
     waits boolean;
 BEGIN
-    EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I WHERE payload IS NOT NULL AND ids = ''{}'''
-        ' AND shard BETWEEN $1 AND $2 AND payload ->> ''type'' = ANY ($3))', tube_private_schema(), tube)
-    INTO waits USING first, first + (shards - 1), types;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I'
+        ' WHERE payload IS NOT NULL AND ids = ''{}'' AND shard BETWEEN $1 AND $2 AND payload ->> ''type'' = ANY ($3)'
+        ' AND NOT ($4 AND payload ? ''backfill''))', tube)
+    INTO waits USING first, first + (shards - 1), types, of_step3;
     RETURN waits;
 END
 $_$;
@@ -3102,6 +2672,154 @@ BEGIN
     LOOP
         PERFORM tube_private_forget(reg.tube, ARRAY[in_tbl]);
     END LOOP;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_drop_stored() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    stored CONSTANT text := TG_ARGV[0] || (to_jsonb(OLD) ->> TG_ARGV[1]);
+BEGIN
+    IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = stored) THEN -- a tube may be called so
+        EXECUTE format('DROP TABLE IF EXISTS %I.%I', TG_TABLE_SCHEMA, stored);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_end_backfill(backfill tube.tube_backfill, outcome text, note text) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $_$
+DECLARE
+    tag jsonb := jsonb_build_object('backfill', backfill.backfill_id);
+    reg tube_registry := tube_private_require(backfill.tube);
+BEGIN
+    UPDATE tube_backfill AS b
+    SET state = outcome, note = $3, paused = false,
+        ended_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE b.backfill_id = backfill.backfill_id;
+    PERFORM tube_backfill_tidy();
+    EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1', reg.tube) USING tag;
+    FOR part IN 0 .. reg.partitions - 1 LOOP
+        EXECUTE format('DELETE FROM %I WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+            ' AND seq > $1 AND leader_id IS NULL AND payload @> $2',
+            reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods) USING backfill.start_seq, tag;
+    END LOOP;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_end_collect(backfill_id bigint, pods bigint, wrong text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    backfill tube_backfill;
+BEGIN
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = $1 FOR NO KEY UPDATE;
+    IF NOT tube_private_holds_backfill(backfill_id) THEN
+        PERFORM tube_private_lock_backfill(backfill_id, held => true); -- raises TU122 or TU123
+    ELSIF backfill.state IS DISTINCT FROM 'waiting' THEN -- or its tube was dropped
+        PERFORM tube_backfill_tidy();
+        RETURN CASE WHEN pods IS NULL THEN backfill.rows_total END;
+    END IF;
+    wrong := coalesce(wrong, tube_private_backfill_fault(backfill));
+    IF wrong IS NOT NULL THEN
+        PERFORM tube_private_end_backfill(backfill, 'failed', wrong);
+    ELSIF pods IS NOT NULL THEN -- else it is paused
+        EXECUTE format('ALTER TABLE tube_backfill_ids_%s ADD PRIMARY KEY (place)', backfill.backfill_id);
+        EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM tube_backfill_ids_%s', backfill.backfill_id)
+        INTO backfill.rows_total;
+        UPDATE tube_backfill AS b
+        SET state = 'inserting', rows_total = backfill.rows_total, pods_total = pods, note = NULL,
+            key_attnum = tube_private_key_attnum(a), row_filter = a.row_filter,
+            collected_at = clock_timestamp(), updated_at = clock_timestamp()
+        FROM tube_attachment AS a
+        WHERE b.backfill_id = backfill.backfill_id AND a.tube = b.tube AND a.tbl = b.tbl;
+        RETURN backfill.rows_total;
+    END IF;
+    RETURN NULL;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_end_job(job tube.tube_job) RETURNS tube.tube_job
+    LANGUAGE sql
+    AS $$
+    UPDATE tube_job AS j
+    SET state = 'done', ended_at = clock_timestamp(), rows_done = coalesce(job.rows_done, u.rows),
+        ids_done = coalesce(job.ids_done, u.ids), pods_done = coalesce(job.pods_done, u.pods)
+    FROM (SELECT coalesce(sum(w.rows), 0) AS rows, coalesce(sum(w.ids), 0) AS ids, coalesce(sum(w.pods), 0) AS pods
+        FROM tube_job_unit AS w WHERE w.job_id = job.job_id) AS u
+    WHERE j.job_id = job.job_id
+    RETURNING j.*
+$$;
+
+CREATE FUNCTION tube.tube_private_end_range(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    job tube_job := tube_private_lock_job('backfill ' || backfill_id, false, of_backfill => true);
+BEGIN
+    INSERT INTO tube_job_unit (job_id, unit, rows, ids, pods) VALUES (job.job_id, unit, ids, ids, pods)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'range % of backfill % was done by another session meanwhile', unit, backfill_id
+            USING ERRCODE = 'unique_violation', HINT = 'Call again, and it does nothing.';
+    END IF;
+    PERFORM tube_private_wake_sleepers(t.tube, touched) FROM unnest(job.tubes) AS t (tube);
+    -- To end the backfill, a session locks its row: either it takes these pods back, or they never come.
+    UPDATE tube_backfill AS b
+    SET rows_done = b.rows_done + ids, pods_done = b.pods_done + 1, updated_at = clock_timestamp(),
+        rate = coalesce($6, b.rate)
+    WHERE b.backfill_id = job.backfill_id AND b.state = 'inserting';
+    IF NOT FOUND THEN
+        PERFORM tube_private_inserting_attachment(tube_private_lock_backfill(backfill_id)); -- raises TU124
+    END IF;
+    RETURN ids;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_end_split(backfill_id bigint, bounds text[]) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    backfill tube_backfill := tube_private_lock_backfill(backfill_id, held => true);
+    job CONSTANT text := 'backfill ' || backfill.backfill_id;
+    units CONSTANT integer := cardinality(bounds) + 1;
+BEGIN
+    IF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
+        RETURN job;
+    END IF;
+    INSERT INTO tube_job (job_id, backfill_id, tubes, kind, fingerprint, units, bounds)
+    VALUES (job, backfill.backfill_id, ARRAY[backfill.tube], 'ranges', job, units, bounds);
+    PERFORM tube_private_put_control('backfill_start', backfill);
+    UPDATE tube_backfill AS b
+    SET state = 'inserting', rows_total = nullif(tube_private_rows_estimate(a.tbl), 0), pods_total = units,
+        note = 'in ranges', key_attnum = tube_private_key_attnum(a), row_filter = a.row_filter,
+        collected_at = clock_timestamp(), updated_at = clock_timestamp()
+    FROM tube_attachment AS a
+    WHERE b.backfill_id = backfill.backfill_id AND a.tube = b.tube AND a.tbl = b.tbl;
+    RETURN job;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_end_step3(step1 text, tube text, tbl regclass, first integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    att CONSTANT tube_attachment := tube_private_attachment(tube, tbl);
+BEGIN
+    PERFORM tube_private_refuse_table(att.tbl);
+    IF tube_private_is_root(att) THEN
+        PERFORM tube_private_put_control('backfill_end', jsonb_populate_record(NULL::tube_backfill,
+            jsonb_build_object('tube', att.tube, 'shard', first, 'start_seq', step1,
+                'shards', CASE first WHEN att.shard THEN att.shards ELSE 1 END)));
+    END IF;
 END
 $$;
 
@@ -3353,17 +3071,6 @@ CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAU
     HAVING count(*) > 0
 $$;
 
-CREATE FUNCTION tube.tube_private_has_order(type oid) RETURNS boolean
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT t.typtype IN ('e', 'c', 'r', 'm') OR t.typcategory = 'A' OR EXISTS (
-        SELECT FROM pg_opclass AS o JOIN pg_am AS m ON m.oid = o.opcmethod
-        WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = t.oid OR EXISTS (
-            SELECT FROM pg_cast AS c WHERE c.castsource = t.oid AND c.casttarget = o.opcintype AND c.castmethod = 'b'
-                AND c.castcontext = 'i')))
-    FROM pg_type AS t WHERE t.oid = tube_private_base_type(type)
-$$;
-
 CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -3389,6 +3096,15 @@ BEGIN
     END IF;
     RETURN held;
 END
+$$;
+
+CREATE FUNCTION tube.tube_private_holds_backfill(backfill_id bigint) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+    SELECT EXISTS (SELECT FROM pg_locks AS l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid = pg_backend_pid()
+            AND l.classid::bigint << 32 | l.objid::bigint = tube_private_backfill_key(backfill_id)
+            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
 $$;
 
 CREATE FUNCTION tube.tube_private_index(tube text, partitions integer) RETURNS text
@@ -3420,6 +3136,27 @@ BEGIN
         AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$');
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube_backfill) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    fault text;
+BEGIN
+    IF backfill.state <> 'inserting' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU124',
+            MESSAGE = format('backfill %s of %s is %s', backfill.backfill_id, backfill.table_name, backfill.state),
+            HINT = 'Begin a new one.';
+    END IF;
+    fault := tube_private_backfill_fault(backfill);
+    IF fault IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('backfill %s of %s can''t go on: %s', backfill.backfill_id, backfill.table_name, fault),
+            HINT = 'Cancel the backfill, and begin a new one.';
+    END IF;
+    RETURN tube_private_attachment(backfill.tube, backfill.tbl);
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_is_current(function_name text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -3461,133 +3198,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_job(job_id text, alone boolean) RETURNS tube.tube_job
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    job tube_job;
-BEGIN
-    IF alone THEN
-        SELECT j.* INTO job FROM tube_job AS j WHERE j.job_id = tube_private_job.job_id FOR UPDATE;
-    ELSE
-        SELECT j.* INTO job FROM tube_job AS j WHERE j.job_id = tube_private_job.job_id FOR SHARE;
-    END IF;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU131',
-            MESSAGE = format('there is no job %s', coalesce(quote_literal(job_id), 'NULL')),
-            HINT = 'tube_job_list() shows all of them; tube_job_begin() begins one.';
-    END IF;
-    RETURN job;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_job_done(job tube.tube_job, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) RETURNS boolean
-    LANGUAGE plpgsql
-    AS $$
-#variable_conflict use_column
-BEGIN
-    IF job.state = 'done' THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU132',
-            MESSAGE = format('the job %L was done at %s', job.job_id, date_trunc('second', job.ended_at)),
-            HINT = 'Roll back. Give a new job another name.';
-    END IF;
-    INSERT INTO tube_job_unit AS u (job_id, unit, rows, ids, pods)
-    VALUES (job.job_id, tube_private_job_done.unit, tube_private_job_done.rows, tube_private_job_done.ids,
-        tube_private_job_done.pods)
-    ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    IF job.kind IN ('direct', 'ranges') THEN
-        PERFORM tube_private_job_wake(job.tubes, tube_private_job_done.shards);
-    END IF;
-    RETURN true;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_job_gone() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    EXECUTE 'DROP TABLE IF EXISTS ' || tube_private_job_stage(OLD.number);
-    RETURN NULL;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_job_key_type(tubes text[]) RETURNS regtype
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    one text;
-    key_type regtype;
-BEGIN
-    FOREACH one IN ARRAY tubes LOOP
-        PERFORM tube_private_require(one);
-        key_type := coalesce(key_type, tube_private_key_type(one));
-        IF tube_private_key_type(one) <> key_type THEN
-            RAISE EXCEPTION 'the keys of tube % are of type %, and those of % of type %',
-                    quote_literal(tubes[1]), key_type, quote_literal(one), tube_private_key_type(one)
-                USING ERRCODE = 'datatype_mismatch', HINT = 'A job writes keys of one type: give each type a job.';
-        END IF;
-    END LOOP;
-    RETURN key_type;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_job_member(VARIADIC kinds text[]) RETURNS boolean
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM unnest(kinds) AS k (kind) WHERE pg_has_role(session_user, tube_private_role(k.kind), 'MEMBER'));
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_job_mine(job_id text, alone boolean) RETURNS tube.tube_job
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    job tube_job := tube_private_job(tube_private_job_mine.job_id, alone);
-BEGIN
-    PERFORM tube_private_job_owned(job);
-    IF job.backfill_id IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU130',
-            MESSAGE = format('the job %L is that of a backfill', job.job_id),
-            HINT = 'tube_backfill_range and tube_backfill_join write it.';
-    END IF;
-    RETURN job;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_job_owned(job tube.tube_job) RETURNS void
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    IF job.begun_by <> session_user AND NOT tube_private_job_member('admin') THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('the job %L belongs to %I, who has begun it', job.job_id, job.begun_by),
-            HINT = format('%I and members of %I may go on with it, or forget it. Give yours another name.',
-                job.begun_by, tube_private_role('admin'));
-    END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_job_stage(number bigint) RETURNS text
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    RETURN format('%I.%I', tube_private_schema(), 'tube_job_pods_' || number);
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_job_wake(tubes text[], shards integer[]) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    PERFORM tube_private_wake_sleepers(t.tube, shards) FROM unnest(tubes) AS t (tube);
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) RETURNS name
     LANGUAGE plpgsql
     AS $$
@@ -3621,6 +3231,13 @@ BEGIN
     END IF;
     RETURN col.attname;
 END
+$$;
+
+CREATE FUNCTION tube.tube_private_key_attnum(att tube.tube_attachment) RETURNS smallint
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT a.attnum FROM pg_attribute AS a
+    WHERE a.attrelid = att.tbl AND a.attname = coalesce((tube_private_present(att)).id_col, att.id_col)
 $$;
 
 CREATE FUNCTION tube.tube_private_key_bigint(value anyelement) RETURNS bigint
@@ -3718,6 +3335,54 @@ CREATE FUNCTION tube.tube_private_key_uuid(value anyelement) RETURNS uuid
 CREATE FUNCTION tube.tube_private_key_uuid(value uuid) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN value;
+
+CREATE FUNCTION tube.tube_private_lock_backfill(backfill_id bigint, held boolean DEFAULT false) RETURNS tube.tube_backfill
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    result tube_backfill;
+BEGIN
+    SELECT b.* INTO result FROM tube_backfill AS b
+    WHERE b.backfill_id = $1 FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU122',
+            MESSAGE = format('there is no backfill %s', coalesce(backfill_id::text, 'NULL')),
+            HINT = 'tube_backfill_list() shows all of them.';
+    ELSIF held AND NOT tube_private_holds_backfill(backfill_id) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU123',
+            MESSAGE = format('this session does not work on backfill %s', backfill_id),
+            HINT = 'Take it first: tube_backfill_lock.';
+    END IF;
+    RETURN result;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_lock_job(job_id text, alone boolean, of_backfill boolean DEFAULT false) RETURNS tube.tube_job
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    job tube_job;
+BEGIN
+    IF alone THEN
+        SELECT j.* INTO job FROM tube_job AS j WHERE j.job_id = $1 FOR UPDATE;
+    ELSE
+        SELECT j.* INTO job FROM tube_job AS j WHERE j.job_id = $1 FOR SHARE;
+    END IF;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU131',
+            MESSAGE = format('there is no job %s', coalesce(quote_literal(job_id), 'NULL')),
+            HINT = 'tube_job_list() shows all of them; tube_job_begin() begins one.';
+    ELSIF NOT of_backfill THEN
+        PERFORM tube_private_refuse_job(job);
+        IF job.backfill_id IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'TU130',
+                MESSAGE = format('the job %L is that of a backfill', job.job_id),
+                HINT = 'tube_backfill_range and tube_backfill_join write it.';
+        END IF;
+    END IF;
+    RETURN job;
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
     LANGUAGE plpgsql
@@ -3945,6 +3610,29 @@ CREATE FUNCTION tube.tube_private_one_op_update(att tube.tube_attachment, names 
         names || jsonb_build_object('old_rows', tube_private_rows(att, names, 'old_table', 'o'),
             'new_rows', tube_private_rows(att, names, 'new_table', 'n')))
 $_$;
+
+CREATE FUNCTION tube.tube_private_order_column(tbl regclass, order_col text) RETURNS name
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    found_name name;
+BEGIN
+    SELECT a.attname INTO found_name FROM pg_attribute AS a
+    WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = order_col
+        OR a.attname = lower(order_col COLLATE "C") OR format('"%s"', replace(a.attname, '"', '""')) = order_col)
+    ORDER BY a.attname <> order_col LIMIT 1;
+    IF order_col IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
+            MESSAGE = 'there is no column to order by', HINT = 'Give the name of a column of the table.';
+    ELSIF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_column',
+            MESSAGE = format('%s has no column %L', tbl, order_col),
+            HINT = (SELECT 'There are: ' || string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) || '.'
+                FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped);
+    END IF;
+    RETURN found_name;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TABLE(statement text, rel regclass)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -4288,6 +3976,37 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_put_backfill_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    backfill tube_backfill;
+BEGIN
+    -- The casts of other types would run with our owner's rights.
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+        RAISE EXCEPTION 'ids are %', pg_typeof(ids)
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
+    ELSIF place IS NOT NULL THEN
+        IF NOT tube_private_holds_backfill(backfill_id) THEN
+            PERFORM tube_private_lock_backfill(backfill_id, held => true); -- raises TU122 or TU123
+        END IF;
+        EXECUTE format('INSERT INTO tube_backfill_ids_%s (place, shard, ids) VALUES ($1, $2, $3)', backfill_id)
+        USING place, shard, ids;
+        RETURN;
+    END IF;
+    SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
+    WHERE b.backfill_id = $1 AND b.state = 'inserting'
+        AND $3 BETWEEN b.shard AND b.shard + (b.shards - 1);
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'backfill % is not being inserted in ranges, or not into shard %', backfill_id, shard
+            USING ERRCODE = 'TU131', HINT = 'Call tube_backfill_range.';
+    END IF;
+    EXECUTE format('INSERT INTO %I (op, shard, ids, payload) VALUES (''B'', $1, $2, $3)', backfill.tube)
+    USING shard, ids, jsonb_build_object('backfill', backfill.backfill_id);
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_put_body(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql STABLE
     AS $_$
@@ -4344,15 +4063,17 @@ $put$, jsonb_build_object(
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_put_control(tube text, first integer, shards integer, op text, type text, start_seq text) RETURNS void
+CREATE FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_backfill) RETURNS void
     LANGUAGE plpgsql
     AS $_$
+DECLARE
+    touched CONSTANT integer[] := ARRAY(SELECT generate_series(backfill.shard, backfill.shard + (backfill.shards - 1)));
 BEGIN
-    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload)'
-        ' SELECT $1, s, ''{}'', jsonb_build_object(''type'', $2, ''start_seq'', $3)'
-        ' FROM generate_series($4, $5) AS s', tube_private_schema(), tube)
-    USING op, type, start_seq, first, first + (shards - 1);
-    PERFORM tube_private_wake_sleepers(tube, ARRAY(SELECT generate_series(first, first + (shards - 1))));
+    EXECUTE format('INSERT INTO %I (op, shard, ids, payload)'
+        ' SELECT $1, s, ''{}'', jsonb_strip_nulls($2) FROM unnest($3) AS s', backfill.tube)
+    USING CASE type WHEN 'backfill_start' THEN 'T' ELSE 'B' END, jsonb_build_object('type', type,
+        'start_seq', backfill.start_seq::text, 'backfill', backfill.backfill_id, 'sweep', backfill.root), touched;
+    PERFORM tube_private_wake_sleepers(backfill.tube, touched);
 END
 $_$;
 
@@ -4416,6 +4137,54 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_range_sql(tbl regclass, col name, bounds text[], unit integer) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    found_type oid;
+    literals text;
+BEGIN
+    SELECT a.atttypid, format_type(t.oid, CASE t.oid WHEN a.atttypid THEN a.atttypmod END) INTO found_type, literals
+    FROM pg_attribute AS a LEFT JOIN pg_type AS t
+        ON t.oid = tube_private_base_type(a.atttypid) AND (t.oid < 16384 OR t.typtype = 'e')
+    WHERE a.attrelid = tbl AND a.attname = col AND NOT a.attisdropped;
+    IF literals IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('%s can''t be divided by %I: its type is %s', tbl, col, found_type::regtype),
+            HINT = 'Divide it by a column of a built-in type.';
+    END IF;
+    RETURN format(CASE
+        WHEN bounds = '{}' THEN 'true'
+        WHEN unit = 0 THEN '%1$I < %3$L::%4$s'
+        WHEN unit = cardinality(bounds) THEN '%1$I >= %2$L::%4$s OR %1$I IS NULL'
+        ELSE '%1$I >= %2$L::%4$s AND %1$I < %3$L::%4$s'
+    END, col, bounds[unit], bounds[unit + 1], literals);
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, other text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'TU121',
+        MESSAGE = format('%s is being backfilled for tube %L already, by %s', att.tbl, att.tube, other),
+        HINT = 'Wait for it, resume it or cancel it; or supersede it with the new one (--supersede).';
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_refuse_job(job tube.tube_job) RETURNS void
+    LANGUAGE plpgsql STABLE
+    AS $$
+BEGIN
+    IF job.begun_by <> session_user AND NOT pg_has_role(session_user, tube_private_role('admin'), 'MEMBER') THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('the job %L belongs to %I, who has begun it', job.job_id, job.begun_by),
+            HINT = format('%I and members of %I may go on with it, or forget it. Give yours another name.',
+                job.begun_by, tube_private_role('admin'));
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4426,6 +4195,18 @@ BEGIN
         DETAIL = format('Predicate: %s', predicate),
         HINT = 'Give one condition over the columns of the table, of immutable built-in functions and '
             'operators, without a subquery, and without names of schemas.';
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF tbl::text <> table_name THEN
+        RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
+            MESSAGE = format('%s was renamed to %s while it was read', table_name, tbl), HINT = 'Try again.';
+    END IF;
 END
 $$;
 
@@ -4597,7 +4378,7 @@ CREATE FUNCTION tube.tube_private_rows_estimate(tbl regclass) RETURNS bigint
     LANGUAGE sql STABLE
     AS $$
     SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class AS c
-    WHERE c.oid IN (SELECT t.relid FROM pg_partition_tree(tbl) AS t WHERE t.isleaf UNION SELECT tbl::oid) AND c.relkind <> 'p'
+    WHERE c.relkind <> 'p' AND c.oid IN (SELECT tbl::oid UNION SELECT t.relid FROM pg_partition_tree(tbl) AS t)
 $$;
 
 CREATE FUNCTION tube.tube_private_run_owner_ddl(statements text[]) RETURNS void
@@ -4614,26 +4395,6 @@ BEGIN
     FOREACH statement IN ARRAY statements LOOP
         EXECUTE statement;
     END LOOP;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_running() RETURNS xid[]
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    running xid[] := ARRAY(
-        SELECT k.transactionid FROM pg_locks AS k
-        WHERE k.locktype = 'transactionid' AND k.granted AND k.mode = 'ExclusiveLock'
-            AND k.pid IS DISTINCT FROM pg_backend_pid());
-BEGIN
-    PERFORM pg_stat_clear_snapshot(); -- else it is as at its first use in this transaction
-    RETURN ARRAY(
-        SELECT r.x FROM unnest(running) AS r (x)
-        LEFT JOIN pg_locks AS k ON k.locktype = 'transactionid' AND k.transactionid = r.x
-            AND k.granted AND k.mode = 'ExclusiveLock'
-        LEFT JOIN pg_stat_activity AS a ON a.pid = k.pid
-        LEFT JOIN pg_prepared_xacts AS p ON p.transaction = r.x
-        WHERE coalesce(a.datname, p.database, current_database()) = current_database());
 END
 $$;
 
@@ -5071,50 +4832,6 @@ BEGIN
         || calls || E'\nEND\n';
 END
 $_$;
-
-CREATE FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS jsonb
-    LANGUAGE plpgsql
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $_$
-DECLARE
-    result jsonb;
-BEGIN
-    EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
-        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube, partitions, partition)
-    INTO result USING seq, leader_id, shard;
-    RETURN result;
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_tell_running(running xid[]) RETURNS text
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    result text;
-BEGIN
-    PERFORM pg_stat_clear_snapshot();
-    SELECT string_agg(h.told, '; ') INTO result
-    FROM (
-        SELECT format('pid %s of user %s, application %s%s', a.pid, coalesce(a.usename, '(none)'),
-            coalesce(quote_literal(nullif(a.application_name, '')), '(none)'),
-            coalesce(', open for ' || date_trunc('second', clock_timestamp() - a.xact_start), '')) AS told,
-            a.xact_start AS since
-        FROM pg_stat_activity AS a
-        WHERE EXISTS (
-            SELECT FROM pg_locks AS k
-            WHERE k.pid = a.pid AND k.locktype = 'transactionid' AND k.granted
-                AND k.mode = 'ExclusiveLock' AND k.transactionid = ANY (running))
-        UNION ALL
-        SELECT format('prepared transaction %L of user %s, open for %s', p.gid, p.owner,
-            date_trunc('second', clock_timestamp() - p.prepared)), p.prepared
-        FROM pg_prepared_xacts AS p WHERE p.transaction = ANY (running)
-        ORDER BY since
-        LIMIT 10
-    ) AS h;
-    RETURN coalesce(result, format('%s that could not be found', cardinality(running)));
-END
-$$;
 
 CREATE FUNCTION tube.tube_private_touch_come_and_gone(att tube.tube_attachment, known oid[], come regclass[], gone regclass[]) RETURNS void
     LANGUAGE plpgsql
@@ -5608,9 +5325,9 @@ BEGIN
             HINT = 'A tube is read by workers or by a stream. End the workers, or do not purge.';
     END IF;
     FOR part IN 0 .. reg.partitions - 1 LOOP
-        EXECUTE format('DELETE FROM %I.%I AS t WHERE %s'
+        EXECUTE format('DELETE FROM %I AS t WHERE %s'
             ' AND (CASE WHEN t.op = ''B'' THEN 1 ELSE 0 END) = ANY (''{0,1}'') AND t.seq <= $1',
-            tube_private_schema(), reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods) USING seq;
+            reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods) USING seq;
         GET DIAGNOSTICS here = ROW_COUNT;
         gone := gone + here;
     END LOOP;
@@ -5623,27 +5340,20 @@ COMMENT ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) IS 'Deletes th
 CREATE FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $_$
 DECLARE
-    backfill bigint;
+    backfills bigint[];
     payload jsonb;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    -- The row of the backfill before the pod, as whoever cancels it takes them.
-    EXECUTE format('SELECT (payload ->> ''backfill'')::bigint FROM %I WHERE payload IS NOT NULL AND ids = ''{}'''
-        ' AND (shard %% %s) = %s AND seq = $1 AND shard = $2', tube, partitions, partition)
-    INTO backfill USING seq, shard;
-    PERFORM FROM tube_backfill AS b WHERE b.backfill_id = backfill FOR NO KEY UPDATE;
-    payload := tube_private_take_control(tube, partitions, partition, leader_id, shard, seq);
-    IF payload IS NULL THEN
-        RETURN false;
-    END IF;
-    UPDATE tube_backfill AS b
-    SET ends_left = b.ends_left - 1, updated_at = clock_timestamp(),
-        state = CASE WHEN b.ends_left > 1 THEN b.state ELSE 'finished' END,
-        ended_at = CASE WHEN b.ends_left > 1 THEN NULL ELSE clock_timestamp() END
-    WHERE b.backfill_id = backfill AND b.state = 'delivering';
-    RETURN true;
+    backfills := tube_private_backfills_at_end(tube, ARRAY[seq]);
+    EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
+        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube, partitions, partition)
+    INTO payload USING seq, leader_id, shard;
+    PERFORM tube_private_backfill_count_ends(b.id) FROM unnest(backfills) AS b (id);
+    RETURN payload IS NOT NULL;
 END
 $_$;
 
@@ -5993,9 +5703,9 @@ CREATE UNIQUE INDEX tube_parked_seq_idx ON tube.tube_parked USING btree (tube, s
 
 CREATE INDEX tube_term_tube_ended_at_idx ON tube.tube_term USING btree (tube, ended_at);
 
-CREATE TRIGGER tube_backfill_gone_trigger AFTER DELETE ON tube.tube_backfill FOR EACH ROW EXECUTE FUNCTION tube.tube_private_backfill_gone();
+CREATE TRIGGER tube_backfill_gone_trigger AFTER DELETE ON tube.tube_backfill FOR EACH ROW EXECUTE FUNCTION tube.tube_private_drop_stored('tube_backfill_ids_', 'backfill_id');
 
-CREATE TRIGGER tube_job_gone_trigger AFTER DELETE ON tube.tube_job FOR EACH ROW EXECUTE FUNCTION tube.tube_private_job_gone();
+CREATE TRIGGER tube_job_gone_trigger AFTER DELETE ON tube.tube_job FOR EACH ROW EXECUTE FUNCTION tube.tube_private_drop_stored('tube_job_pods_', 'number');
 
 CREATE TRIGGER tube_sleeper_flag_trigger AFTER INSERT OR DELETE OR UPDATE ON tube.tube_sleeper FOR EACH ROW EXECUTE FUNCTION tube.tube_private_set_flag();
 
@@ -6273,93 +5983,15 @@ GRANT ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard in
 REVOKE ALL ON FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_backfill(backfill_id bigint) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_changed(backfill tube.tube_backfill) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_check_ids(ids anyarray) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_collected(backfill_id bigint, pods bigint, wrong text) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_column(tbl regclass, order_col text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_control(backfill tube.tube_backfill, type text, op text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_attachment(tube text, tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_count_ends(backfill_id bigint) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_divide(backfill_id bigint, bounds text[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_divide(backfill_id bigint, bounds text[]) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_divide(backfill_id bigint, bounds text[]) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_drop(backfill_id bigint) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_end(backfill tube.tube_backfill, outcome text, note text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_gone() FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_held(backfill_id bigint) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_ids(backfill_id bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_fault(backfill tube.tube_backfill) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_key(backfill_id bigint) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_key_of(att tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_literals(tbl regclass, col name) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_query(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_query(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_query(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_range_done(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_range_put(backfill_id bigint, shard integer, ids anyarray) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_range_query(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_range_query(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_range_query(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_refuse(tube text, tbl regclass, other text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_rows(backfill tube.tube_backfill, att tube.tube_attachment, within text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_sample(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_sample(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_sample(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_space() FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_step3_begin(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_step3_end(step1 text, tube text, tbl regclass, first integer) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_still(backfill tube.tube_backfill) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_store(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_table(tube text, tbl regclass) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_taken(backfill_id bigint) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_was_read(tbl regclass, table_name text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_was_read(tbl regclass, table_name text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_backfill_was_read(tbl regclass, table_name text) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_within(tbl regclass, col name, bounds text[], unit integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_backfill_worker(backfill_id bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_backfill_sql(backfill tube.tube_backfill, att tube.tube_attachment, within text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfills_at_end(tube text, seqs bigint[]) FROM PUBLIC;
 
@@ -6367,6 +5999,22 @@ REVOKE ALL ON FUNCTION tube.tube_private_base_type(type oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_begin_split(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_split(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_split(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_begin_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) TO tube_admin;
@@ -6408,8 +6056,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_partition(tube text, partitions i
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_partitions(partitions integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_check_step3(step1 text, att tube.tube_attachment, shard integer) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray, op text, chunk_size integer) FROM PUBLIC;
@@ -6420,11 +6066,33 @@ REVOKE ALL ON FUNCTION tube.tube_private_column_values(tbl regclass, columns nam
 
 REVOKE ALL ON FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[], of_step3 boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_detach(in_tube text, in_tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_end_backfill(backfill tube.tube_backfill, outcome text, note text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_end_collect(backfill_id bigint, pods bigint, wrong text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_end_collect(backfill_id bigint, pods bigint, wrong text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_end_collect(backfill_id bigint, pods bigint, wrong text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_end_job(job tube.tube_job) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_end_range(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_end_range(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_end_range(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_end_split(backfill_id bigint, bounds text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_end_split(backfill_id bigint, bounds text[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_end_split(backfill_id bigint, bounds text[]) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_end_step3(step1 text, tube text, tbl regclass, first integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_end_step3(step1 text, tube text, tbl regclass, first integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_end_step3(step1 text, tube text, tbl regclass, first integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_end_term(tube text, partition integer, outcome text) FROM PUBLIC;
 
@@ -6449,13 +6117,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_function_name(att tube.tube_attachment,
 
 REVOKE ALL ON FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_has_order(type oid) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_holds_backfill(backfill_id bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer) FROM PUBLIC;
 
@@ -6463,30 +6131,16 @@ REVOKE ALL ON FUNCTION tube.tube_private_index_ddl(tube text, partitions integer
 
 REVOKE ALL ON FUNCTION tube.tube_private_indexes(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube_backfill) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_stale(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_job(job_id text, alone boolean) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_job_done(job tube.tube_job, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_job_gone() FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_job_key_type(tubes text[]) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_job_member(VARIADIC kinds text[]) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_job_mine(job_id text, alone boolean) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_job_owned(job tube.tube_job) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_job_stage(number bigint) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_job_wake(tubes text[], shards integer[]) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_key_attnum(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) FROM PUBLIC;
 
@@ -6495,6 +6149,10 @@ REVOKE ALL ON FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment)
 REVOKE ALL ON FUNCTION tube.tube_private_key_sql(value text, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_lock_backfill(backfill_id bigint, held boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_lock_job(job_id text, alone boolean, of_backfill boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 
@@ -6524,6 +6182,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_now_id(key_type regtype, row_name text)
 REVOKE ALL ON FUNCTION tube.tube_private_one_op(att tube.tube_attachment, names jsonb, op text, source text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_one_op_update(att tube.tube_attachment, names jsonb, doubtful boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_order_column(tbl regclass, order_col text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_admin;
@@ -6558,17 +6218,31 @@ REVOKE ALL ON FUNCTION tube.tube_private_prune(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_put_backfill_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_put_backfill_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_put_backfill_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_private_put_body(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_put_control(tube text, first integer, shards integer, op text, type text, start_seq text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_backfill) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_sql(tube text, first integer, shards integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_range_sql(tbl regclass, col name, bounds text[], unit integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, other text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_refuse_job(job tube.tube_job) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) TO tube_admin;
@@ -6594,8 +6268,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_rows_estimate(tbl regclass) FROM PUBLIC
 REVOKE ALL ON FUNCTION tube.tube_private_run_owner_ddl(statements text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_run_owner_ddl(statements text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_run_owner_ddl(statements text[]) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_running() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
 
@@ -6641,10 +6313,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_sync_all() FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_tell_running(running xid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_touch_come_and_gone(att tube.tube_attachment, known oid[], come regclass[], gone regclass[]) FROM PUBLIC;
 
