@@ -82,10 +82,8 @@ BEGIN
         WITH put AS (
             INSERT INTO %I (op, shard, ids, payload)
             SELECT 'B', i.shard, i.ids, $3 FROM tube_backfill_ids_%s AS i
-            WHERE i.place > $1 AND i.place <= $1 + $2
-            ORDER BY i.place
-            RETURNING shard, cardinality(ids) AS ids
-        )
+            WHERE i.place > $1 AND i.place <= $1 + $2 ORDER BY i.place
+            RETURNING shard, cardinality(ids) AS ids)
         SELECT count(*), coalesce(sum(p.ids), 0), coalesce(array_agg(DISTINCT p.shard), '{}') FROM put AS p$sql$,
         backfill.tube, backfill.backfill_id)
     INTO inserted, ids_inserted, touched
@@ -199,8 +197,7 @@ BEGIN
                     AND k.castmethod = 'b' AND k.castcontext = 'i'))) AS has_order
     INTO col
     FROM pg_attribute AS c JOIN pg_type AS t ON t.oid = tube_private_base_type(c.atttypid)
-    WHERE c.attrelid = att.tbl AND c.attnum > 0 AND NOT c.attisdropped
-        AND c.attname = coalesce(order_col, att.id_col);
+    WHERE c.attrelid = att.tbl AND c.attnum > 0 AND NOT c.attisdropped AND c.attname = coalesce(order_col, att.id_col);
     wrong := CASE
         WHEN NOT FOUND THEN format('%s has no column %L', att.tbl, coalesce(order_col, att.id_col))
         WHEN NOT col.has_order
@@ -266,8 +263,8 @@ BEGIN
         ELSE 'one that could not be found'
     END
     FROM unnest(running) AS r (x)
-    LEFT JOIN pg_locks AS k ON k.locktype = 'transactionid' AND k.transactionid = r.x
-        AND k.granted AND k.mode = 'ExclusiveLock'
+    LEFT JOIN pg_locks AS k ON k.locktype = 'transactionid' AND k.transactionid = r.x AND k.mode = 'ExclusiveLock'
+        AND k.granted
     LEFT JOIN pg_stat_activity AS a ON a.pid = k.pid
     LEFT JOIN pg_prepared_xacts AS p ON p.transaction = r.x
     -- A transaction whose database is not known may be of this one.
@@ -315,15 +312,13 @@ CREATE FUNCTION tube.tube_backfill_list(in_tube text DEFAULT NULL::text) RETURNS
     WITH held AS MATERIALIZED (
         SELECT l.pid, l.classid::bigint << 32 | l.objid::bigint AS key FROM pg_locks AS l
         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-    )
+            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
     SELECT b.backfill_id, b.tube, b.table_name, b.order_col, b.state, b.paused, b.rows_done, b.rows_total,
         b.rate, CASE WHEN b.state = 'inserting' THEN (b.rows_total - b.rows_done) / nullif(b.rate, 0) END,
         b.note, h.pid, b.by_worker, b.start_seq, b.ends_left, b.created_at, b.ended_at, b.tbl
     FROM tube_backfill AS b
     LEFT JOIN held AS h ON h.key = tube_private_backfill_key(b.backfill_id) AND b.state IN ('waiting', 'inserting')
-    WHERE in_tube IS NULL OR b.tube = in_tube
-    ORDER BY b.backfill_id DESC
+    WHERE in_tube IS NULL OR b.tube = in_tube ORDER BY b.backfill_id DESC
 $$;
 
 COMMENT ON FUNCTION tube.tube_backfill_list(in_tube text) IS 'Lists backfills, active and past, newest first.';
@@ -381,9 +376,7 @@ BEGIN
     SELECT pods, coalesce(nullif(r.application_name, ''), r.client_addr::text, r.pid::text),
         extract(epoch FROM r.replay_lag)::float8,
         pg_wal_lsn_diff(pg_current_wal_lsn(), coalesce(r.replay_lsn, r.flush_lsn, r.write_lsn, r.sent_lsn))::bigint
-    FROM (SELECT) AS always
-    LEFT JOIN pg_stat_replication AS r ON r.state IN ('streaming', 'catchup')
-    ORDER BY 2;
+    FROM (SELECT) AS always LEFT JOIN pg_stat_replication AS r ON r.state IN ('streaming', 'catchup') ORDER BY 2;
 END
 $_$;
 
@@ -452,8 +445,7 @@ BEGIN
                 WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
         EXECUTE format('SELECT %I($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
             ' ''tbl'', $2, ''order_col'', $3))', tube_private_name(in_tube, '_touch'))
-        USING att.shard, (
-            SELECT format('%I.%I', n.nspname, c.relname)
+        USING att.shard, (SELECT format('%I.%I', n.nspname, c.relname)
             FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl),
             column_name::text;
         added := added + 1;
@@ -924,8 +916,7 @@ CREATE FUNCTION tube.tube_job_list(in_job text DEFAULT NULL::text) RETURNS TABLE
     CROSS JOIN LATERAL (
         SELECT count(*) AS n, coalesce(sum(w.rows), 0)::bigint AS rows, coalesce(sum(w.ids), 0)::bigint AS ids,
             coalesce(sum(w.pods), 0)::bigint AS pods, max(w.ended_at) AS last_at
-        FROM tube_job_unit AS w WHERE w.job_id = j.job_id
-    ) AS u
+        FROM tube_job_unit AS w WHERE w.job_id = j.job_id) AS u
     WHERE (in_job IS NULL OR j.job_id = in_job) AND (j.begun_by = session_user OR EXISTS (
         SELECT FROM unnest(ARRAY['admin', 'worker', 'monitor']) AS k (kind)
         WHERE pg_has_role(session_user, tube_private_role(k.kind), 'MEMBER')))
@@ -939,8 +930,7 @@ CREATE FUNCTION tube.tube_job_units(job_id text) RETURNS integer[]
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
     SELECT ARRAY(SELECT u.unit FROM tube_job_unit AS u
-        WHERE u.job_id = $1 AND EXISTS (SELECT FROM tube_job_list($1))
-        ORDER BY u.unit)
+        WHERE u.job_id = $1 AND EXISTS (SELECT FROM tube_job_list($1)) ORDER BY u.unit)
 $_$;
 
 COMMENT ON FUNCTION tube.tube_job_units(job_id text) IS 'Returns the numbers of the units of a job that are done.';
@@ -1830,8 +1820,7 @@ DECLARE
     att tube_attachment;
 BEGIN
     PERFORM tube_private_require(tube);
-    SELECT a.* INTO att FROM tube_attachment AS a
-    WHERE a.tube = $1 AND a.tbl = $2;
+    SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
             MESSAGE = format('%s is not attached to tube %L', coalesce(tbl::text, 'NULL'), tube),
@@ -1865,8 +1854,7 @@ CREATE FUNCTION tube.tube_private_backfill_fault(backfill tube.tube_backfill) RE
 DECLARE
     att tube_attachment;
 BEGIN
-    SELECT a.* INTO att FROM tube_attachment AS a
-    JOIN pg_class AS c ON c.oid = a.tbl
+    SELECT a.* INTO att FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
     WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
     RETURN CASE
         WHEN NOT FOUND OR (att.position, att.shard, att.shards) <> (backfill.position, backfill.shard, backfill.shards)
@@ -1901,16 +1889,11 @@ CREATE FUNCTION tube.tube_private_backfill_sql(backfill tube.tube_backfill, att 
                 SELECT <distinct>id, <shard_of> AS shard, by
                 FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE (<filter>
                     ) AND (<within>)) AS t
-                WHERE id IS NOT NULL<first>
-            ) AS r
-        ) AS o
-        GROUP BY o.shard, (o.n - 1) / 250
-        ORDER BY (o.n - 1) / 250, o.shard$query$, jsonb_build_object(
+                WHERE id IS NOT NULL<first>) AS r) AS o
+        GROUP BY o.shard, (o.n - 1) / 250 ORDER BY (o.n - 1) / 250, o.shard$query$, jsonb_build_object(
             'id', tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube)),
-            'by', quote_ident(backfill.order_col),
-            'table', att.tbl::regclass::text,
-            'filter', coalesce(att.row_filter, 'true'),
-            'within', within,
+            'by', quote_ident(backfill.order_col), 'table', att.tbl::regclass::text,
+            'filter', coalesce(att.row_filter, 'true'), 'within', within,
             'shard_of', tube_private_shard_expression('id', att.shard, att.shards),
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
@@ -1929,8 +1912,7 @@ BEGIN
             WHERE b.tube = $1 AND b.state = 'delivering' AND EXISTS (
                 SELECT FROM %I AS t WHERE t.payload IS NOT NULL AND t.ids = '{}' AND t.seq = ANY ($2)
                     AND t.payload @> jsonb_build_object('type', 'backfill_end', 'backfill', b.backfill_id))
-            ORDER BY b.backfill_id FOR NO KEY UPDATE
-        ) AS h$sql$, tube)
+            ORDER BY b.backfill_id FOR NO KEY UPDATE) AS h$sql$, tube)
     INTO result USING tube, seqs;
     RETURN result;
 END
@@ -2698,8 +2680,7 @@ DECLARE
     reg tube_registry := tube_private_require(backfill.tube);
 BEGIN
     UPDATE tube_backfill AS b
-    SET state = outcome, note = $3, paused = false,
-        ended_at = clock_timestamp(), updated_at = clock_timestamp()
+    SET state = outcome, note = $3, paused = false, ended_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE b.backfill_id = backfill.backfill_id;
     PERFORM tube_backfill_tidy();
     EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1', reg.tube) USING tag;
@@ -2752,8 +2733,7 @@ CREATE FUNCTION tube.tube_private_end_job(job tube.tube_job) RETURNS tube.tube_j
         ids_done = coalesce(job.ids_done, u.ids), pods_done = coalesce(job.pods_done, u.pods)
     FROM (SELECT coalesce(sum(w.rows), 0) AS rows, coalesce(sum(w.ids), 0) AS ids, coalesce(sum(w.pods), 0) AS pods
         FROM tube_job_unit AS w WHERE w.job_id = job.job_id) AS u
-    WHERE j.job_id = job.job_id
-    RETURNING j.*
+    WHERE j.job_id = job.job_id RETURNING j.*
 $$;
 
 CREATE FUNCTION tube.tube_private_end_range(backfill_id bigint, unit integer, ids bigint, pods bigint, touched integer[], rate double precision) RETURNS bigint
@@ -3342,8 +3322,7 @@ CREATE FUNCTION tube.tube_private_lock_backfill(backfill_id bigint, held boolean
 DECLARE
     result tube_backfill;
 BEGIN
-    SELECT b.* INTO result FROM tube_backfill AS b
-    WHERE b.backfill_id = $1 FOR NO KEY UPDATE;
+    SELECT b.* INTO result FROM tube_backfill AS b WHERE b.backfill_id = $1 FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU122',
             MESSAGE = format('there is no backfill %s', coalesce(backfill_id::text, 'NULL')),
@@ -3996,8 +3975,7 @@ BEGIN
         RETURN;
     END IF;
     SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
-    WHERE b.backfill_id = $1 AND b.state = 'inserting'
-        AND $3 BETWEEN b.shard AND b.shard + (b.shards - 1);
+    WHERE b.backfill_id = $1 AND b.state = 'inserting' AND $3 BETWEEN b.shard AND b.shard + (b.shards - 1);
     IF NOT FOUND THEN
         RAISE EXCEPTION 'backfill % is not being inserted in ranges, or not into shard %', backfill_id, shard
             USING ERRCODE = 'TU131', HINT = 'Call tube_backfill_range.';
@@ -5369,9 +5347,9 @@ DECLARE
     left_over boolean;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE %s'
-        ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1 AND seq < $1 AND shard = $2'
-        ' AND ids <> ''{}'')', tube, (tube_private_slices(tube, partitions, partition)).pods)
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+        ' AND seq < $1 AND shard = $2 AND ids <> ''{}'')',
+        tube, (tube_private_slices(tube, partitions, partition)).pods)
     INTO left_over USING seq, shard;
     RETURN NOT left_over;
 END

@@ -38,8 +38,7 @@ BEGIN
                     AND k.castmethod = 'b' AND k.castcontext = 'i'))) AS has_order
     INTO col
     FROM pg_attribute AS c JOIN pg_type AS t ON t.oid = tube_private_base_type(c.atttypid)
-    WHERE c.attrelid = att.tbl AND c.attnum > 0 AND NOT c.attisdropped
-        AND c.attname = coalesce(order_col, att.id_col);
+    WHERE c.attrelid = att.tbl AND c.attnum > 0 AND NOT c.attisdropped AND c.attname = coalesce(order_col, att.id_col);
     wrong := CASE
         WHEN NOT FOUND THEN format('%s has no column %L', att.tbl, coalesce(order_col, att.id_col))
         WHEN NOT col.has_order
@@ -108,13 +107,8 @@ $$;
 -- Errors: TU122, TU123; 40001 another table got the name meanwhile. Others may go away when it is tried again, too.
 -- Locks: the table ACCESS SHARE; at the end, the backfill's row.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_collect(backfill_id bigint) RETURNS bigint
-LANGUAGE plpgsql SECURITY INVOKER
-SET search_path = pg_catalog, :"schema", pg_temp
-SET row_security = off
-SET work_mem = '64MB'
-SET jit = off
-SET cursor_tuple_fraction = 1 -- all of it will be read
-AS $$
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off
+SET work_mem = '64MB' SET jit = off SET cursor_tuple_fraction = 1 AS $$
 DECLARE
     plan CONSTANT record := tube_private_begin_collect(backfill_id);
     pod record;
@@ -141,11 +135,8 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_collect IS 'Stores the ids of a backfill, in order, in a table of its own.';
 
--- tube_private_begin_collect: makes the table for the ids of a backfill, and the query for its pods (shard, ids), in
--- order.
---
--- Result: the query; NULL when the backfill is paused, past that, or can't go on; tbl, table_name: of the table that it
---   names.
+-- tube_private_begin_collect: makes the table for the ids of a backfill, and the query for its pods (shard, ids); NULL
+-- when the backfill is paused, past that, or can't go on. tbl, table_name: of the table that the query names.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_collect(
     backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text
 )
@@ -197,8 +188,7 @@ BEGIN
         RETURN;
     END IF;
     SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
-    WHERE b.backfill_id = $1 AND b.state = 'inserting'
-        AND $3 BETWEEN b.shard AND b.shard + (b.shards - 1);
+    WHERE b.backfill_id = $1 AND b.state = 'inserting' AND $3 BETWEEN b.shard AND b.shard + (b.shards - 1);
     IF NOT FOUND THEN
         RAISE EXCEPTION 'backfill % is not being inserted in ranges, or not into shard %', backfill_id, shard
             USING ERRCODE = 'TU131', HINT = 'Call tube_backfill_range.';
@@ -208,9 +198,8 @@ BEGIN
 END
 $$;
 
--- tube_private_end_collect: ends the collection of a backfill's ids; returns what tube_backfill_collect returns.
---
--- Arguments: pods: how many were stored, NULL where none were to be; wrong: why the table could not be read, or NULL.
+-- tube_private_end_collect: ends the collection of a backfill's ids; returns what tube_backfill_collect returns. pods:
+-- how many were stored, NULL where none were to be; wrong: why the table could not be read, or NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_end_collect(backfill_id bigint, pods bigint, wrong text)
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -243,8 +232,7 @@ BEGIN
 END
 $$;
 
--- tube_private_backfill_sql: the query for the ids of a backfill's table that meet a condition, as pods of 250, in
--- order.
+-- tube_private_backfill_sql: the query for a backfill's ids that meet a condition, as pods of 250, in order.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_sql(
     backfill :"schema".tube_backfill, att :"schema".tube_attachment, within text
 ) RETURNS text
@@ -257,16 +245,11 @@ LANGUAGE sql STABLE AS $$
                 SELECT <distinct>id, <shard_of> AS shard, by
                 FROM (SELECT <id> AS id, <by> AS by FROM <table> WHERE (<filter>
                     ) AND (<within>)) AS t
-                WHERE id IS NOT NULL<first>
-            ) AS r
-        ) AS o
-        GROUP BY o.shard, (o.n - 1) / 250
-        ORDER BY (o.n - 1) / 250, o.shard$query$, jsonb_build_object(
+                WHERE id IS NOT NULL<first>) AS r) AS o
+        GROUP BY o.shard, (o.n - 1) / 250 ORDER BY (o.n - 1) / 250, o.shard$query$, jsonb_build_object(
             'id', tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube)),
-            'by', quote_ident(backfill.order_col),
-            'table', att.tbl::regclass::text,
-            'filter', coalesce(att.row_filter, 'true'),
-            'within', within,
+            'by', quote_ident(backfill.order_col), 'table', att.tbl::regclass::text,
+            'filter', coalesce(att.row_filter, 'true'), 'within', within,
             'shard_of', tube_private_shard_expression('id', att.shard, att.shards),
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
@@ -309,10 +292,8 @@ BEGIN
         WITH put AS (
             INSERT INTO %I (op, shard, ids, payload)
             SELECT 'B', i.shard, i.ids, $3 FROM tube_backfill_ids_%s AS i
-            WHERE i.place > $1 AND i.place <= $1 + $2
-            ORDER BY i.place
-            RETURNING shard, cardinality(ids) AS ids
-        )
+            WHERE i.place > $1 AND i.place <= $1 + $2 ORDER BY i.place
+            RETURNING shard, cardinality(ids) AS ids)
         SELECT count(*), coalesce(sum(p.ids), 0), coalesce(array_agg(DISTINCT p.shard), '{}') FROM put AS p$sql$,
         backfill.tube, backfill.backfill_id)
     INTO inserted, ids_inserted, touched
@@ -337,17 +318,15 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_chunk IS 'Inserts the next pods of a backfill and advances its cursor.';
 
--- tube_private_lock_backfill: the row of a backfill, locked FOR NO KEY UPDATE.
---
--- Errors: TU122 there is none of that number; TU123 it must be held by this session, and is not.
+-- tube_private_lock_backfill: the row of a backfill, locked FOR NO KEY UPDATE; TU122 there is none of that number;
+-- TU123 it must be held by this session, and is not.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_lock_backfill(backfill_id bigint, held boolean = false)
 RETURNS :"schema".tube_backfill
 LANGUAGE plpgsql AS $$
 DECLARE
     result tube_backfill;
 BEGIN
-    SELECT b.* INTO result FROM tube_backfill AS b
-    WHERE b.backfill_id = $1 FOR NO KEY UPDATE;
+    SELECT b.* INTO result FROM tube_backfill AS b WHERE b.backfill_id = $1 FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU122',
             MESSAGE = format('there is no backfill %s', coalesce(backfill_id::text, 'NULL')),
@@ -368,8 +347,7 @@ DECLARE
     att tube_attachment;
 BEGIN
     PERFORM tube_private_require(tube);
-    SELECT a.* INTO att FROM tube_attachment AS a
-    WHERE a.tube = $1 AND a.tbl = $2;
+    SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
             MESSAGE = format('%s is not attached to tube %L', coalesce(tbl::text, 'NULL'), tube),
@@ -385,8 +363,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     att tube_attachment;
 BEGIN
-    SELECT a.* INTO att FROM tube_attachment AS a
-    JOIN pg_class AS c ON c.oid = a.tbl
+    SELECT a.* INTO att FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
     WHERE a.tube = backfill.tube AND a.tbl = backfill.tbl;
     RETURN CASE
         WHEN NOT FOUND OR (att.position, att.shard, att.shards) <> (backfill.position, backfill.shard, backfill.shards)
@@ -427,8 +404,7 @@ BEGIN
 END
 $$;
 
--- tube_private_order_column: the name of the column to order by, which may be given as SQL writes it ("Quoted", or
--- FOLDED).
+-- tube_private_order_column: the column to order by, given by its name or as SQL writes it ("Quoted", or FOLDED).
 --
 -- Errors: 42703 the table has no such column; 22004 it is NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_order_column(tbl regclass, order_col text) RETURNS name

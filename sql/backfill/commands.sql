@@ -5,9 +5,7 @@
 -- The functions that change a backfill check it. So two sessions never work on one, and a worker that lost its session
 -- can't go on.
 --
--- Result: whether this session has it now.
--- Errors: TU122.
--- Locks: an advisory one of the session.
+-- Result: whether this session has it now. Errors: TU122. Locks: an advisory one of the session.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_lock(backfill_id bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
@@ -20,9 +18,7 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_lock IS
     'Locks a backfill for this session, so that no other session works on it.';
 
--- tube_backfill_unlock: gives that right back.
---
--- Result: whether this session had it.
+-- tube_backfill_unlock: gives that right back; returns whether this session had it.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_unlock(backfill_id bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
@@ -82,11 +78,10 @@ COMMENT ON FUNCTION :"schema".tube_backfill_command IS 'Pauses, resumes or cance
 
 -- tube_private_end_backfill: ends a backfill before its time, and takes back what waits of it.
 --
--- Its pods are known by their payload. Those that a worker has marked are left, which is at most what it holds; its
--- control pods go in any case, so that its end is never acted upon.
+-- Its pods are known by their payload. Those that a worker has marked are left; its control pods go in any case, so
+-- that its end is never acted upon. One chunk at most has to be waited for.
 --
 -- Arguments: backfill: its row, locked; outcome: cancelled, superseded or failed; note: why, or NULL.
--- Locks: the pods, of which one chunk at most has to be waited for; as tube_backfill_tidy.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_end_backfill(
     backfill :"schema".tube_backfill, outcome text, note text
 ) RETURNS void
@@ -96,8 +91,7 @@ DECLARE
     reg tube_registry := tube_private_require(backfill.tube);
 BEGIN
     UPDATE tube_backfill AS b
-    SET state = outcome, note = $3, paused = false,
-        ended_at = clock_timestamp(), updated_at = clock_timestamp()
+    SET state = outcome, note = $3, paused = false, ended_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE b.backfill_id = backfill.backfill_id;
     PERFORM tube_backfill_tidy();
     EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1', reg.tube) USING tag;
@@ -111,11 +105,11 @@ $$;
 
 -- tube_backfill_tidy: drops the stored ids of backfills that are over, unless a session reads them.
 --
--- A backfill that ends calls it. To wait for a reader, which a pg_dump is for hours, would hold up more than this session:
--- its transaction has an xid, behind which the settled seq of all tubes stands still. So a later call drops them.
+-- A backfill that ends calls it. To wait for a reader, which a pg_dump is for hours, would hold up more than this
+-- session: its transaction has an xid, behind which the settled seq of all tubes stands still. So a later call drops
+-- them.
 --
--- Result: how many tables are left.
--- Locks: each table ACCESS EXCLUSIVE, where it can be had at once.
+-- Result: how many tables are left. Locks: each table ACCESS EXCLUSIVE, where it can be had at once.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_tidy() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -144,9 +138,8 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_tidy IS 'Drops the stored ids of ended backfills.';
 
--- tube_private_drop_stored: the trigger that drops the table that belongs to a deleted row.
---
--- Arguments: how its name begins; the column that ends it.
+-- tube_private_drop_stored: the trigger that drops the table of a deleted row, named by a prefix and one of its
+-- columns.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_stored() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -182,24 +175,20 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     WITH held AS MATERIALIZED (
         SELECT l.pid, l.classid::bigint << 32 | l.objid::bigint AS key FROM pg_locks AS l
         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-    )
+            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
     SELECT b.backfill_id, b.tube, b.table_name, b.order_col, b.state, b.paused, b.rows_done, b.rows_total,
         b.rate, CASE WHEN b.state = 'inserting' THEN (b.rows_total - b.rows_done) / nullif(b.rate, 0) END,
         b.note, h.pid, b.by_worker, b.start_seq, b.ends_left, b.created_at, b.ended_at, b.tbl
     FROM tube_backfill AS b
     LEFT JOIN held AS h ON h.key = tube_private_backfill_key(b.backfill_id) AND b.state IN ('waiting', 'inserting')
-    WHERE in_tube IS NULL OR b.tube = in_tube
-    ORDER BY b.backfill_id DESC
+    WHERE in_tube IS NULL OR b.tube = in_tube ORDER BY b.backfill_id DESC
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_list IS 'Lists backfills, active and past, newest first.';
 
 -- tube_backfill_note: writes down what a backfill is at, for tube_backfill_list.
 --
 -- Arguments: backfill_id: one that this session works on; note: a sentence, NULL for nothing special.
--- Result: the backfill as it is now.
--- Errors: TU122, TU123.
--- Locks: the backfill's row.
+-- Result: the backfill as it is now. Errors: TU122, TU123. Locks: the backfill's row.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_note(backfill_id bigint, note text) RETURNS :"schema".tube_backfill
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -222,9 +211,8 @@ COMMENT ON FUNCTION :"schema".tube_backfill_note IS 'Stores what a backfill is d
 --   replica's name, its seconds of replay lag and the bytes of WAL that it lacks. One row with NULLs where there is
 --   none, or where our owner may not see it (it needs pg_monitor).
 -- Errors: TU102 unknown tube.
-CREATE OR REPLACE FUNCTION :"schema".tube_backfill_pressure(
-    tube text, pods_limit integer
-) RETURNS TABLE (waiting bigint, replica text, replica_lag float8, replica_behind bigint)
+CREATE OR REPLACE FUNCTION :"schema".tube_backfill_pressure(tube text, pods_limit integer)
+RETURNS TABLE (waiting bigint, replica text, replica_lag float8, replica_behind bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off AS $$
 DECLARE
     reg tube_registry := tube_private_require(tube);
@@ -243,9 +231,7 @@ BEGIN
     SELECT pods, coalesce(nullif(r.application_name, ''), r.client_addr::text, r.pid::text),
         extract(epoch FROM r.replay_lag)::float8,
         pg_wal_lsn_diff(pg_current_wal_lsn(), coalesce(r.replay_lsn, r.flush_lsn, r.write_lsn, r.sent_lsn))::bigint
-    FROM (SELECT) AS always
-    LEFT JOIN pg_stat_replication AS r ON r.state IN ('streaming', 'catchup')
-    ORDER BY 2;
+    FROM (SELECT) AS always LEFT JOIN pg_stat_replication AS r ON r.state IN ('streaming', 'catchup') ORDER BY 2;
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_pressure IS

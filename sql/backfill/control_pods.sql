@@ -1,8 +1,8 @@
 -- What workers are asked by control pods: to run a backfill (backfill_schedule), and to sweep after one (backfill_end).
 --
--- Functions with the arguments tube, partitions, partition, leader_id are for the leader of that term. They hold the
--- fence until the transaction ends. Their errors: TU001 the term is over; TU002, TU102, TU103 as tube_leader_epoch. To
--- call them again after a lost answer does no harm.
+-- Functions with the arguments tube, partitions, partition, leader_id are for the leader of that term; shard and seq
+-- are those of the control pod. They hold the fence until the transaction ends. Their errors: TU001 the term is over;
+-- TU002, TU102, TU103 as tube_leader_epoch. To call them again after a lost answer does no harm.
 
 -- tube_backfill_schedule: asks the workers of a tube to backfill its tables.
 --
@@ -45,8 +45,7 @@ BEGIN
                 WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
         EXECUTE format('SELECT %I($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
             ' ''tbl'', $2, ''order_col'', $3))', tube_private_name(in_tube, '_touch'))
-        USING att.shard, (
-            SELECT format('%I.%I', n.nspname, c.relname)
+        USING att.shard, (SELECT format('%I.%I', n.nspname, c.relname)
             FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl),
             column_name::text;
         added := added + 1;
@@ -57,10 +56,8 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_schedule IS
     'Asks the workers of a tube to backfill its tables, by control pods; returns how many were added.';
 
--- tube_private_control_waits: whether a control pod of some types waits in a range of shards, as far as it is
--- committed.
---
--- Arguments: tube; first, shards: the range; types; of_step3: leave out those of backfills in chunks.
+-- tube_private_control_waits: whether a control pod of some types waits in a range of shards; of_step3: leaving out
+-- those of backfills in chunks.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_control_waits(
     tube text, first integer, shards integer, types text[], of_step3 boolean = false
 ) RETURNS boolean
@@ -76,10 +73,8 @@ BEGIN
 END
 $$;
 
--- tube_private_put_control: a control pod of a backfill for each of its shards; wakes their workers.
---
--- Arguments: type: backfill_start, of op T so that it comes early, or backfill_end, of op B so that it comes when all
---   else is done; backfill: its row; of step 3 only tube, shard, shards and start_seq.
+-- tube_private_put_control: puts a control pod into each shard of a backfill (of step 3: a row with its tube, shard,
+-- shards and start_seq): backfill_start of op T, so that it comes early, or backfill_end of op B, after all else.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_control(type text, backfill :"schema".tube_backfill) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -98,7 +93,6 @@ $$;
 -- The pod goes and the backfill comes in one transaction under the term's fence, so that neither a crash nor a deposed
 -- leader loses or doubles it.
 --
--- Arguments: tube, partitions, partition, leader_id: the term; shard, seq: of the pod.
 -- Result: the number of the backfill; NULL when the pod is not there any more, or not this term's.
 -- Errors: of terms; TU108, TU121 as tube_backfill_create: nothing was changed, the pod is still there.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence, the pod.
@@ -137,11 +131,8 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_take IS
     'Turns a backfill_schedule control pod into a backfill that a worker runs.';
 
--- tube_sweep_ready: whether a backfill_end may be acted upon.
---
--- Arguments: tube, partitions, partition, leader_id: the term; shard, seq: of the control pod.
--- Result: whether no backfill pod of the shard with a lower seq is left: all keys of those were delivered or parked,
---   and their pods purged.
+-- tube_sweep_ready: whether a backfill_end may be acted upon: no backfill pod of the shard with a lower seq is left, as
+-- all of their keys were delivered or parked, and the pods purged.
 CREATE OR REPLACE FUNCTION :"schema".tube_sweep_ready(
     tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint
 ) RETURNS boolean
@@ -151,9 +142,9 @@ DECLARE
     left_over boolean;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE %s'
-        ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1 AND seq < $1 AND shard = $2'
-        ' AND ids <> ''{}'')', tube, (tube_private_slices(tube, partitions, partition)).pods)
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+        ' AND seq < $1 AND shard = $2 AND ids <> ''{}'')',
+        tube, (tube_private_slices(tube, partitions, partition)).pods)
     INTO left_over USING seq, shard;
     RETURN NOT left_over;
 END
@@ -166,8 +157,7 @@ COMMENT ON FUNCTION :"schema".tube_sweep_ready IS
 -- They go through the queue as everything does: a row that is there is written again, one that is not is deleted at the
 -- sink. So a row written meanwhile is never lost.
 --
--- Arguments: tube, partitions, partition, leader_id: the term; shard; ids: of the tube's type.
--- Result: the number of pods.
+-- Arguments: the term; shard; ids: of the tube's type. Result: the number of pods.
 -- Errors: of terms; TU106 the shard is not of the partition.
 CREATE OR REPLACE FUNCTION :"schema".tube_sweep_touch(
     tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray
@@ -190,11 +180,8 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_sweep_touch IS
     'Touches keys that a scan of the sink has found, so that stale documents are deleted.';
 
--- tube_sweep_end: a backfill_end was acted upon: the pod goes, and its backfill has a shard less to do.
---
--- Arguments: tube, partitions, partition, leader_id: the term; shard, seq: of the pod.
--- Result: whether it was there.
--- Locks: the fence, the backfill's row and the pod, until the transaction ends.
+-- tube_sweep_end: a backfill_end was acted upon: the pod goes, and its backfill has a shard less to do. Returns whether
+-- the pod was there. Locks: the fence, the backfill's row and the pod, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_sweep_end(
     tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint
 ) RETURNS boolean
@@ -216,8 +203,7 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_sweep_end IS 'Deletes a backfill_end control pod and counts its shard as swept.';
 
 -- tube_private_backfills_at_end: the backfills that are being delivered and whose ends are among some pods; NULL: none.
---
--- Locks: their rows FOR NO KEY UPDATE, before the pods: a cancel takes both in this order.
+-- Locks their rows FOR NO KEY UPDATE, before the pods: a cancel takes both in this order.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfills_at_end(tube text, seqs bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
@@ -229,8 +215,7 @@ BEGIN
             WHERE b.tube = $1 AND b.state = 'delivering' AND EXISTS (
                 SELECT FROM %I AS t WHERE t.payload IS NOT NULL AND t.ids = '{}' AND t.seq = ANY ($2)
                     AND t.payload @> jsonb_build_object('type', 'backfill_end', 'backfill', b.backfill_id))
-            ORDER BY b.backfill_id FOR NO KEY UPDATE
-        ) AS h$sql$, tube)
+            ORDER BY b.backfill_id FOR NO KEY UPDATE) AS h$sql$, tube)
     INTO result USING tube, seqs;
     RETURN result;
 END

@@ -100,8 +100,8 @@ BEGIN
         ELSE 'one that could not be found'
     END
     FROM unnest(running) AS r (x)
-    LEFT JOIN pg_locks AS k ON k.locktype = 'transactionid' AND k.transactionid = r.x
-        AND k.granted AND k.mode = 'ExclusiveLock'
+    LEFT JOIN pg_locks AS k ON k.locktype = 'transactionid' AND k.transactionid = r.x AND k.mode = 'ExclusiveLock'
+        AND k.granted
     LEFT JOIN pg_stat_activity AS a ON a.pid = k.pid
     LEFT JOIN pg_prepared_xacts AS p ON p.transaction = r.x
     -- A transaction whose database is not known may be of this one.
@@ -150,10 +150,8 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_step3 IS
     'Touches every row of an attached table in one transaction; the third of three.';
 
--- tube_private_begin_step3: the part of step 3 before the table is read: refusals, and backfill_start.
---
--- Result: query, first (the shard), size: for tube_pods_insert; query is NULL when there is nothing to do; table_name:
---   what the query calls the table.
+-- tube_private_begin_step3: step 3 until the table is read: refusals, and backfill_start. Returns arguments for
+-- tube_pods_insert (no query when there is nothing to do), and what the query calls the table.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_step3(
     step1 text, tube text, tbl regclass, order_col text, shard integer,
     OUT query text, OUT first integer, OUT size bigint, OUT table_name text
@@ -214,7 +212,7 @@ BEGIN
 END
 $$;
 
--- tube_private_end_step3: the part of step 3 after the table was read: backfill_end.
+-- tube_private_end_step3: step 3 after the table was read: backfill_end.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_end_step3(step1 text, tube text, tbl regclass, first integer)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$

@@ -69,10 +69,8 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_job_begin IS 'Starts a job, or resumes one of the same name.';
 
--- tube_private_lock_job: a job's row, locked for the transaction: FOR SHARE; FOR UPDATE where alone.
---
--- Arguments: job_id; alone; of_backfill: the caller is a function for backfills, and the session works on that one.
---   Only they write the job of a backfill; any other is for the role that it belongs to.
+-- tube_private_lock_job: a job's row, locked for the transaction: FOR SHARE; FOR UPDATE where alone. Only functions for
+-- backfills (of_backfill) write the job of one; any other is for the role that it belongs to.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_lock_job(job_id text, alone boolean, of_backfill boolean = false)
 RETURNS :"schema".tube_job
 LANGUAGE plpgsql AS $$
@@ -120,8 +118,7 @@ $$;
 -- Arguments: job_id; unit; rows: that were read; ids, pods: that were written, for each tube; shards: of them, so that
 --   workers that sleep are woken; NULL for all.
 -- Result: true: commit. False: the unit is in already: roll back, so that it is not in twice.
--- Errors: TU131, TU130, 42501; TU132 the job is done: roll back.
--- Locks: the job's row FOR SHARE.
+-- Errors: TU131, TU130, 42501; TU132 the job is done: roll back. Locks: the job's row FOR SHARE.
 -- A lost answer, or one to the COMMIT: write the unit again.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_done(
     job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[] = NULL
@@ -152,8 +149,7 @@ COMMENT ON FUNCTION :"schema".tube_job_done IS
 -- tube_job_finish: ends a job; what was staged goes into its tubes, all at once.
 --
 -- Arguments: job_id; attempts: of a job of attempts, those that count.
--- Result: the job's row. Called again, it does nothing.
--- Errors: TU131, TU130, 42501; TU102 a tube is gone.
+-- Result: the job's row. Called again, it does nothing. Errors: TU131, TU130, 42501; TU102 a tube is gone.
 -- Locks: the job's row, those of an INSERT into the tubes, and the table of its pods ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_finish(job_id text, attempts uuid[] = NULL) RETURNS :"schema".tube_job
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -193,8 +189,7 @@ LANGUAGE sql AS $$
         ids_done = coalesce(job.ids_done, u.ids), pods_done = coalesce(job.pods_done, u.pods)
     FROM (SELECT coalesce(sum(w.rows), 0) AS rows, coalesce(sum(w.ids), 0) AS ids, coalesce(sum(w.pods), 0) AS pods
         FROM tube_job_unit AS w WHERE w.job_id = job.job_id) AS u
-    WHERE j.job_id = job.job_id
-    RETURNING j.*
+    WHERE j.job_id = job.job_id RETURNING j.*
 $$;
 
 -- tube_job_forget: forgets jobs, and throws away what they have staged. Pods in tubes stay.
@@ -204,8 +199,7 @@ $$;
 --
 -- Arguments: job_id: this one; NULL: all that ended before; before: only if it ended before; NULL: whenever. One of the
 --   two must be given. Of all jobs, members of tube_admin forget everybody's, others their own.
--- Result: how many were forgotten.
--- Errors: 22004 both are NULL; 42501; TU130 job_id is that of a backfill under way.
+-- Result: how many were forgotten. Errors: 22004 both are NULL; 42501; TU130 job_id is that of a backfill under way.
 -- Locks: the rows; of what was staged ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_forget(job_id text, before timestamptz = NULL) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -249,8 +243,7 @@ COMMENT ON FUNCTION :"schema".tube_job_forget IS 'Deletes jobs and their staged 
 CREATE OR REPLACE FUNCTION :"schema".tube_job_list(in_job text = NULL)
 RETURNS TABLE (
     job_id text, tubes text[], kind text, state text, units_done bigint, units integer, rows bigint, ids bigint,
-    pods bigint, backfill_id bigint, created_at timestamptz, last_at timestamptz, ended_at timestamptz,
-    begun_by name
+    pods bigint, backfill_id bigint, created_at timestamptz, last_at timestamptz, ended_at timestamptz, begun_by name
 )
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT j.job_id, j.tubes, j.kind, CASE WHEN j.state = 'done' THEN j.state ELSE coalesce(e.state, j.state) END,
@@ -261,8 +254,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     CROSS JOIN LATERAL (
         SELECT count(*) AS n, coalesce(sum(w.rows), 0)::bigint AS rows, coalesce(sum(w.ids), 0)::bigint AS ids,
             coalesce(sum(w.pods), 0)::bigint AS pods, max(w.ended_at) AS last_at
-        FROM tube_job_unit AS w WHERE w.job_id = j.job_id
-    ) AS u
+        FROM tube_job_unit AS w WHERE w.job_id = j.job_id) AS u
     WHERE (in_job IS NULL OR j.job_id = in_job) AND (j.begun_by = session_user OR EXISTS (
         SELECT FROM unnest(ARRAY['admin', 'worker', 'monitor']) AS k (kind)
         WHERE pg_has_role(session_user, tube_private_role(k.kind), 'MEMBER')))
@@ -270,22 +262,18 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
 $$;
 COMMENT ON FUNCTION :"schema".tube_job_list IS 'Lists jobs, active and past, newest first.';
 
--- tube_job_units: the numbers of the units of a job that are in, in order; none of a job that tube_job_list would not
--- show.
+-- tube_job_units: the numbers of a job's units that are in, in order; none of a job that tube_job_list does not show.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_units(job_id text) RETURNS integer[]
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT ARRAY(SELECT u.unit FROM tube_job_unit AS u
-        WHERE u.job_id = $1 AND EXISTS (SELECT FROM tube_job_list($1))
-        ORDER BY u.unit)
+        WHERE u.job_id = $1 AND EXISTS (SELECT FROM tube_job_list($1)) ORDER BY u.unit)
 $$;
 COMMENT ON FUNCTION :"schema".tube_job_units IS 'Returns the numbers of the units of a job that are done.';
 
 -- tube_stream_purge: deletes the pods that a stream has read and done with. For tubes that have no workers.
 --
 -- Arguments: tube; seq: all pods up to it go. It is to be a settled one: then no pod comes below it any more.
--- Result: how many pods went.
--- Errors: TU102 unknown tube; TU133 workers lead it.
--- Locks: the pods.
+-- Result: how many pods went. Errors: TU102 unknown tube; TU133 workers lead it. Locks: the pods.
 CREATE OR REPLACE FUNCTION :"schema".tube_stream_purge(tube text, seq bigint) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off AS $$
 DECLARE

@@ -38,10 +38,8 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_split IS
     'Splits the rest of a backfill into ranges that several sessions insert in parallel.';
 
--- tube_private_begin_split: refuses what can't be split.
---
--- Result: query: for the values where all ranges but the first begin, fewer where values repeat; NULL where it is split
---   already; tbl, table_name: of the table that it names.
+-- tube_private_begin_split: the query for the values where all ranges but the first begin, fewer where values repeat;
+-- NULL where the backfill is split already. tbl, table_name: of the table that it names.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_split(
     backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text
 )
@@ -124,13 +122,8 @@ $$;
 -- Locks: of the table ACCESS SHARE; the backfill's row, at the end.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_range(backfill_id bigint, unit integer, rate float8 = NULL)
 RETURNS bigint
-LANGUAGE plpgsql SECURITY INVOKER
-SET search_path = pg_catalog, :"schema", pg_temp
-SET row_security = off
-SET work_mem = '64MB'
-SET jit = off
-SET cursor_tuple_fraction = 1 -- all of it will be read
-AS $$
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off
+SET work_mem = '64MB' SET jit = off SET cursor_tuple_fraction = 1 AS $$
 DECLARE
     plan CONSTANT record := tube_private_begin_range(backfill_id, unit);
     pod record;
@@ -155,10 +148,8 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_range IS 'Touches the rows of one range of a split backfill.';
 
--- tube_private_begin_range: refuses what tube_backfill_range refuses.
---
--- Result: query: for the pods (shard, ids) of the range, in order; empty when it was in already; NULL when the backfill
---   is paused; tbl, table_name: of the table that it names.
+-- tube_private_begin_range: the query for the pods (shard, ids) of a range; empty when the range was in already, NULL
+-- when the backfill is paused. tbl, table_name: of the table that it names.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_range(
     backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text
 )
@@ -243,11 +234,9 @@ BEGIN
 END
 $$;
 
--- tube_backfill_join: ends the insertion of a backfill that was split, when all of its ranges are in.
+-- tube_backfill_join: ends the insertion of a backfill that was split, when all of its ranges are in. A backfill_end
+-- goes into each of its shards.
 --
--- A backfill_end goes into each of its shards, after all else of it.
---
--- Arguments: backfill_id: one that this session works on.
 -- Result: whether all ranges are in. Called again, it does nothing.
 -- Errors: TU122, TU123; TU124 it was ended; TU108 the table was detached; TU131 it was not split.
 -- Locks: the rows of the backfill and of its job.
@@ -276,9 +265,8 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_join IS 'Completes a split backfill once all its ranges are inserted.';
 
--- tube_private_inserting_attachment: the attachment of the table of a backfill that is being inserted.
---
--- Errors: TU124 the backfill is not inserting any more; TU108 the table is attached otherwise, or not any more.
+-- tube_private_inserting_attachment: the attachment of the table of a backfill that is being inserted; TU124 it is not
+-- any more; TU108 the table is attached otherwise, or not any more.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_inserting_attachment(backfill :"schema".tube_backfill)
 RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
