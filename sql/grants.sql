@@ -74,17 +74,16 @@ TO :"role_admin";
 -- Backfills read tables with the rights of whoever calls, who tells these what was read: a worker is trusted with that, as it
 -- is at the sink.
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_private_backfill_collected,
-    :"schema".tube_private_backfill_divide,
-    :"schema".tube_private_backfill_query,
-    :"schema".tube_private_backfill_range_done,
-    :"schema".tube_private_backfill_range_put,
-    :"schema".tube_private_backfill_range_query,
-    :"schema".tube_private_backfill_sample,
-    :"schema".tube_private_backfill_step3_begin,
-    :"schema".tube_private_backfill_step3_end,
-    :"schema".tube_private_backfill_store,
-    :"schema".tube_private_backfill_was_read
+    :"schema".tube_private_begin_collect,
+    :"schema".tube_private_begin_range,
+    :"schema".tube_private_begin_split,
+    :"schema".tube_private_begin_step3,
+    :"schema".tube_private_end_collect,
+    :"schema".tube_private_end_range,
+    :"schema".tube_private_end_split,
+    :"schema".tube_private_end_step3,
+    :"schema".tube_private_put_backfill_pod,
+    :"schema".tube_private_refuse_renamed
 TO :"role_admin", :"role_worker";
 
 -- tube_sync is for workers, too. These see that an owner of the table has agreed.

@@ -123,48 +123,17 @@ SELECT coalesce(max(version_num), '') < '0002' AS run_0002 FROM :"schema".tube_v
 \ir wakeup/tube_wake.sql
 
 -- Backfill: all rows of a table. ----------------------------------------------------------------------------
-\ir backfill/tube_private_backfill_table.sql
-\ir backfill/tube_private_control.sql
-\ir backfill/tube_backfill_schedule.sql
-\ir backfill/tube_backfill_step1.sql
-\ir backfill/tube_backfill_step2.sql
-\ir backfill/tube_backfill_step3.sql
+\ir backfill/steps.sql
+\ir backfill/chunks.sql
+\ir backfill/commands.sql
+\ir backfill/control_pods.sql
 
 -- What was parked. ------------------------------------------------------------------------------------------
 \ir park/tube_park_list.sql
 
--- Backfills in chunks, and what follows them. ---------------------------------------------------------------
-\ir backfill/tube_private_backfill.sql
-\ir backfill/tube_backfill_tidy.sql
-\ir backfill/tube_private_backfill_ends.sql
-\ir backfill/tube_backfill_create.sql
-\ir backfill/tube_backfill_lock.sql
-\ir backfill/tube_backfill_unlock.sql
-\ir backfill/tube_backfill_holders.sql
-\ir backfill/tube_private_backfill_changed.sql
-\ir backfill/tube_backfill_collect.sql
-\ir backfill/tube_backfill_chunk.sql
-\ir backfill/tube_backfill_pressure.sql
-\ir backfill/tube_backfill_note.sql
-\ir backfill/tube_backfill_command.sql
-\ir backfill/tube_backfill_list.sql
-\ir backfill/tube_backfill_take.sql
-\ir backfill/tube_sweep_ready.sql
-\ir backfill/tube_sweep_touch.sql
-\ir backfill/tube_sweep_end.sql
-
 -- Jobs: what several sessions write at once, in units, each once. --------------------------------------------
-\ir jobs/tube_private_job.sql
-\ir jobs/tube_job_begin.sql
-\ir jobs/tube_job_units.sql
-\ir jobs/tube_job_done.sql
-\ir jobs/tube_job_finish.sql
-\ir jobs/tube_job_forget.sql
-\ir jobs/tube_job_list.sql
-\ir jobs/tube_backfill_split.sql
-\ir jobs/tube_backfill_range.sql
-\ir jobs/tube_backfill_join.sql
-\ir jobs/tube_stream_purge.sql
+\ir jobs/jobs.sql
+\ir jobs/ranges.sql
 
 -- Rights, and the generated functions of tubes that were there before: attached tables are changed with
 -- the rights of whoever installs. ---------------------------------------------------------------------------

@@ -80,3 +80,5 @@ def test_a_tube_that_is_called_so_is_left_alone(scene: Scene) -> None:
     assert scene.admin.run("SELECT tube_backfill_tidy()") == [(0,)]
     with pytest.raises(psycopg.Error, match="already exists"):
         scene.admin.run(f"CREATE TABLE tube.tube_backfill_ids_{number} ()")
+    scene.admin.run("SELECT tube_ensure_absent('t')")
+    assert scene.admin.run(f"SELECT count(*) FROM tube.tube_backfill_ids_{number}") == [(0,)]

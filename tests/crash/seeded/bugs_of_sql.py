@@ -58,7 +58,7 @@ SEEDS = [
     Seed(
         "unit_in_twice",
         "a task that is tried again adds its unit once more",
-        "sql/jobs/tube_job_done.sql",
+        "sql/jobs/jobs.sql",
         "    IF NOT FOUND THEN\n        RETURN false;\n",
         "    IF NOT FOUND THEN\n        RETURN true;\n",
         ("sql/test_jobs.py::test_a_unit_is_in_once",),
@@ -66,9 +66,9 @@ SEEDS = [
     Seed(
         "job_of_anybody",
         "whoever may fan out finishes the jobs of others",
-        "sql/jobs/tube_private_job.sql",
-        "    IF job.begun_by <> session_user AND NOT tube_private_job_member('admin') THEN\n",
-        "    IF job.begun_by IS NULL THEN\n",
+        "sql/jobs/jobs.sql",
+        "    IF job.begun_by <> session_user AND NOT pg_has_role(",
+        "    IF job.begun_by IS NULL AND NOT pg_has_role(",
         ("sql/test_jobs_roles.py::test_a_job_belongs_to_who_began_it",),
     ),
     Seed(

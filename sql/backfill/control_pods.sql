@@ -1,0 +1,240 @@
+-- What workers are asked by control pods: to run a backfill (backfill_schedule), and to sweep after one (backfill_end).
+--
+-- Functions with the arguments tube, partitions, partition, leader_id are for the leader of that term; shard and seq
+-- are those of the control pod. They hold the fence until the transaction ends. Their errors: TU001 the term is over;
+-- TU002, TU102, TU103 as tube_leader_epoch. To call them again after a lost answer does no harm.
+
+-- tube_backfill_schedule: asks the workers of a tube to backfill its tables.
+--
+-- A control pod backfill_schedule of op B for each root table that has a shard from shard_from to shard_to, in the
+-- first shard of the table. Passed over are tables where a backfill_schedule or a backfill_end waits already in one of
+-- their shards, or that are being backfilled in chunks.
+--
+-- Arguments: in_tube; order_col: a column of each of these tables; shard_from, shard_to: both included.
+-- Result: how many control pods were added.
+-- Errors: TU102 unknown tube, 42703 a table has no such column, 22023 shard_from is greater than shard_to, 22004 an
+--   argument is NULL. Nothing was added then.
+-- Locks: an advisory one for the tube, until the transaction ends: other calls for it wait.
+CREATE OR REPLACE FUNCTION :"schema".tube_backfill_schedule(
+    in_tube text, order_col text, shard_from integer, shard_to integer
+) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    att tube_attachment;
+    column_name name;
+    added integer := 0;
+BEGIN
+    PERFORM tube_private_require(in_tube);
+    IF shard_from IS NULL OR shard_to IS NULL OR shard_from > shard_to THEN
+        RAISE EXCEPTION USING
+            ERRCODE = CASE WHEN shard_from > shard_to THEN 'invalid_parameter_value' ELSE 'null_value_not_allowed' END,
+            MESSAGE = format('there are no shards from %s to %s',
+                coalesce(shard_from::text, 'NULL'), coalesce(shard_to::text, 'NULL')),
+            HINT = 'Give the first and the last shard.';
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' schedule ' || in_tube, 0));
+    FOR att IN
+        SELECT a.* FROM tube_attachment AS a
+        WHERE a.tube = in_tube AND a.shard <= shard_to AND a.shard + (a.shards - 1) >= shard_from
+            AND tube_private_is_root(a) AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+        ORDER BY a.shard
+    LOOP
+        column_name := tube_private_order_column(att.tbl, order_col);
+        CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}')
+            OR EXISTS (SELECT FROM tube_backfill AS b
+                WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
+        EXECUTE format('SELECT %I($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
+            ' ''tbl'', $2, ''order_col'', $3))', tube_private_name(in_tube, '_touch'))
+        USING att.shard, (SELECT format('%I.%I', n.nspname, c.relname)
+            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl),
+            column_name::text;
+        added := added + 1;
+    END LOOP;
+    RETURN added;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_backfill_schedule IS
+    'Asks the workers of a tube to backfill its tables, by control pods; returns how many were added.';
+
+-- tube_private_control_waits: whether a control pod of some types waits in a range of shards; of_step3: leaving out
+-- those of backfills in chunks.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_control_waits(
+    tube text, first integer, shards integer, types text[], of_step3 boolean = false
+) RETURNS boolean
+LANGUAGE plpgsql SET enable_seqscan = off AS $$ -- there is an index of the few control pods
+DECLARE
+    waits boolean;
+BEGIN
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I'
+        ' WHERE payload IS NOT NULL AND ids = ''{}'' AND shard BETWEEN $1 AND $2 AND payload ->> ''type'' = ANY ($3)'
+        ' AND NOT ($4 AND payload ? ''backfill''))', tube)
+    INTO waits USING first, first + (shards - 1), types, of_step3;
+    RETURN waits;
+END
+$$;
+
+-- tube_private_put_control: puts a control pod into each shard of a backfill (of step 3: a row with its tube, shard,
+-- shards and start_seq): backfill_start of op T, so that it comes early, or backfill_end of op B, after all else.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_put_control(type text, backfill :"schema".tube_backfill) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    touched CONSTANT integer[] := ARRAY(SELECT generate_series(backfill.shard, backfill.shard + (backfill.shards - 1)));
+BEGIN
+    EXECUTE format('INSERT INTO %I (op, shard, ids, payload)'
+        ' SELECT $1, s, ''{}'', jsonb_strip_nulls($2) FROM unnest($3) AS s', backfill.tube)
+    USING CASE type WHEN 'backfill_start' THEN 'T' ELSE 'B' END, jsonb_build_object('type', type,
+        'start_seq', backfill.start_seq::text, 'backfill', backfill.backfill_id, 'sweep', backfill.root), touched;
+    PERFORM tube_private_wake_sleepers(backfill.tube, touched);
+END
+$$;
+
+-- tube_backfill_take: a backfill_schedule control pod becomes a backfill that a worker runs.
+--
+-- The pod goes and the backfill comes in one transaction under the term's fence, so that neither a crash nor a deposed
+-- leader loses or doubles it.
+--
+-- Result: the number of the backfill; NULL when the pod is not there any more, or not this term's.
+-- Errors: of terms; TU108, TU121 as tube_backfill_create: nothing was changed, the pod is still there.
+-- Locks: the registry row FOR KEY SHARE (first, as always), the fence, the pod.
+CREATE OR REPLACE FUNCTION :"schema".tube_backfill_take(
+    tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint
+) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off AS $$
+DECLARE
+    payload jsonb;
+    tbl regclass;
+BEGIN
+    PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR KEY SHARE;
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
+        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube, partitions, partition)
+    INTO payload USING seq, leader_id, shard;
+    IF payload IS NULL THEN
+        RETURN NULL;
+    END IF;
+    -- By the catalogue: our owner may not look into the schemas of others.
+    BEGIN
+        SELECT c.oid INTO tbl FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE ARRAY[n.nspname, c.relname]::text[] = parse_ident(payload ->> 'tbl');
+    EXCEPTION WHEN invalid_parameter_value THEN
+        tbl := NULL;
+    END;
+    IF tbl IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('there is no table %s', coalesce(quote_literal(payload ->> 'tbl'), 'NULL')),
+            HINT = 'A backfill_schedule names schema.table.';
+    END IF;
+    RETURN tube_backfill_create(tube, tbl, payload ->> 'order_col', false, true);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_backfill_take IS
+    'Turns a backfill_schedule control pod into a backfill that a worker runs.';
+
+-- tube_sweep_ready: whether a backfill_end may be acted upon: no backfill pod of the shard with a lower seq is left, as
+-- all of their keys were delivered or parked, and the pods purged.
+CREATE OR REPLACE FUNCTION :"schema".tube_sweep_ready(
+    tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint
+) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off AS $$
+DECLARE
+    left_over boolean;
+BEGIN
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+        ' AND seq < $1 AND shard = $2 AND ids <> ''{}'')',
+        tube, (tube_private_slices(tube, partitions, partition)).pods)
+    INTO left_over USING seq, shard;
+    RETURN NOT left_over;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_sweep_ready IS
+    'Tells whether all backfill pods of a shard before its backfill_end are done, so that the sweep may start.';
+
+-- tube_sweep_touch: touches keys that a scan of the sink has found.
+--
+-- They go through the queue as everything does: a row that is there is written again, one that is not is deleted at the
+-- sink. So a row written meanwhile is never lost.
+--
+-- Arguments: the term; shard; ids: of the tube's type. Result: the number of pods.
+-- Errors: of terms; TU106 the shard is not of the partition.
+CREATE OR REPLACE FUNCTION :"schema".tube_sweep_touch(
+    tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray
+) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    pods integer;
+BEGIN
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    IF shard % partitions <> partition THEN
+        RAISE EXCEPTION 'shard % is not in partition % of tube %', shard, partition, quote_literal(tube)
+            USING ERRCODE = 'TU106', HINT = 'Sweep shards of the term''s own partition only.';
+    END IF;
+    EXECUTE format('INSERT INTO %I (op, shard, ids) SELECT ''B'', $1, $2[n : n + 249] '
+        'FROM generate_series(1, cardinality($2), 250) AS n', tube) USING shard, ids;
+    GET DIAGNOSTICS pods = ROW_COUNT;
+    RETURN pods;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_sweep_touch IS
+    'Touches keys that a scan of the sink has found, so that stale documents are deleted.';
+
+-- tube_sweep_end: a backfill_end was acted upon: the pod goes, and its backfill has a shard less to do. Returns whether
+-- the pod was there. Locks: the fence, the backfill's row and the pod, until the transaction ends.
+CREATE OR REPLACE FUNCTION :"schema".tube_sweep_end(
+    tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint
+) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off AS $$
+DECLARE
+    backfills bigint[];
+    payload jsonb;
+BEGIN
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    backfills := tube_private_backfills_at_end(tube, ARRAY[seq]);
+    EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
+        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube, partitions, partition)
+    INTO payload USING seq, leader_id, shard;
+    PERFORM tube_private_backfill_count_ends(b.id) FROM unnest(backfills) AS b (id);
+    RETURN payload IS NOT NULL;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_sweep_end IS 'Deletes a backfill_end control pod and counts its shard as swept.';
+
+-- tube_private_backfills_at_end: the backfills that are being delivered and whose ends are among some pods; NULL: none.
+-- Locks their rows FOR NO KEY UPDATE, before the pods: a cancel takes both in this order.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfills_at_end(tube text, seqs bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    result bigint[];
+BEGIN
+    EXECUTE format($sql$
+        SELECT array_agg(h.backfill_id) FROM (
+            SELECT b.backfill_id FROM tube_backfill AS b
+            WHERE b.tube = $1 AND b.state = 'delivering' AND EXISTS (
+                SELECT FROM %I AS t WHERE t.payload IS NOT NULL AND t.ids = '{}' AND t.seq = ANY ($2)
+                    AND t.payload @> jsonb_build_object('type', 'backfill_end', 'backfill', b.backfill_id))
+            ORDER BY b.backfill_id FOR NO KEY UPDATE) AS h$sql$, tube)
+    INTO result USING tube, seqs;
+    RETURN result;
+END
+$$;
+
+-- tube_private_backfill_count_ends: has a backfill that is being delivered, and locked, as many ends left as there are
+-- pods of them. Without any, it is finished.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_count_ends(backfill_id bigint) RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    backfill tube_backfill := tube_private_lock_backfill(backfill_id);
+    ends integer;
+BEGIN
+    EXECUTE format('SELECT count(*) FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1',
+        backfill.tube) INTO ends USING jsonb_build_object('type', 'backfill_end', 'backfill', backfill_id);
+    UPDATE tube_backfill AS b
+    SET ends_left = ends, updated_at = clock_timestamp(),
+        state = CASE WHEN ends > 0 THEN b.state ELSE 'finished' END,
+        ended_at = CASE WHEN ends > 0 THEN NULL ELSE clock_timestamp() END
+    WHERE b.backfill_id = $1 AND b.state = 'delivering';
+END
+$$;
