@@ -652,7 +652,7 @@ CREATE FUNCTION tube.tube_ensure_absent(in_tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
-    AS $$
+    AS $_$
 DECLARE
     reg tube_registry;
 BEGIN
@@ -661,16 +661,17 @@ BEGIN
         RETURN;
     END IF;
     UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
-    PERFORM tube_private_end_terms(in_tube, 'superseded');
+    PERFORM tube_private_end_terms(in_tube, NULL, 'superseded');
     PERFORM tube_private_patiently(ARRAY[
-        format('SELECT tube_private_forget(a.tube, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %L GROUP BY a.tube', in_tube),
+        format('SELECT tube_private_forget(%1$L, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %1$L'
+            ' HAVING count(*) > 0', in_tube),
         format('DROP TABLE %I.%I', tube_private_schema(), in_tube)], format('tube %L is dropped', in_tube));
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);
     DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
     EXECUTE format('DROP SEQUENCE %I', 'tube_sleeps_' || reg.number);
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_ensure_absent(in_tube text) IS 'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';
 
@@ -722,20 +723,20 @@ CREATE FUNCTION tube.tube_index_sql(tube text, partitions integer) RETURNS text
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    name text := format('%I.%I', tube_private_schema(), tube_private_index(tube, partitions));
-    present CONSTANT integer := (tube_private_require(tube)).partitions;
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    index CONSTANT record := tube_private_index(tube, partitions);
     valid boolean;
 BEGIN
-    PERFORM tube_private_check_partitions(partitions);
-    SELECT i.indisvalid INTO valid FROM pg_index AS i WHERE i.indexrelid = to_regclass(name);
+    PERFORM tube_private_check_tube(tube, partitions, reg.key_type, NULL);
+    SELECT i.valid INTO valid FROM tube_private_indexes(tube) AS i WHERE i.name = index.name;
     RETURN CASE
-        WHEN valid AND partitions = present THEN (
+        WHEN valid AND partitions = reg.partitions THEN (
             SELECT format('DROP INDEX CONCURRENTLY %I.%I', tube_private_schema(), i.name)
             FROM tube_private_indexes(tube) AS i
-            WHERE i.partitions <> present ORDER BY i.partitions LIMIT 1)
+            WHERE i.partitions <> reg.partitions ORDER BY i.partitions LIMIT 1)
         WHEN valid THEN NULL
-        WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %s', name)
-        ELSE tube_private_index_ddl(tube, partitions, true)
+        WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %I.%I', tube_private_schema(), index.name)
+        ELSE 'CREATE INDEX CONCURRENTLY' || substr(index.ddl, 13)
     END;
 END
 $$;
@@ -958,12 +959,10 @@ $$;
 COMMENT ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement of one text column with the rights of the caller and returns its rows.';
 
 CREATE FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last);
-END
+    SELECT tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last)
 $$;
 
 COMMENT ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) IS 'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';
@@ -976,6 +975,8 @@ CREATE FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partitio
 DECLARE
     last_issued bigint;
     new_epoch   bigint;
+    held        tube_leader;
+    runs_for    interval;
 BEGIN
     PERFORM tube_private_check_term(leader_id, instance_id, client_id, election, hold, lease);
     IF current_setting('synchronous_commit') <> 'remote_apply' THEN
@@ -983,31 +984,36 @@ BEGIN
     END IF;
 
     -- NO KEY: a sleeper or a parked key may be written meanwhile, which refers to this row.
-    SELECT r.last_epoch INTO last_issued
-    FROM tube_registry AS r
-    WHERE r.tube = tube_leader_acquire.tube
-    FOR NO KEY UPDATE;
+    SELECT r.last_epoch INTO last_issued FROM tube_registry AS r
+    WHERE r.tube = tube_leader_acquire.tube FOR NO KEY UPDATE;
     PERFORM tube_private_check_partition(tube, partitions, partition);
-    PERFORM tube_private_check_claim(tube, partition, instance_id, expected_epoch, election);
+    SELECT l.* INTO STRICT held FROM tube_leader AS l
+    WHERE l.tube = tube_leader_acquire.tube AND l.partition = tube_leader_acquire.partition FOR UPDATE;
+    -- The clock is read after the wait for the term, which may have been renewed meanwhile. NULL without a leader.
+    runs_for := held.renewed_at + coalesce(held.lease, held.hold) - clock_timestamp();
+    IF held.epoch IS DISTINCT FROM expected_epoch THEN
+        RAISE EXCEPTION 'partition % of tube % is at epoch %, not %', partition, quote_literal(tube),
+            held.epoch, coalesce(expected_epoch::text, 'NULL')
+            USING ERRCODE = 'TU003', HINT = 'Read the epoch, prove the right to lead, and try again.';
+    ELSIF held.election <> election AND runs_for > interval '0' THEN
+        RAISE EXCEPTION 'partition % of tube % is led under the election %, not %, by %', partition,
+            quote_literal(tube), quote_literal(held.election), quote_literal(election), held.client_id
+            USING ERRCODE = 'TU005', HINT = 'Give all workers of a tube the same election.';
+    ELSIF election = 'lease' AND held.instance_id <> instance_id AND runs_for > interval '0' THEN
+        RAISE EXCEPTION 'partition % of tube % is leased to % for another % ms', partition,
+            quote_literal(tube), held.client_id, ceil(extract(epoch FROM runs_for) * 1000)
+            USING ERRCODE = 'TU004', HINT = 'Try again when the lease has run out, or was released.';
+    END IF;
 
     new_epoch := greatest(last_issued + 1, floor(extract(epoch FROM clock_timestamp()))::bigint);
     UPDATE tube_registry AS r SET last_epoch = new_epoch WHERE r.tube = tube_leader_acquire.tube;
-    PERFORM tube_private_end_term(tube, partition, 'superseded');
+    PERFORM tube_private_end_terms(tube, partition, 'superseded');
     UPDATE tube_leader AS l
-    SET leader_id = tube_leader_acquire.leader_id,
-        epoch = new_epoch,
-        instance_id = tube_leader_acquire.instance_id,
-        client_id = tube_leader_acquire.client_id,
-        election = tube_leader_acquire.election,
-        hold = tube_leader_acquire.hold,
-        lease = tube_leader_acquire.lease,
-        acquired_at = clock_timestamp(),
-        renewed_at = clock_timestamp()
+    SET leader_id = tube_leader_acquire.leader_id, epoch = new_epoch,
+        instance_id = tube_leader_acquire.instance_id, client_id = tube_leader_acquire.client_id,
+        election = tube_leader_acquire.election, hold = tube_leader_acquire.hold, lease = tube_leader_acquire.lease,
+        acquired_at = clock_timestamp(), renewed_at = clock_timestamp()
     WHERE l.tube = tube_leader_acquire.tube AND l.partition = tube_leader_acquire.partition;
-
-    -- The last leader's sleep is not ours: a NOTIFY would wake nobody.
-    DELETE FROM tube_sleeper AS s
-    WHERE s.tube = tube_leader_acquire.tube AND s.partition = tube_leader_acquire.partition;
     RETURN new_epoch;
 END
 $$;
@@ -1017,15 +1023,12 @@ COMMENT ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, part
 CREATE FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    AS $_$
 DECLARE
     found_epoch bigint;
 BEGIN
-    SELECT l.epoch INTO found_epoch
-    FROM tube_leader AS l
-    WHERE l.tube = tube_leader_epoch.tube
-      AND l.partition = tube_leader_epoch.partition
-      AND l.partitions = tube_leader_epoch.partitions;
+    SELECT l.epoch INTO found_epoch FROM tube_leader AS l
+    WHERE (l.tube, l.partitions, l.partition) = ($1, $2, $3);
     IF NOT FOUND THEN
         PERFORM tube_private_check_partition(tube, partitions, partition);
         -- The row was not there and is now: a repartition was committed in between.
@@ -1034,7 +1037,7 @@ BEGIN
     END IF;
     RETURN found_epoch;
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) IS 'Returns the current epoch of a partition, which tube_leader_acquire compares.';
 
@@ -1043,19 +1046,18 @@ CREATE FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) RETURNS bigint
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
+    most CONSTANT bigint := 2147483646;
     issued bigint;
 BEGIN
-    IF epoch IS NULL OR epoch NOT BETWEEN 0 AND 2147483646 THEN
+    IF epoch IS NULL OR epoch NOT BETWEEN 0 AND most THEN
         RAISE EXCEPTION 'epoch is %', coalesce(epoch::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 to 2147483646.';
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('It is 0 to %s.', most);
     END IF;
-    UPDATE tube_registry AS r
-    SET last_epoch = greatest(r.last_epoch, least(tube_leader_rebase.epoch + 1000, 2147483646))
+    UPDATE tube_registry AS r SET last_epoch = greatest(r.last_epoch, least(tube_leader_rebase.epoch + 1000, most))
     WHERE r.tube = tube_leader_rebase.tube
     RETURNING r.last_epoch INTO issued;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)
-            USING ERRCODE = 'TU102', HINT = 'tube_list() shows all tubes; tube_ensure_exists() makes one.';
+        PERFORM tube_private_require(tube);
     END IF;
     RETURN issued;
 END
@@ -1067,51 +1069,39 @@ CREATE FUNCTION tube.tube_leader_release(tube text, partitions integer, partitio
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
-    AS $$
+    AS $_$
 BEGIN
-    PERFORM FROM tube_registry AS r
-    WHERE r.tube = tube_leader_release.tube
-    FOR NO KEY UPDATE;
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_leader_release.tube FOR NO KEY UPDATE;
     PERFORM FROM tube_leader AS l
-    WHERE l.tube = tube_leader_release.tube
-      AND l.partition = tube_leader_release.partition
-      AND l.partitions = tube_leader_release.partitions
-      AND l.leader_id = tube_leader_release.leader_id
-    FOR UPDATE;
+    WHERE (l.tube, l.partitions, l.partition, l.leader_id) = ($1, $2, $3, $4) FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM tube_private_end_term(tube, partition, 'released');
+    PERFORM tube_private_end_terms(tube, partition, 'released');
     -- The epoch stays, so that it can't come back.
     UPDATE tube_leader AS l
     SET leader_id = NULL, instance_id = NULL, client_id = NULL, election = NULL, hold = NULL,
         lease = NULL, acquired_at = NULL, renewed_at = NULL
     WHERE l.tube = tube_leader_release.tube AND l.partition = tube_leader_release.partition;
-    DELETE FROM tube_sleeper AS s
-    WHERE s.tube = tube_leader_release.tube AND s.partition = tube_leader_release.partition;
     RETURN true;
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) IS 'Ends a term in order, so that the next leader need not wait.';
 
 CREATE FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    AS $_$
 BEGIN
-    UPDATE tube_leader AS l
-    SET renewed_at = clock_timestamp()
-    WHERE l.tube = tube_leader_renew.tube
-      AND l.partition = tube_leader_renew.partition
-      AND l.partitions = tube_leader_renew.partitions
-      AND l.leader_id = tube_leader_renew.leader_id;
+    UPDATE tube_leader AS l SET renewed_at = clock_timestamp()
+    WHERE (l.tube, l.partitions, l.partition, l.leader_id) = ($1, $2, $3, $4);
     IF NOT FOUND THEN
-        PERFORM tube_private_refuse_term(tube, partitions, partition, leader_id);
+        PERFORM tube_private_hold_term(tube, partitions, partition, leader_id); -- says why
     END IF;
     RETURN (SELECT r.version FROM tube_registry AS r WHERE r.tube = tube_leader_renew.tube);
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) IS 'Renews a term, or fails if the term has ended.';
 
@@ -1119,34 +1109,28 @@ CREATE FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition i
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-DECLARE
-    holds_until timestamptz;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    SELECT max(t.renewed_at + t.hold) INTO holds_until
-    FROM tube_term AS t
-    WHERE t.tube = tube_leader_wait.tube
-      AND t.outcome <> 'released'
-      AND mod(t.partition - tube_leader_wait.partition,
-              gcd(t.partitions, tube_leader_wait.partitions)) = 0;
-    RETURN greatest(coalesce(holds_until - clock_timestamp(), interval '0'), interval '0');
+    RETURN (
+        SELECT greatest(coalesce(max(t.renewed_at + t.hold) - clock_timestamp(), interval '0'), interval '0')
+        FROM tube_term AS t
+        WHERE t.tube = tube_leader_wait.tube
+          AND t.outcome <> 'released'
+          AND mod(t.partition - tube_leader_wait.partition, gcd(t.partitions, tube_leader_wait.partitions)) = 0);
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) IS 'Returns how long a new term has to wait before its first mark.';
 
 CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone)
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN QUERY
     SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
         l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, l.renewed_at + coalesce(l.lease, l.hold)
     FROM tube_leader AS l
     WHERE l.leader_id IS NOT NULL AND (in_tube IS NULL OR l.tube = in_tube)
-    ORDER BY l.tube, l.partition;
-END
+    ORDER BY l.tube, l.partition
 $$;
 
 COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the current leader of each partition.';
@@ -1176,13 +1160,11 @@ $$;
 COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) IS 'Renews all terms of a process in a tube in one statement and returns those that still lead.';
 
 CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
     DELETE FROM tube_instance AS i
-    WHERE i.tube = tube_lease_leave.tube AND i.instance_id = tube_lease_leave.instance_id;
-END
+    WHERE i.tube = tube_lease_leave.tube AND i.instance_id = tube_lease_leave.instance_id
 $$;
 
 COMMENT ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) IS 'Takes a process out of the lease election, so that the others share its partitions.';
@@ -1193,26 +1175,21 @@ CREATE FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text
     SET lock_timeout TO '1s'
     AS $$
 DECLARE
-    has_partitions integer;
+    me CONSTANT uuid := instance_id;
 BEGIN
     IF instance_id IS NULL OR client_id IS NULL THEN
         RAISE EXCEPTION 'instance_id and client_id must be given' USING ERRCODE = 'null_value_not_allowed';
-    END IF;
-    IF ttl IS NULL OR ttl <= interval '0' THEN
+    ELSIF ttl IS NULL OR ttl <= interval '0' THEN
         RAISE EXCEPTION 'ttl is %, and must be more than nothing', coalesce(ttl::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give it several times the pause between ticks.';
     END IF;
-    SELECT r.partitions INTO has_partitions
-    FROM tube_registry AS r
-    WHERE r.tube = tube_lease_tick.tube
-    FOR KEY SHARE;
+    SELECT r.partitions INTO partitions FROM tube_registry AS r WHERE r.tube = tube_lease_tick.tube FOR KEY SHARE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)
-            USING ERRCODE = 'TU102', HINT = 'tube_list() shows all tubes; tube_ensure_exists() makes one.';
+        PERFORM tube_private_require(tube);
     END IF;
 
     INSERT INTO tube_instance AS i (tube, instance_id, client_id, seen_at)
-    VALUES (tube_lease_tick.tube, tube_lease_tick.instance_id, tube_lease_tick.client_id, clock_timestamp())
+    VALUES (tube_lease_tick.tube, me, tube_lease_tick.client_id, clock_timestamp())
     ON CONFLICT ON CONSTRAINT tube_instance_pkey
     DO UPDATE SET client_id = excluded.client_id, seen_at = excluded.seen_at;
     -- Passing over locked rows: two processes that find each other old must not wait for each other.
@@ -1222,47 +1199,35 @@ BEGIN
         WHERE o.tube = tube_lease_tick.tube AND o.seen_at < clock_timestamp() - ttl
         FOR UPDATE SKIP LOCKED);
 
-    RETURN QUERY
-    SELECT has_partitions,
-        (SELECT count(*)::integer FROM tube_instance AS i
-         WHERE i.tube = tube_lease_tick.tube AND i.seen_at >= clock_timestamp() - ttl),
-        ARRAY(SELECT l.partition FROM tube_leader AS l
-              WHERE l.tube = tube_lease_tick.tube
-                AND l.instance_id IS DISTINCT FROM tube_lease_tick.instance_id
-                AND (l.leader_id IS NULL
-                     OR l.renewed_at + coalesce(l.lease, l.hold) <= clock_timestamp())
-              ORDER BY l.partition),
-        ARRAY(SELECT l.partition FROM tube_leader AS l
-              WHERE l.tube = tube_lease_tick.tube
-                AND l.instance_id = tube_lease_tick.instance_id
-              ORDER BY l.partition),
-        (SELECT count(*)::integer FROM tube_instance AS i
-         WHERE i.tube = tube_lease_tick.tube AND i.seen_at >= clock_timestamp() - ttl
-           AND i.instance_id < tube_lease_tick.instance_id);
+    SELECT count(*), count(*) FILTER (WHERE i.instance_id < me) INTO instances, rank
+    FROM tube_instance AS i
+    WHERE i.tube = tube_lease_tick.tube AND i.seen_at >= clock_timestamp() - ttl;
+    SELECT coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id IS DISTINCT FROM me
+            AND (l.leader_id IS NULL OR l.renewed_at + coalesce(l.lease, l.hold) <= clock_timestamp())), '{}'),
+        coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id = me), '{}')
+    INTO free, mine
+    FROM tube_leader AS l
+    WHERE l.tube = tube_lease_tick.tube;
+    RETURN NEXT;
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election and returns its own partitions and the free ones.';
 
 CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN QUERY
+    WITH present AS (
+        SELECT a.* FROM tube_attachment AS a WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+    )
     SELECT r.tube, r.predicate, r.partitions, a.tbl, a.shard, a.shards, a.id_col,
         CASE WHEN a.tbl IS NOT NULL THEN NOT EXISTS (
-            SELECT FROM tube_attachment AS b
-            WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
-                AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = b.tbl)
+            SELECT FROM present AS b WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
         ) END, a.columns, a.replica, r.key_type
-    FROM tube_registry AS r
-    LEFT JOIN (
-        SELECT t.* FROM tube_attachment AS t WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = t.tbl)
-    ) AS a ON a.tube = r.tube
+    FROM tube_registry AS r LEFT JOIN present AS a ON a.tube = r.tube
     WHERE in_tbl IS NULL OR a.tbl = in_tbl
-    ORDER BY r.tube, a.shard, a.position;
-END
+    ORDER BY r.tube, a.shard, a.position
 $$;
 
 COMMENT ON FUNCTION tube.tube_list(in_tbl regclass) IS 'Lists the tubes and the tables attached to them.';
@@ -1453,7 +1418,6 @@ DECLARE
     my_epoch bigint;
     stranger integer;
     parked   integer;
-    done     integer;
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'items is no JSON array'
@@ -1472,103 +1436,60 @@ BEGIN
             USING ERRCODE = 'TU106', HINT = 'Park keys of the term''s own partition only.';
     END IF;
 
-    INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch)
-    SELECT DISTINCT ON (i.shard, i.id) tube_pods_park.tube, i.shard, i.id, i.op, i.seq,
-        nullif(i.payload, 'null'), i.error, i.attempts, my_epoch
-    FROM jsonb_to_recordset(items) AS i (
-        shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer)
-    WHERE i.id IS NOT NULL
-    ORDER BY i.shard, i.id, i.seq DESC
-    ON CONFLICT (tube, shard, md5(id)) WHERE id IS NOT NULL
-    DO UPDATE SET op = excluded.op, seq = excluded.seq, payload = excluded.payload, error = excluded.error,
-        attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp();
-    GET DIAGNOSTICS parked = ROW_COUNT;
-
-    INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch)
-    SELECT DISTINCT ON (i.seq) tube_pods_park.tube, i.shard, NULL, i.op, i.seq,
-        nullif(i.payload, 'null'), i.error, i.attempts, my_epoch
-    FROM jsonb_to_recordset(items) AS i (
-        shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer)
-    WHERE i.id IS NULL
-    ORDER BY i.seq
-    ON CONFLICT (tube, seq) WHERE id IS NULL
-    DO UPDATE SET op = excluded.op, payload = excluded.payload, error = excluded.error,
-        attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp();
-    GET DIAGNOSTICS done = ROW_COUNT;
-    RETURN parked + done;
+    WITH item AS MATERIALIZED (
+        SELECT i.shard, i.id, i.op, i.seq, nullif(i.payload, 'null'), i.error, i.attempts, my_epoch
+        FROM jsonb_to_recordset(items) AS i (
+            shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer)
+    ), keys AS (
+        INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch)
+        SELECT DISTINCT ON (i.shard, i.id) tube_pods_park.tube, i.*
+        FROM item AS i WHERE i.id IS NOT NULL ORDER BY i.shard, i.id, i.seq DESC
+        ON CONFLICT (tube, shard, md5(id)) WHERE id IS NOT NULL
+        DO UPDATE SET op = excluded.op, seq = excluded.seq, payload = excluded.payload, error = excluded.error,
+            attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp()
+        RETURNING park_id
+    ), control AS (
+        INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch)
+        SELECT DISTINCT ON (i.seq) tube_pods_park.tube, i.*
+        FROM item AS i WHERE i.id IS NULL ORDER BY i.seq
+        ON CONFLICT (tube, seq) WHERE id IS NULL
+        DO UPDATE SET op = excluded.op, payload = excluded.payload, error = excluded.error,
+            attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp()
+        RETURNING park_id
+    )
+    SELECT count(*) INTO parked FROM (TABLE keys UNION ALL TABLE control) AS rows;
+    RETURN parked;
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) IS 'Sets failed keys aside, each with its error, so that the partition can go on.';
 
 CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_indexscan TO 'on'
-    SET enable_tidscan TO 'on'
-    SET jit TO 'off'
     AS $$
-DECLARE
-    purged integer := 0;
-    done   integer;
-    statement text;
-BEGIN
-    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    statement := format('DELETE FROM %I AS pod WHERE', tube) || tube_private_pods_where(tube, partitions, partition);
-    FOR class IN 0..1 LOOP
-        EXIT WHEN purged >= coalesce(cardinality(seqs), 0);
-        EXECUTE statement USING leader_id, seqs, class;
-        GET DIAGNOSTICS done = ROW_COUNT;
-        purged := purged + done;
-    END LOOP;
-    RETURN purged;
-END
+    SELECT tube_private_change_pods('DELETE FROM %I AS pod', tube, partitions, partition, leader_id,
+        coalesce(seqs, '{}'))
 $$;
 
 COMMENT ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Deletes the pods that a term has finished.';
 
 CREATE FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last);
-END
+    SELECT tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last)
 $$;
 
 COMMENT ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) IS 'Inserts ids into tubes as pods, in the given order.';
 
 CREATE FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[] DEFAULT NULL::bigint[]) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_indexscan TO 'on'
-    SET enable_tidscan TO 'on'
-    SET jit TO 'off'
-    AS $_$
-DECLARE
-    given_back integer := 0;
-    done       integer;
-    statement  text;
-BEGIN
-    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    statement := format('UPDATE %I AS pod SET leader_id = NULL WHERE', tube) || CASE
-        WHEN seqs IS NULL THEN format(
-            $where$ %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3 AND pod.leader_id = $1$where$,
-            (tube_private_slices(tube, partitions, partition)).pods)
-        ELSE tube_private_pods_where(tube, partitions, partition) END;
-    FOR class IN 0..1 LOOP
-        EXIT WHEN given_back >= cardinality(seqs);
-        EXECUTE statement USING leader_id, seqs, class;
-        GET DIAGNOSTICS done = ROW_COUNT;
-        given_back := given_back + done;
-    END LOOP;
-    RETURN given_back;
-END
-$_$;
+    AS $$
+    SELECT tube_private_change_pods('UPDATE %I AS pod SET leader_id = NULL', tube, partitions, partition, leader_id,
+        seqs)
+$$;
 
 COMMENT ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Gives marked pods of a term back, so that the next mark returns them again.';
 
@@ -2786,6 +2707,35 @@ CREATE FUNCTION tube.tube_private_capture_schema() RETURNS name
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN 'tube_capture'::name;
 
+CREATE FUNCTION tube.tube_private_change_pods(change text, tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET enable_tidscan TO 'on'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    changed integer := 0;
+    done integer;
+    statement text;
+BEGIN
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    statement := format(change || ' WHERE', tube) || CASE
+        WHEN seqs IS NULL THEN format(
+            $where$ %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3 AND pod.leader_id = $1$where$,
+            (tube_private_slices(tube, partitions, partition)).pods)
+        ELSE tube_private_pods_where(tube, partitions, partition) END;
+    FOR class IN 0..1 LOOP
+        EXIT WHEN changed >= cardinality(seqs);
+        EXECUTE statement USING leader_id, seqs, class;
+        GET DIAGNOSTICS done = ROW_COUNT;
+        changed := changed + done;
+    END LOOP;
+    RETURN changed;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_changed_sides(att tube.tube_attachment, names jsonb, doubtful boolean) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $_$
@@ -2801,118 +2751,20 @@ CREATE FUNCTION tube.tube_private_changed_sides(att tube.tube_attachment, names 
             ' WHERE EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)', names) END)
 $_$;
 
-CREATE FUNCTION tube.tube_private_check_claim(tube text, partition integer, instance_id uuid, expected_epoch bigint, election text) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    held     tube_leader%ROWTYPE;
-    runs_for interval;
-BEGIN
-    SELECT l.* INTO STRICT held
-    FROM tube_leader AS l
-    WHERE l.tube = tube_private_check_claim.tube AND l.partition = tube_private_check_claim.partition
-    FOR UPDATE;
-    IF held.epoch IS DISTINCT FROM expected_epoch THEN
-        RAISE EXCEPTION 'partition % of tube % is at epoch %, not %', partition, quote_literal(tube),
-            held.epoch, coalesce(expected_epoch::text, 'NULL')
-            USING ERRCODE = 'TU003', HINT = 'Read the epoch, prove the right to lead, and try again.';
-    END IF;
-    IF held.leader_id IS NULL THEN
-        RETURN;
-    END IF;
-    -- The clock is read after the wait for the lock, during which the term may have been renewed.
-    runs_for := held.renewed_at + coalesce(held.lease, held.hold) - clock_timestamp();
-    IF held.election <> election AND runs_for > interval '0' THEN
-        RAISE EXCEPTION 'partition % of tube % is led under the election %, not %, by %', partition,
-            quote_literal(tube), quote_literal(held.election), quote_literal(election), held.client_id
-            USING ERRCODE = 'TU005', HINT = 'Give all workers of a tube the same election.';
-    END IF;
-    IF election = 'lease' AND held.instance_id <> instance_id AND runs_for > interval '0' THEN
-        RAISE EXCEPTION 'partition % of tube % is leased to % for another % ms', partition,
-            quote_literal(tube), held.client_id, ceil(extract(epoch FROM runs_for) * 1000)
-            USING ERRCODE = 'TU004', HINT = 'Try again when the lease has run out, or was released.';
-    END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_check_key_type(tube text, present regtype, wanted regtype) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    AS $$
-BEGIN
-    IF wanted NOT IN ('bigint', 'uuid', 'text') THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('the keys of tube %L can''t have the type %s', tube, wanted),
-            HINT = 'Give bigint (also for tables with smaller integers), uuid or text.';
-    ELSIF wanted <> present THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('the keys of tube %L have the type %s, not %s', tube, present, wanted),
-            HINT = 'Make another tube for keys of another type.';
-    END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_check_name(tube text) RETURNS void
-    LANGUAGE plpgsql STABLE
-    AS $$
-DECLARE
-    longest CONSTANT integer := 57; -- with _touch behind it, 63
-    wrong text;
-BEGIN
-    wrong := CASE
-        WHEN coalesce(tube, '') = '' THEN 'it is empty'
-        WHEN octet_length(tube) > longest
-            THEN format('it has %s bytes, and %s are allowed', octet_length(tube), longest)
-        WHEN tube LIKE '%,%' THEN 'it has a comma'
-        WHEN tube ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
-        WHEN tube LIKE 'pg\_%' THEN 'such names belong to Postgres'
-        WHEN EXISTS (
-            SELECT FROM pg_class AS c
-            WHERE c.relnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND c.relname = tube
-        ) THEN format('there is a relation of that name in the schema %I', tube_private_schema())
-    END;
-    IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU101',
-            MESSAGE = format('%s is no name for a tube: %s', coalesce(quote_literal(tube), 'NULL'), wrong),
-            HINT = 'Choose a name of 1 to 57 bytes without commas, such as es-live.';
-    END IF;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    actual integer;
+    actual CONSTANT integer := (tube_private_require(tube)).partitions;
 BEGIN
-    SELECT r.partitions INTO actual
-    FROM tube_registry AS r
-    WHERE r.tube = tube_private_check_partition.tube;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)
-            USING ERRCODE = 'TU102', HINT = 'tube_list() shows all tubes; tube_ensure_exists() makes one.';
-    END IF;
     IF actual IS DISTINCT FROM partitions THEN
         RAISE EXCEPTION 'tube % has % partitions, not %', quote_literal(tube), actual,
             coalesce(partitions::text, 'NULL')
             USING ERRCODE = 'TU002', HINT = 'The tube was repartitioned: begin new terms with its present number.';
-    END IF;
-    IF partition IS NULL OR partition NOT BETWEEN 0 AND actual - 1 THEN
+    ELSIF partition IS NULL OR partition NOT BETWEEN 0 AND actual - 1 THEN
         RAISE EXCEPTION 'tube % has no partition %', quote_literal(tube), coalesce(partition::text, 'NULL')
             USING ERRCODE = 'TU103', HINT = format('Its partitions are 0 to %s.', actual - 1);
     END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_check_partitions(partitions integer) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    AS $$
-BEGIN
-    IF partitions BETWEEN 1 AND 1024 THEN
-        RETURN;
-    END IF;
-    RAISE EXCEPTION USING ERRCODE = 'TU103',
-        MESSAGE = format('a tube can''t have %s partitions', coalesce(partitions::text, 'NULL')),
-        HINT = 'Give 1 to 1024.';
 END
 $$;
 
@@ -2942,32 +2794,30 @@ $_$;
 CREATE FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) RETURNS void
     LANGUAGE plpgsql
     AS $$
+DECLARE
+    wrong text[]; -- the message and the hint
 BEGIN
     IF leader_id IS NULL OR instance_id IS NULL OR client_id IS NULL THEN
         RAISE EXCEPTION 'leader_id, instance_id and client_id must be given'
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Draw a fresh leader_id for each term.';
     END IF;
-    IF election IS NULL OR election NOT IN ('neli', 'lease') THEN
-        RAISE EXCEPTION 'there is no election %', quote_nullable(election)
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is ''neli'' or ''lease''.';
-    END IF;
-    IF hold IS NULL OR hold <= interval '0' THEN
-        RAISE EXCEPTION 'hold is %, and must be more than nothing', coalesce(hold::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value',
-                HINT = 'It is the trust deadline and the sink''s request timeout together.';
-    END IF;
-    IF election = 'lease' AND (lease IS NULL OR lease <= interval '0') THEN
-        RAISE EXCEPTION 'lease is %, and must be more than nothing', coalesce(lease::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'The election ''lease'' needs one.';
-    END IF;
-    IF election = 'neli' AND lease IS NOT NULL THEN
-        RAISE EXCEPTION 'the election ''neli'' has no lease, got %', lease
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out.';
-    END IF;
-    IF EXISTS (SELECT FROM tube_term AS t WHERE t.leader_id = tube_private_check_term.leader_id)
-       OR EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = tube_private_check_term.leader_id) THEN
-        RAISE EXCEPTION 'leader_id % was used before', leader_id
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Draw a fresh one for each term.';
+    wrong := CASE
+        WHEN election IS NULL OR election NOT IN ('neli', 'lease') THEN
+            ARRAY[format('there is no election %s', quote_nullable(election)), 'It is ''neli'' or ''lease''.']
+        WHEN hold IS NULL OR hold <= interval '0' THEN
+            ARRAY[format('hold is %s, and must be more than nothing', coalesce(hold::text, 'NULL')),
+                'It is the trust deadline and the sink''s request timeout together.']
+        WHEN election = 'lease' AND (lease IS NULL OR lease <= interval '0') THEN
+            ARRAY[format('lease is %s, and must be more than nothing', coalesce(lease::text, 'NULL')),
+                'The election ''lease'' needs one.']
+        WHEN election = 'neli' AND lease IS NOT NULL THEN
+            ARRAY[format('the election ''neli'' has no lease, got %s', lease), 'Leave it out.']
+        WHEN EXISTS (SELECT FROM tube_term AS t WHERE t.leader_id = tube_private_check_term.leader_id)
+            OR EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = tube_private_check_term.leader_id)
+            THEN ARRAY[format('leader_id %s was used before', leader_id), 'Draw a fresh one for each term.']
+    END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = wrong[1], HINT = wrong[2];
     END IF;
 END
 $$;
@@ -2991,6 +2841,44 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = format('a pod can''t have %s ids', coalesce(chunk_size::text, 'NULL')),
             HINT = 'Give a chunk_size of 1 or more.';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_check_tube(tube text, partitions integer, present regtype, wanted regtype) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    longest CONSTANT integer := 57; -- with _touch behind it, 63
+    wrong text;
+BEGIN
+    IF (partitions BETWEEN 1 AND 1024) IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU103', HINT = 'Give 1 to 1024.',
+            MESSAGE = format('a tube can''t have %s partitions', coalesce(partitions::text, 'NULL'));
+    ELSIF wanted NOT IN ('bigint', 'uuid', 'text') THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the keys of tube %L can''t have the type %s', tube, wanted),
+            HINT = 'Give bigint (also for tables with smaller integers), uuid or text.';
+    ELSIF wanted <> present THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the keys of tube %L have the type %s, not %s', tube, present, wanted),
+            HINT = 'Make another tube for keys of another type.';
+    END IF;
+    wrong := CASE
+        WHEN present IS NOT NULL THEN NULL
+        WHEN coalesce(tube, '') = '' THEN 'it is empty'
+        WHEN octet_length(tube) > longest
+            THEN format('it has %s bytes, and %s are allowed', octet_length(tube), longest)
+        WHEN tube LIKE '%,%' THEN 'it has a comma'
+        WHEN tube ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
+        WHEN tube LIKE 'pg\_%' THEN 'such names belong to Postgres'
+        WHEN to_regclass(format('%I.%I', tube_private_schema(), tube)) IS NOT NULL
+            THEN format('there is a relation of that name in the schema %I', tube_private_schema())
+    END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU101',
+            MESSAGE = format('%s is no name for a tube: %s', quote_nullable(tube), wrong),
+            HINT = 'Choose a name of 1 to 57 bytes without commas, such as es-live.';
     END IF;
 END
 $$;
@@ -3105,86 +2993,68 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_end_term(tube text, partition integer, outcome text) RETURNS void
+CREATE FUNCTION tube.tube_private_end_terms(tube text, partition integer, outcome text) RETURNS void
     LANGUAGE plpgsql
-    AS $$
-BEGIN
-    INSERT INTO tube_term (leader_id, tube, partition, partitions, epoch, instance_id, client_id,
-        election, hold, acquired_at, renewed_at, ended_at, outcome)
-    SELECT l.leader_id, l.tube, l.partition, l.partitions, l.epoch, l.instance_id, l.client_id,
-        l.election, l.hold, l.acquired_at, l.renewed_at, clock_timestamp(), tube_private_end_term.outcome
-    FROM tube_leader AS l
-    WHERE l.tube = tube_private_end_term.tube
-      AND l.partition = tube_private_end_term.partition
-      AND l.leader_id IS NOT NULL;
-
-    DELETE FROM tube_term AS t
-    WHERE t.tube = tube_private_end_term.tube
-      AND t.ended_at < clock_timestamp() - interval '1 day'
-      AND t.renewed_at + t.hold < clock_timestamp();
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_end_terms(tube text, outcome text) RETURNS void
-    LANGUAGE plpgsql
-    SET lock_timeout TO '5s'
-    AS $$
+    AS $_$
 BEGIN
     PERFORM FROM tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
     ORDER BY l.partition FOR UPDATE;
     INSERT INTO tube_term (leader_id, tube, partition, partitions, epoch, instance_id, client_id,
         election, hold, acquired_at, renewed_at, outcome)
     SELECT l.leader_id, l.tube, l.partition, l.partitions, l.epoch, l.instance_id, l.client_id,
         l.election, l.hold, l.acquired_at, l.renewed_at, tube_private_end_terms.outcome
     FROM tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.leader_id IS NOT NULL;
-    DELETE FROM tube_leader AS l WHERE l.tube = tube_private_end_terms.tube;
-    PERFORM tube_private_wake_sleepers(tube, NULL);
-    DELETE FROM tube_sleeper AS s WHERE s.tube = tube_private_end_terms.tube;
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+        AND l.leader_id IS NOT NULL;
+    DELETE FROM tube_term AS t
+    WHERE t.tube = tube_private_end_terms.tube
+      AND t.ended_at < clock_timestamp() - interval '1 day'
+      AND t.renewed_at + t.hold < clock_timestamp();
+
+    IF partition IS NULL THEN
+        DELETE FROM tube_leader AS l WHERE l.tube = tube_private_end_terms.tube;
+        PERFORM tube_private_wake_sleepers(tube, NULL);
+    END IF;
+    DELETE FROM tube_sleeper AS s
+    WHERE s.tube = tube_private_end_terms.tube AND s.partition = coalesce($2, s.partition);
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) RETURNS SETOF tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
     reg tube_registry;
-    wanted text := nullif(btrim(tube_private_ensure_tube.predicate, E' \t\r\n'), '');
+    wanted CONSTANT text := nullif(btrim(predicate, E' \t\r\n'), '');
 BEGIN
     PERFORM tube_private_parse_predicate(tube, wanted);
-    PERFORM tube_private_check_partitions(partitions);
-    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_ensure_tube.tube;
-    PERFORM tube_private_check_key_type(tube_private_ensure_tube.tube, reg.key_type, tube_private_ensure_tube.key_type);
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube;
+    PERFORM tube_private_check_tube(tube, partitions, reg.key_type, key_type);
     IF reg.tube IS NULL THEN
-        PERFORM tube_private_check_name(tube_private_ensure_tube.tube);
         INSERT INTO tube_registry (tube, partitions, predicate, key_type, last_epoch)
-        SELECT tube_private_ensure_tube.tube, tube_private_ensure_tube.partitions, wanted,
-            coalesce(tube_private_ensure_tube.key_type, 'bigint'), i.last_epoch
-        FROM tube_installation AS i
+        SELECT tube, partitions, wanted, coalesce(key_type, 'bigint'), i.last_epoch FROM tube_installation AS i
         ON CONFLICT DO NOTHING;
         IF FOUND THEN
-            PERFORM tube_private_make(tube_private_ensure_tube.tube), tube_private_provide_tube(tube_private_ensure_tube.tube);
+            PERFORM tube_private_make(tube), tube_private_provide_tube(tube);
             RETURN;
         END IF;
         -- Another session made it meanwhile.
-    ELSIF reg.partitions = tube_private_ensure_tube.partitions
-        AND (tube_private_ensure_tube.predicate IS NULL OR reg.predicate IS NOT DISTINCT FROM wanted)
-    THEN
+    ELSIF reg.partitions = partitions AND (predicate IS NULL OR reg.predicate IS NOT DISTINCT FROM wanted) THEN
         RETURN;
     END IF;
 
-    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_ensure_tube.tube FOR UPDATE;
-    IF reg.partitions <> tube_private_ensure_tube.partitions THEN
-        PERFORM tube_private_repartition(tube_private_ensure_tube.tube, tube_private_ensure_tube.partitions);
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube FOR UPDATE;
+    IF reg.partitions <> partitions THEN
+        PERFORM tube_private_repartition(tube, partitions);
     END IF;
-    IF tube_private_ensure_tube.predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
-        PERFORM tube_private_prune(reg.tube);
-        UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1 WHERE r.tube = reg.tube;
+    IF predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
+        PERFORM tube_private_prune(tube);
+        UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1 WHERE r.tube = tube;
         RETURN QUERY SELECT w.* FROM tube_attachment AS a, tube_private_wanted(a) AS w
-        WHERE a.tube = reg.tube AND w.tube IS NOT NULL ORDER BY a.position;
+        WHERE a.tube = tube AND w.tube IS NOT NULL ORDER BY a.position;
     END IF;
 END
 $$;
@@ -3210,25 +3080,24 @@ CREATE FUNCTION tube.tube_private_fit_index(tube text) RETURNS boolean
     AS $$
 DECLARE
     most CONSTANT bigint := 8 * 1024 * 1024; -- bytes: some 40000 pods of one id, built in 50 ms
-    reg tube_registry := tube_private_require(tube);
-    wanted text := tube_private_index(tube, reg.partitions);
+    wanted CONSTANT record := tube_private_index(tube, (tube_private_require(tube)).partitions);
     statements text[];
     ready boolean;
 BEGIN
     SELECT array_agg(format('DROP INDEX %I.%I', tube_private_schema(), i.name))
-            FILTER (WHERE i.name <> wanted OR NOT i.valid),
-        coalesce(bool_or(i.name = wanted AND i.valid), false)
+            FILTER (WHERE i.name <> wanted.name OR NOT i.valid),
+        coalesce(bool_or(i.name = wanted.name AND i.valid), false)
     INTO statements, ready
     FROM tube_private_indexes(tube) AS i;
     IF NOT ready THEN
-        statements := statements || tube_private_index_ddl(tube, reg.partitions, false);
+        IF pg_relation_size(format('%I.%I', tube_private_schema(), tube)::regclass) > most THEN
+            RETURN false;
+        END IF;
+        statements := statements || wanted.ddl;
     END IF;
-    IF statements IS NULL THEN
-        RETURN true;
-    ELSIF NOT ready AND pg_relation_size(format('%I.%I', tube_private_schema(), tube)::regclass) > most THEN
-        RETURN false;
+    IF statements IS NOT NULL THEN
+        PERFORM tube_private_briefly(statements);
     END IF;
-    PERFORM tube_private_briefly(statements);
     RETURN true;
 EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     RETURN false;
@@ -3271,14 +3140,12 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_free_partitions(tube text) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE sql
     AS $$
-BEGIN
     INSERT INTO tube_leader (tube, partition, partitions, epoch)
     SELECT r.tube, p, r.partitions, r.last_epoch
     FROM tube_registry AS r, generate_series(0, r.partitions - 1) AS p
-    WHERE r.tube = tube_private_free_partitions.tube;
-END
+    WHERE r.tube = tube_private_free_partitions.tube
 $$;
 
 CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) RETURNS text
@@ -3373,52 +3240,41 @@ $$;
 
 CREATE FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
     LANGUAGE plpgsql
-    AS $$
+    AS $_$
 DECLARE
     held bigint;
 BEGIN
-    SELECT l.epoch INTO held
-    FROM tube_leader AS l
-    WHERE l.tube = tube_private_hold_term.tube
-      AND l.partition = tube_private_hold_term.partition
-      AND l.partitions = tube_private_hold_term.partitions
-      AND l.leader_id = tube_private_hold_term.leader_id
+    SELECT l.epoch INTO held FROM tube_leader AS l
+    WHERE (l.tube, l.partitions, l.partition, l.leader_id) = ($1, $2, $3, $4)
     FOR KEY SHARE;
     IF NOT FOUND THEN
-        PERFORM tube_private_refuse_term(tube, partitions, partition, leader_id);
+        PERFORM tube_private_check_partition(tube, partitions, partition);
+        RAISE EXCEPTION 'the term % of partition % of tube % is over',
+            coalesce(leader_id::text, 'NULL'), partition, quote_literal(tube)
+            USING ERRCODE = 'TU001', HINT = 'Another leader acquired the partition, or it was released. '
+                'Do nothing more under this term; a new one may be acquired.';
     END IF;
     RETURN held;
 END
-$$;
+$_$;
 
-CREATE FUNCTION tube.tube_private_index(tube text, partitions integer) RETURNS text
+CREATE FUNCTION tube.tube_private_index(tube text, partitions integer, OUT name text, OUT ddl text) RETURNS record
     LANGUAGE plpgsql IMMUTABLE
     AS $$
 BEGIN
-    RETURN tube_private_name(tube, format('_%s_p%s_idx', left(md5('queue ' || tube), 8), partitions));
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_index_ddl(tube text, partitions integer, beside_writers boolean) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE
-    AS $$
-BEGIN
-    RETURN format('CREATE INDEX %s%I ON %I.%I ((shard %% %s), (CASE WHEN op = ''B'' THEN 1 ELSE 0 END), seq)',
-        CASE WHEN beside_writers THEN 'CONCURRENTLY ' ELSE '' END,
-        tube_private_index(tube, partitions), tube_private_schema(), tube, partitions);
+    name := tube_private_name(tube, format('_%s_p%s_idx', left(md5('queue ' || tube), 8), partitions));
+    ddl := format('CREATE INDEX %I ON %I.%I ((shard %% %s), (CASE WHEN op = ''B'' THEN 1 ELSE 0 END), seq)',
+        name, tube_private_schema(), tube, partitions);
 END
 $$;
 
 CREATE FUNCTION tube.tube_private_indexes(tube text) RETURNS TABLE(name text, partitions integer, valid boolean)
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     AS $_$
-BEGIN
-    RETURN QUERY
     SELECT c.relname::text, substring(c.relname FROM '_p([0-9]+)_idx$')::integer, i.indisvalid
     FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
     WHERE i.indrelid = to_regclass(quote_ident(tube))
-        AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$');
-END
+        AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$')
 $_$;
 
 CREATE FUNCTION tube.tube_private_is_current(function_name text) RETURNS boolean
@@ -3723,8 +3579,8 @@ CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
     LANGUAGE plpgsql
     AS $_$
 DECLARE
-    queue text := format('%I.%I', tube_private_schema(), tube);
-    reg tube_registry := tube_private_require(tube);
+    queue CONSTANT text := format('%I.%I', tube_private_schema(), tube);
+    reg CONSTANT tube_registry := tube_private_require(tube);
 BEGIN
     EXECUTE format($ddl$
         CREATE TABLE %s (
@@ -3746,33 +3602,17 @@ BEGIN
         )$ddl$, queue, reg.key_type);
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', queue);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
-    EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('admin'));
-    EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('worker'));
+    EXECUTE format('GRANT SELECT ON %s TO %I, %I', queue, tube_private_role('admin'), tube_private_role('worker'));
     -- For COPY, within a job. What names and orders a pod stays its default.
     EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I, %I', queue, tube_private_role('writer'),
         tube_private_role('admin'));
-    EXECUTE tube_private_index_ddl(tube, reg.partitions, false);
+    EXECUTE (tube_private_index(tube, reg.partitions)).ddl;
     -- Few pods are control pods; they have to be found among many.
     EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
         tube_private_name(tube, format('_%s_control_idx', left(md5('queue ' || tube), 8))), queue);
-    PERFORM tube_private_free_partitions(tube), tube_private_make_flag(tube);
+    PERFORM tube_private_free_partitions(tube);
 END
 $_$;
-
-CREATE FUNCTION tube.tube_private_make_flag(tube text) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    flag CONSTANT text := format('%I.%I', tube_private_schema(),
-        'tube_sleeps_' || (SELECT r.number FROM tube_registry AS r WHERE r.tube = tube_private_make_flag.tube));
-BEGIN
-    IF to_regclass(flag) IS NULL THEN
-        EXECUTE format('CREATE SEQUENCE %s', flag);
-        PERFORM setval(flag::regclass, 1 + (
-            SELECT count(*) FROM (SELECT FROM tube_sleeper AS s WHERE s.tube = tube_private_make_flag.tube LIMIT 1) AS s));
-    END IF;
-END
-$$;
 
 CREATE FUNCTION tube.tube_private_make_function(signature text, arguments text, returns text, body text, callers name[], settings text) RETURNS void
     LANGUAGE plpgsql
@@ -3809,7 +3649,6 @@ CREATE FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partit
     LANGUAGE plpgsql
     AS $_$
 DECLARE
-    bigints CONSTANT boolean := tube_private_key_type(tube) = 'bigint'::regtype;
     ids CONSTANT text := 'CASE WHEN array_ndims(pod.ids) > 1'
         ' THEN ARRAY(SELECT k.id FROM unnest(pod.ids) AS k (id) WHERE k.id IS NOT NULL)'
         ' ELSE array_remove(pod.ids, NULL) END';
@@ -3840,7 +3679,8 @@ BEGIN
         CASE WHEN merged
             THEN format('SELECT m.seq FROM ((%s)) AS m ORDER BY m.seq', array_to_string(seqs, ') UNION ALL ('))
             ELSE seqs[1] END,
-        CASE WHEN bigints THEN ids || ', NULL::text[]' ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
+        CASE WHEN tube_private_key_type(tube) = 'bigint'::regtype THEN ids || ', NULL::text[]'
+            ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
     RETURN CASE WHEN merged THEN format('WITH marked AS (%s) SELECT * FROM marked ORDER BY seq', mark) ELSE mark END;
 END
 $_$;
@@ -3873,13 +3713,12 @@ CREATE FUNCTION tube.tube_private_name(stem text, ending text) RETURNS text
     AS $$
 DECLARE
     short text := stem;
-    room integer := 63 - octet_length(ending) - 9;
 BEGIN
     IF octet_length(stem) + octet_length(ending) <= 63 THEN
         RETURN stem || ending;
     END IF;
     -- Characters may have several bytes, and none may be cut in two.
-    WHILE octet_length(short) > room LOOP
+    WHILE octet_length(short) + 9 + octet_length(ending) > 63 LOOP
         short := left(short, -1);
     END LOOP;
     RETURN short || '_' || left(md5(stem || ending), 8) || ending;
@@ -4085,29 +3924,24 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE sql
     AS $_$
-DECLARE
-    pods CONSTANT text := (tube_private_slices(tube, partitions, partition)).pods;
-BEGIN
-    IF current_setting('server_version_num')::integer >= 170000 THEN
-        RETURN format($where$
-            %s
+    SELECT format(CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN $where$
+            %2$s
             AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3
             AND pod.seq = ANY ((SELECT $2)::bigint[])
-            AND pod.leader_id = $1$where$, pods);
-    END IF;
-    RETURN format($where$
-        pod.ctid = ANY (ARRAY(
-            SELECT found.place
-            FROM unnest($2) AS wanted (seq), LATERAL (
-                SELECT p.ctid AS place FROM %1$I AS p
-                WHERE %2$s
-                  AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $3
-                  AND p.seq = wanted.seq
-                  AND p.leader_id = $1
-                OFFSET 0) AS found))$where$, tube, pods);
-END
+            AND pod.leader_id = $1$where$
+        ELSE $where$
+            pod.ctid = ANY (ARRAY(
+                SELECT found.place
+                FROM unnest($2) AS wanted (seq), LATERAL (
+                    SELECT p.ctid AS place FROM %1$I AS p
+                    WHERE %2$s
+                      AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $3
+                      AND p.seq = wanted.seq
+                      AND p.leader_id = $1
+                    OFFSET 0) AS found))$where$
+        END, tube, (tube_private_slices(tube, partitions, partition)).pods)
 $_$;
 
 CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) RETURNS TABLE(attnum smallint, name name, type oid, bound oid, fits boolean)
@@ -4208,13 +4042,19 @@ CREATE FUNCTION tube.tube_private_provide_tube(tube text) RETURNS void
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    key_type CONSTANT regtype := tube_private_key_type(tube);
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    flag CONSTANT text := format('%I.tube_sleeps_%s', tube_private_schema(), reg.number);
     name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch'));
 BEGIN
-    PERFORM tube_private_make_flag(tube);
-    PERFORM tube_private_make_function(format('%s(integer, %s[], character, jsonb, integer)', name, key_type),
-        format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250', key_type),
-        'void', tube_private_tube_touch_body(tube), ARRAY[tube_private_role('writer'), tube_private_role('admin')],
+    IF to_regclass(flag) IS NULL THEN
+        EXECUTE format('CREATE SEQUENCE %s', flag);
+        PERFORM setval(flag::regclass, CASE WHEN EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = reg.tube)
+            THEN 2 ELSE 1 END);
+    END IF;
+    PERFORM tube_private_make_function(format('%s(integer, %s[], character, jsonb, integer)', name, reg.key_type),
+        format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
+            reg.key_type), 'void', tube_private_tube_touch_body(tube),
+        ARRAY[tube_private_role('writer'), tube_private_role('admin')],
         format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()));
 END
 $$;
@@ -4231,10 +4071,10 @@ CREATE FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text
     LANGUAGE plpgsql
     SET enable_sort TO 'off'
     SET jit TO 'off'
-    AS $$
+    AS $_$
 #variable_conflict use_column
 DECLARE
-    put_op text := op;
+    put_op CONSTANT text := CASE WHEN strpos(current_setting('application_name'), 'backfill') > 0 THEN 'B' ELSE op END;
     put_chunk integer;
     tube_name text;
     tubes text[] := '{}';
@@ -4246,11 +4086,7 @@ DECLARE
 BEGIN
     PERFORM tube_private_check_touch(shard, ids, op, chunk_size);
     put_chunk := least(chunk_size, greatest(1, cardinality(ids))); -- far from the end of integer
-    IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
-        put_op := 'B';
-    END IF;
-    FOREACH tube_name IN ARRAY coalesce(nullif(string_to_array(tube_or_tubes, ','), '{}'), ARRAY[tube_or_tubes])
-    LOOP
+    FOREACH tube_name IN ARRAY coalesce(nullif(string_to_array(tube_or_tubes, ','), '{}'), ARRAY[tube_or_tubes]) LOOP
         IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_name) THEN
             tube_name := btrim(tube_name);
             PERFORM tube_private_require(tube_name);
@@ -4272,7 +4108,19 @@ BEGIN
             lonely := lonely || tube_name;
         END IF;
         IF ids <> '{}' THEN
-            EXECUTE tube_private_put_sql(tube_name, range.first, range.shards) USING put_op, ids, put_chunk;
+            -- The array is copied once: a slice of a parameter would copy all of it for each pod.
+            EXECUTE format($sql$
+                INSERT INTO %I.%I (op, shard, ids)
+                SELECT $1, g.shard, g.ids[c.first : c.first + $3 - 1]
+                FROM (%s OFFSET 0) AS g, LATERAL generate_series(1, cardinality(g.ids), $3) AS c (first)$sql$,
+                tube_private_schema(), tube_name,
+                CASE range.shards
+                    WHEN 1 THEN
+                        format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', range.first, key_type)
+                    ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
+                        ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
+                        tube_private_shard_expression('t.id', range.first, range.shards, key_type), key_type)
+                END) USING put_op, ids, put_chunk;
             GET DIAGNOSTICS made = ROW_COUNT;
             pods := pods + made;
         END IF;
@@ -4286,7 +4134,7 @@ BEGIN
     END IF;
     RETURN pods;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_put_body(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -4353,26 +4201,6 @@ BEGIN
         ' FROM generate_series($4, $5) AS s', tube_private_schema(), tube)
     USING op, type, start_seq, first, first + (shards - 1);
     PERFORM tube_private_wake_sleepers(tube, ARRAY(SELECT generate_series(first, first + (shards - 1))));
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_put_sql(tube text, first integer, shards integer) RETURNS text
-    LANGUAGE plpgsql
-    AS $_$
-DECLARE
-    key_type CONSTANT regtype := tube_private_key_type(tube);
-BEGIN
-    RETURN format($sql$
-        INSERT INTO %I.%I (op, shard, ids)
-        SELECT $1, g.shard, g.ids[c.first : c.first + $3 - 1]
-        FROM (%s OFFSET 0) AS g, LATERAL generate_series(1, cardinality(g.ids), $3) AS c (first)$sql$,
-        tube_private_schema(), tube,
-        CASE shards
-            WHEN 1 THEN format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', first, key_type)
-            ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
-                ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
-                tube_private_shard_expression('t.id', first, shards, key_type), key_type)
-        END);
 END
 $_$;
 
@@ -4456,31 +4284,16 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_refuse_term(tube text, partitions integer, partition integer, leader_id uuid) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    PERFORM tube_private_check_partition(tube, partitions, partition);
-    RAISE EXCEPTION 'the term % of partition % of tube % is over',
-        coalesce(leader_id::text, 'NULL'), partition, quote_literal(tube)
-        USING ERRCODE = 'TU001', HINT = 'Another leader acquired the partition, or it was released. '
-            'Do nothing more under this term; a new one may be acquired.';
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_repartition(tube text, partitions integer) RETURNS void
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    PERFORM tube_private_end_terms(tube, 'repartitioned');
+    PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');
     UPDATE tube_registry AS r
     SET partitions = tube_private_repartition.partitions,
-        generation = r.generation + 1,
-        version = r.version + 1,
-        last_epoch = r.last_epoch + 1
+        generation = r.generation + 1, version = r.version + 1, last_epoch = r.last_epoch + 1
     WHERE r.tube = tube_private_repartition.tube;
     PERFORM tube_private_free_partitions(tube);
-
     IF NOT tube_private_fit_index(tube) THEN
         RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
             HINT = format('Outside of a transaction, run what tube_index_sql(%L, %s) gives, until it gives NULL.',
@@ -4509,17 +4322,15 @@ CREATE FUNCTION tube.tube_private_require(tube text) RETURNS tube.tube_registry
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    found_row tube_registry;
-    known text;
+    reg tube_registry;
 BEGIN
-    SELECT r.* INTO found_row FROM tube_registry AS r WHERE r.tube = tube_private_require.tube;
-    IF FOUND THEN
-        RETURN found_row;
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_require.tube;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no tube %s', quote_nullable(tube)),
+            HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) || '.',
+                'There are none yet: tube_ensure_exists makes one.') FROM tube_registry AS r);
     END IF;
-    SELECT string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) INTO known FROM tube_registry AS r;
-    RAISE EXCEPTION USING ERRCODE = 'TU102',
-        MESSAGE = format('there is no tube %s', coalesce(quote_literal(tube), 'NULL')),
-        HINT = coalesce('There are: ' || known || '.', 'There are none yet: tube_ensure_exists makes one.');
+    RETURN reg;
 END
 $$;
 
@@ -4712,8 +4523,9 @@ CREATE FUNCTION tube.tube_private_set_flag() RETURNS trigger
     AS $$
 DECLARE
     of_tube CONSTANT text := CASE TG_OP WHEN 'DELETE' THEN OLD.tube ELSE NEW.tube END;
-    flag regclass := to_regclass(format('%I.%I', tube_private_schema(), 'tube_sleeps_' || (
-        SELECT r.number FROM tube_registry AS r WHERE r.tube = of_tube)));
+    flag CONSTANT regclass := (
+        SELECT to_regclass(format('%I.tube_sleeps_%s', tube_private_schema(), r.number))
+        FROM tube_registry AS r WHERE r.tube = of_tube);
 BEGIN
     IF flag IS NULL THEN
         RETURN NULL; -- the tube is being dropped
@@ -4722,27 +4534,6 @@ BEGIN
     PERFORM setval(flag, CASE WHEN TG_OP <> 'DELETE' OR EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = of_tube)
         THEN 2 ELSE 1 END);
     RETURN NULL;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_settle_locks(tube text) RETURNS text[]
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_private_settle_locks.tube) THEN
-        RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)
-            USING ERRCODE = 'TU102', HINT = 'tube_list() shows all tubes; tube_ensure_exists() makes one.';
-    END IF;
-    RETURN ARRAY(
-        SELECT DISTINCT k.virtualtransaction
-        FROM pg_locks AS k
-        WHERE k.locktype = 'relation'
-          AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-          AND k.relation = to_regclass(quote_ident(tube))
-          AND k.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-          AND k.granted
-          AND k.pid IS DISTINCT FROM pg_backend_pid()
-        ORDER BY k.virtualtransaction);
 END
 $$;
 
@@ -4765,14 +4556,14 @@ CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partitio
     AS $$
 DECLARE
     cut integer;
-    common integer;
+    parts integer[];
 BEGIN
     pods := format('(shard %% %s) = %s', partitions, partition);
     slices := ARRAY[pods];
     -- Nearly always it is there, and each mark and purge looks here. (A longer name is cut; then it is found below.)
     PERFORM FROM pg_index AS i
-    WHERE i.indexrelid = to_regclass(quote_ident(format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions)))
-        AND i.indisvalid;
+    WHERE i.indisvalid AND i.indexrelid = to_regclass(quote_ident(
+        format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions)));
     IF FOUND THEN
         RETURN;
     END IF;
@@ -4780,11 +4571,10 @@ BEGIN
     WHERE i.valid
     ORDER BY lcm(i.partitions, tube_private_slices.partitions), i.partitions DESC LIMIT 1;
     IF cut <> partitions THEN
-        common := gcd(cut, partitions);
-        slices := ARRAY(SELECT format('(shard %% %s) = %s AND %s', cut, s.part, pods)
-            FROM generate_series(partition % common, cut - 1, common) AS s (part));
-        pods := CASE WHEN cardinality(slices) = 1 THEN slices[1] ELSE format('(shard %% %s) = ANY (%L) AND %s',
-            cut, ARRAY(SELECT generate_series(partition % common, cut - 1, common)), pods) END;
+        parts := ARRAY(SELECT generate_series(partition % gcd(cut, partitions), cut - 1, gcd(cut, partitions)));
+        slices := ARRAY(SELECT format('(shard %% %s) = %s AND %s', cut, s.part, pods) FROM unnest(parts) AS s (part));
+        pods := CASE WHEN cardinality(slices) = 1 THEN slices[1]
+            ELSE format('(shard %% %s) = ANY (%L) AND %s', cut, parts, pods) END;
     END IF;
 END
 $$;
@@ -4803,17 +4593,21 @@ DECLARE
         tube_private_schema(), reg.tube, class);
     -- One slice, unless the tube was repartitioned and its index is of before.
     first_ones CONSTANT text := (
-        SELECT string_agg(format('(SELECT seq, ts %s%s AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
+        SELECT string_agg(format(
+            '(SELECT seq, ts %s%s AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
             replace(pods, '%', '%%'), replace(s.slice, '%', '%%')), ' UNION ALL ')
         FROM unnest(slices) AS s (slice));
     counted integer;
     plan json;
     estimate bigint;
 BEGIN
-    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000) INTO counted;
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000)
+    INTO counted;
+    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1)
+    INTO min_seq, min_ts;
+    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq DESC LIMIT 1', ' DESC', 1)
+    INTO max_seq, max_ts;
     count := counted::text;
-    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1) INTO min_seq, min_ts;
-    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq DESC LIMIT 1', ' DESC', 1) INTO max_seq, max_ts;
     IF counted = 1000 THEN
         EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s(%s)', pods, array_to_string(slices, ') OR (')) INTO plan;
         estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
@@ -4822,68 +4616,34 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_stats_control(reg tube.tube_registry, partition integer) RETURNS text
-    LANGUAGE plpgsql
-    AS $_$
-DECLARE
-    result text;
-BEGIN
-    EXECUTE format($sql$
-        SELECT string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type)
-        FROM (
-            SELECT c.type, count(*) AS pods
-            FROM (
-                SELECT payload ->> 'type' AS type FROM %I.%I
-                -- Written so that the index of all pods does not serve, but that of control pods.
-                WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) + 0 = %s LIMIT 10000
-            ) AS c
-            GROUP BY c.type
-        ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, partition) INTO result;
-    RETURN coalesce(result, '0');
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_stats_shard_count(reg tube.tube_registry, partition integer) RETURNS integer
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    RETURN (
-        -- Of the shards below a bound, those that the partition has; so of a range, the difference of two.
-        SELECT least(2147483647, coalesce(sum(
-            (a.shard::bigint + a.shards - partition + reg.partitions - 1) / reg.partitions
-            - (a.shard::bigint - partition + reg.partitions - 1) / reg.partitions), 0))
-        FROM tube_attachment AS a
-        WHERE a.tube = reg.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl));
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) RETURNS text
+CREATE FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) RETURNS record
     LANGUAGE plpgsql
     AS $$
 DECLARE
     most CONSTANT integer := 10;
-    listed text;
     total bigint;
 BEGIN
-    WITH ranges AS (
-        -- The first shard of each range that falls into the partition, and how many do.
-        SELECT f.first, (f.behind - f.first + reg.partitions - 1) / reg.partitions AS shards
+    WITH range AS (
+        -- The first shard of each table's range that falls into the partition, and how many do.
+        SELECT f.first, greatest(0, (f.behind - f.first + reg.partitions - 1) / reg.partitions) AS shards
         FROM (
-            SELECT DISTINCT a.shard::bigint + (partition - a.shard % reg.partitions + reg.partitions) % reg.partitions
-                AS first, a.shard::bigint + a.shards AS behind
+            SELECT a.shard::bigint + (partition - a.shard % reg.partitions + reg.partitions) % reg.partitions AS first,
+                a.shard::bigint + a.shards AS behind
             FROM tube_attachment AS a
             WHERE a.tube = reg.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
         ) AS f
-        WHERE f.first < f.behind
+    ), once AS (
+        SELECT DISTINCT r.first, r.shards FROM range AS r
     ), shown AS (
-        SELECT r.first + n * reg.partitions AS shard
-        FROM ranges AS r, generate_series(0, least(r.shards, most) - 1) AS n
+        SELECT o.first + n * reg.partitions AS shard FROM once AS o, generate_series(0, least(o.shards, most) - 1) AS n
         ORDER BY 1 LIMIT most
     )
-    SELECT (SELECT string_agg(s.shard::text, ',' ORDER BY s.shard) FROM shown AS s),
-        (SELECT sum(r.shards) FROM ranges AS r)
-    INTO listed, total;
-    RETURN listed || CASE WHEN total > most THEN format(',… (%s)', total) ELSE '' END;
+    SELECT (SELECT least(2147483647, coalesce(sum(r.shards), 0)) FROM range AS r),
+        (SELECT string_agg(s.shard::text, ',' ORDER BY s.shard) FROM shown AS s), (SELECT sum(o.shards) FROM once AS o)
+    INTO shards, list, total;
+    IF total > most THEN
+        list := list || format(',… (%s)', total);
+    END IF;
 END
 $$;
 
@@ -4996,29 +4756,6 @@ BEGIN
     PERFORM tube_private_wake_sleepers(tube, NULL);
 END
 $_$;
-
-CREATE FUNCTION tube.tube_private_sync_all() RETURNS integer
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    tubes integer := 0;
-    reg tube_registry;
-    att tube_attachment;
-BEGIN
-    FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube FOR NO KEY UPDATE LOOP
-        PERFORM tube_private_provide_tube(reg.tube);
-        FOR att IN SELECT a.* FROM tube_attachment AS a WHERE a.tube = reg.tube ORDER BY a.position LOOP
-            att := tube_private_begin_sync(att.tube, att.tbl);
-            IF att.tube IS NOT NULL THEN
-                PERFORM tube_private_bring_in_line(att, 'install');
-            END IF;
-        END LOOP;
-        tubes := tubes + 1;
-    END LOOP;
-    RETURN tubes;
-END
-$$;
 
 CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAULT false) RETURNS text
     LANGUAGE sql STABLE
@@ -5401,14 +5138,15 @@ DECLARE
         GROUP BY a.shard, a.shards ORDER BY a.shard, a.shards LIMIT most + 1);
 BEGIN
     RAISE WARNING USING
-        MESSAGE = CASE WHEN ranges = '{}'
-            THEN format('no table is attached to tube %L, so there are no rows to read for ids in the shard %s', tube, shard)
-            ELSE format('no table that is attached to tube %L has the shard %s, so there are no rows to read for these ids',
-                tube, shard) END,
+        MESSAGE = format(CASE WHEN ranges = '{}'
+            THEN 'no table is attached to tube %L, so there are no rows to read for ids in the shard %s'
+            ELSE 'no table that is attached to tube %L has the shard %s, so there are no rows to read for these ids'
+            END, tube, shard),
         HINT = 'A worker that reads rows parks each of these ids. ' || CASE WHEN ranges = '{}'
             THEN 'Attach their table first, unless its consumers read no rows.'
             ELSE format('Give a shard of an attached table (%s), or attach the table that has this one.',
-                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END) END;
+                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END)
+            END;
 END
 $$;
 
@@ -5469,12 +5207,10 @@ $$;
 COMMENT ON FUNCTION tube.tube_seq_advance(beyond bigint) IS 'Moves the sequence of all tubes forward, beyond the one of another installation.';
 
 CREATE FUNCTION tube.tube_settle_done(x xid8) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN pg_snapshot_xmin(pg_current_snapshot()) >= x;
-END
+    SELECT pg_snapshot_xmin(pg_current_snapshot()) >= x
 $$;
 
 COMMENT ON FUNCTION tube.tube_settle_done(x xid8) IS 'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
@@ -5484,19 +5220,27 @@ CREATE FUNCTION tube.tube_settle_holders(tube text) RETURNS text[]
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    RETURN tube_private_settle_locks(tube);
+    PERFORM tube_private_require(tube);
+    RETURN ARRAY(
+        SELECT DISTINCT k.virtualtransaction
+        FROM pg_locks AS k
+        WHERE k.locktype = 'relation'
+          AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+          AND k.relation = to_regclass(quote_ident(tube))
+          AND k.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+          AND k.granted
+          AND k.pid IS DISTINCT FROM pg_backend_pid()
+        ORDER BY k.virtualtransaction);
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_settle_holders(tube text) IS 'Lists the open transactions that may still commit pods into a tube.';
 
 CREATE FUNCTION tube.tube_settle_left(tube text, holders text[]) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN NOT (tube_private_settle_locks(tube) && coalesce(holders, '{}'));
-END
+    SELECT NOT tube_settle_holders(tube) && coalesce(holders, '{}')
 $$;
 
 COMMENT ON FUNCTION tube.tube_settle_left(tube text, holders text[]) IS 'Tells whether all transactions that tube_settle_holders listed have ended.';
@@ -5561,7 +5305,7 @@ CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, parti
     SET enable_bitmapscan TO 'off'
     SET enable_indexscan TO 'on'
     SET jit TO 'off'
-    AS $$
+    AS $_$
 #variable_conflict use_column
 DECLARE
     reg tube_registry;
@@ -5572,13 +5316,22 @@ BEGIN
             tube := reg.tube;
             predicate := reg.predicate;
             partition := part;
-            shards := tube_private_stats_shard_count(reg, part);
-            shard_list := tube_private_stats_shards(reg, part);
-            SELECT * INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
-            FROM tube_private_stats_class(reg, part, 0);
-            SELECT * INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
-            FROM tube_private_stats_class(reg, part, 1);
-            control_count := tube_private_stats_control(reg, part);
+            SELECT s.* INTO shards, shard_list FROM tube_private_stats_shards(reg, part) AS s;
+            SELECT s.* INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
+            FROM tube_private_stats_class(reg, part, 0) AS s;
+            SELECT s.* INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
+            FROM tube_private_stats_class(reg, part, 1) AS s;
+            EXECUTE format($sql$
+                SELECT coalesce(string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type), '0')
+                FROM (
+                    SELECT c.type, count(*) AS pods
+                    FROM (
+                        SELECT payload ->> 'type' AS type FROM %I.%I
+                        -- Written so that the index of all pods does not serve, but that of control pods.
+                        WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) + 0 = %s LIMIT 10000
+                    ) AS c
+                    GROUP BY c.type
+                ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, part) INTO control_count;
             SELECT CASE WHEN count(*) < 1000 THEN count(*)::text ELSE '1000+' END INTO parked
             FROM (
                 SELECT FROM tube_parked AS k
@@ -5588,7 +5341,7 @@ BEGIN
         END LOOP;
     END LOOP;
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_stats() IS 'Shows how much waits in each partition of each tube.';
 
@@ -5752,11 +5505,9 @@ $$;
 COMMENT ON FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) IS 'Detach a table from a tube, or from all of them; the pods that are in the tubes stay.';
 
 CREATE FUNCTION tube.tube_terms(in_tube text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, ended_at timestamp with time zone, outcome text)
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN QUERY
     SELECT t.tube, t.partitions, t.partition, t.leader_id, t.epoch, t.instance_id, t.client_id,
         t.election, t.hold, t.acquired_at, t.renewed_at, t.ended_at, t.outcome
     FROM tube_term AS t
@@ -5766,24 +5517,21 @@ BEGIN
         l.election, l.hold, l.acquired_at, l.renewed_at, NULL, NULL
     FROM tube_leader AS l
     WHERE l.tube = in_tube AND l.leader_id IS NOT NULL
-    ORDER BY 5;
-END
+    ORDER BY 5
 $$;
 
 COMMENT ON FUNCTION tube.tube_terms(in_tube text) IS 'Lists the terms of a tube, current and ended, for at least a day.';
 
 CREATE FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid DEFAULT NULL::uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
     DELETE FROM tube_sleeper AS s
     WHERE s.tube = tube_wake.tube
       AND s.partition = tube_wake.partition
       AND (tube_wake.leader_id IS NULL OR EXISTS (
           SELECT FROM tube_leader AS l
-          WHERE l.tube = s.tube AND l.partition = s.partition AND l.leader_id = tube_wake.leader_id));
-END
+          WHERE l.tube = s.tube AND l.partition = s.partition AND l.leader_id = tube_wake.leader_id))
 $$;
 
 COMMENT ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) IS 'Registers a leader as awake, so that writers need not NOTIFY it.';
@@ -6396,23 +6144,19 @@ REVOKE ALL ON FUNCTION tube.tube_private_capture_schema() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_capture_schema() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_capture_schema() TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_change_pods(change text, tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_changed_sides(att tube.tube_attachment, names jsonb, doubtful boolean) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_check_claim(tube text, partition integer, instance_id uuid, expected_epoch bigint, election text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_check_key_type(tube text, present regtype, wanted regtype) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_check_name(tube text) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_check_partitions(partitions integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_step3(step1 text, att tube.tube_attachment, shard integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray, op text, chunk_size integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_tube(tube text, partitions integer, present regtype, wanted regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_column_now(rel oid, attnum integer) FROM PUBLIC;
 
@@ -6426,9 +6170,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLI
 
 REVOKE ALL ON FUNCTION tube.tube_private_detach(in_tube text, in_tbl regclass) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_end_term(tube text, partition integer, outcome text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_end_terms(tube text, outcome text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_end_terms(tube text, partition integer, outcome text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) TO tube_admin;
@@ -6457,9 +6199,7 @@ GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) 
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_index_ddl(tube text, partitions integer, beside_writers boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer, OUT name text, OUT ddl text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_indexes(tube text) FROM PUBLIC;
 
@@ -6497,8 +6237,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_key_sql(value text, key_type regtype) F
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_make_flag(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make_function(signature text, arguments text, returns text, body text, callers name[], settings text) FROM PUBLIC;
 
@@ -6562,8 +6300,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_put_body(att tube.tube_attachment) FROM
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_control(tube text, first integer, shards integer, op text, type text, start_seq text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_put_sql(tube text, first integer, shards integer) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) FROM PUBLIC;
@@ -6572,8 +6308,6 @@ GRANT ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) TO tube_admin;
-
-REVOKE ALL ON FUNCTION tube.tube_private_refuse_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_repartition(tube text, partitions integer) FROM PUBLIC;
 
@@ -6607,8 +6341,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_seen(att tube.tube_attachment) FROM PUB
 
 REVOKE ALL ON FUNCTION tube.tube_private_set_flag() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_settle_locks(tube text) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_side(names jsonb, side integer, source text) FROM PUBLIC;
@@ -6621,11 +6353,7 @@ GRANT ALL ON FUNCTION tube.tube_private_stale_attachments() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_stats_control(reg tube.tube_registry, partition integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_stats_shard_count(reg tube.tube_registry, partition integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_admin;
@@ -6635,8 +6363,6 @@ GRANT ALL ON FUNCTION tube.tube_private_store_late(tube text, tbl regclass, with
 GRANT ALL ON FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_sync_all() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean) FROM PUBLIC;
 

@@ -88,7 +88,7 @@ SEEDS = [
     _seed(
         "an_old_filter_stays",
         "a changed predicate is not what writers go by",
-        "sql/tubes/tube_ensure_exists.sql",
+        "sql/tubes/tubes.sql",
         "        PERFORM tube_private_bring_in_line(att, 'ordered');\n",
         "        NULL;\n",
     ),
