@@ -1,4 +1,4 @@
--- The end of an installation. Every migration up to this version was run; Alembic has said so already where it ran them.
+-- The end of an installation. Every migration up to this version was run. (Alembic records those that it runs.)
 DELETE FROM :"schema".tube_version WHERE version_num < :'version';
 INSERT INTO :"schema".tube_version VALUES (:'version') ON CONFLICT DO NOTHING;
 
@@ -9,8 +9,8 @@ BEGIN
 END
 $$;
 
--- What calls owners' functions belongs to tube_nobody, who has no rights, and is called by tube_owner alone. Only a member
--- of tube_owner may give it away.
+-- What calls owners' functions belongs to tube_nobody, who has no rights, and is called by tube_owner alone. Only a
+-- member of tube_owner may give it away.
 GRANT CREATE ON SCHEMA :"schema" TO :"role_nobody";
 ALTER FUNCTION :"schema".tube_private_call_agent(text, regclass, name[], text) OWNER TO :"role_nobody";
 REVOKE CREATE ON SCHEMA :"schema" FROM :"role_nobody";
@@ -33,7 +33,8 @@ BEGIN
         WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname IN ('tube_private_note_drops',
             'tube_private_plan_ddl', 'tube_private_as_owner', 'tube_private_follow_ddl', 'tube_private_warn_rewrite')
         UNION ALL
-        SELECT format('CREATE EVENT TRIGGER %I ON %s EXECUTE FUNCTION %I.%I()', prefix || s.ending, s.event, ours, s.function)
+        SELECT format('CREATE EVENT TRIGGER %I ON %s EXECUTE FUNCTION %I.%I()',
+            prefix || s.ending, s.event, ours, s.function)
         FROM (VALUES
             ('_ddl', 'ddl_command_end WHEN TAG IN (''ALTER TABLE'', ''CREATE TABLE'', ''CREATE FOREIGN TABLE'')',
                 'tube_private_see_ddl'),
@@ -52,7 +53,7 @@ EXCEPTION WHEN insufficient_privilege THEN
 END
 $$;
 
--- What was generated for tubes and attached tables is brought up to date; then pytube.install_report says what there is.
+-- Brings what is generated for tubes and attached tables up to date, and says in pytube.install_report what there is.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
@@ -62,10 +63,12 @@ DECLARE
     tube text;
     tbl regclass;
 BEGIN
-    FOR tube IN EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube FOR NO KEY UPDATE', ours) LOOP
+    FOR tube IN EXECUTE
+        format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube FOR NO KEY UPDATE', ours)
+    LOOP
         EXECUTE format('SELECT %I.tube_private_provide_tube($1)', ours) USING tube;
-        FOR tbl IN EXECUTE format('SELECT a.tbl FROM %I.tube_attachment AS a WHERE a.tube = $1 ORDER BY a.position', ours)
-            USING tube
+        FOR tbl IN EXECUTE
+            format('SELECT a.tbl FROM %I.tube_attachment AS a WHERE a.tube = $1 ORDER BY a.position', ours) USING tube
         LOOP
             EXECUTE format('SELECT %1$I.tube_private_bring_in_line(a, ''install'')'
                 ' FROM %1$I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours) USING tube, tbl;

@@ -20,13 +20,9 @@
 \ir reshape.sql
 \ir psql/begin.sql
 
--- The roles and the schema: made if missing. ----------------------------------------------------------
+-- The roles, the schema and its owner. ----------------------------------------------------------------
 \ir whose.sql
-\ir begin.sql
-\ir roles.sql
 \ir prepare.sql
-\ir owner.sql
-\ir as_owner.sql
 
 -- Tables: each migration once, in order. -------------------------------------------------------------
 SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_version \gset

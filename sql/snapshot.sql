@@ -1292,9 +1292,7 @@ DECLARE
     declaration text;
     next_rows text;
     numbers boolean := true; -- whether all keys are bigint
-    ids bigint[];
-    keys text[];
-    count bigint;
+    fetched bigint;
     made bigint;
     done bigint := 0;
     pods bigint := 0;
@@ -1307,12 +1305,11 @@ BEGIN
         numbers := false;
     END;
     IF fetch_chunk_size IS NULL OR fetch_chunk_size < 1 THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('%s rows can''t be read at a time', coalesce(fetch_chunk_size::text, 'NULL')),
-            HINT = 'Give a fetch_chunk_size of 1 or more.';
+        RAISE EXCEPTION '% rows can''t be read at a time', coalesce(fetch_chunk_size::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a fetch_chunk_size of 1 or more.';
     ELSIF query IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
-            MESSAGE = 'the query is NULL', HINT = 'Give the text of a SELECT.';
+        RAISE EXCEPTION 'the query is NULL'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Give the text of a SELECT.';
     END IF;
 
     BEGIN
@@ -1324,37 +1321,33 @@ BEGIN
         -- If it is right but for the number of its columns, it passes here.
         PERFORM FROM tube_as_caller(in_search_path, NULL,
             format('SELECT 1::pg_catalog.int8 FROM %s AS q LIMIT 0', body));
-        RAISE EXCEPTION USING ERRCODE = 'syntax_error',
-            MESSAGE = 'the query of tube_pods_insert has not two columns',
-            HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM …';
+        RAISE EXCEPTION 'the query of tube_pods_insert has not two columns'
+            USING ERRCODE = 'syntax_error',
+                HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM …';
     END;
 
-    declaration := format('DECLARE %s NO SCROLL CURSOR FOR SELECT q.id%s FROM %s AS q (id, place)',
-        portal,
+    declaration := format(
+        'DECLARE %s NO SCROLL CURSOR FOR SELECT q.id::pg_catalog.%s FROM %s AS q (id, place)', portal,
         CASE
-            WHEN NOT numbers THEN '::pg_catalog.text'
-            WHEN id_type IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) THEN '::pg_catalog.int8'
-            -- A number with a fraction is not rounded to an id, but refused.
-            ELSE '::pg_catalog.text::pg_catalog.int8'
-        END,
-        body);
+            WHEN NOT numbers THEN 'text'
+            WHEN id_type IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) THEN 'int8'
+            ELSE 'text::pg_catalog.int8' -- a number with a fraction is not rounded to an id, but refused
+        END, body);
     next_rows := format('FETCH FORWARD %s FROM %s', least(fetch_chunk_size, most), portal);
     LOOP
         IF numbers THEN
-            SELECT array_agg(t.id) INTO ids FROM tube_as_caller(in_search_path, declaration, next_rows) AS t (id);
-            EXIT WHEN ids IS NULL;
-            count := cardinality(ids);
-            made := tube_pods_put(tube_or_tubes, shard, op, ids, insert_chunk_size, false);
+            SELECT count(*), tube_pods_put(tube_or_tubes, shard, op, array_agg(t.id), insert_chunk_size, false)
+            INTO fetched, made
+            FROM tube_as_caller(in_search_path, declaration, next_rows) AS t (id) HAVING count(*) > 0;
         ELSE
-            SELECT array_agg(t.id) INTO keys
-            FROM tube_keys_as_caller(in_search_path, declaration, next_rows) AS t (id);
-            EXIT WHEN keys IS NULL;
-            count := cardinality(keys);
-            made := tube_keys_put(tube_or_tubes, shard, op, keys, insert_chunk_size, false);
+            SELECT count(*), tube_keys_put(tube_or_tubes, shard, op, array_agg(t.id), insert_chunk_size, false)
+            INTO fetched, made
+            FROM tube_keys_as_caller(in_search_path, declaration, next_rows) AS t (id) HAVING count(*) > 0;
         END IF;
+        EXIT WHEN NOT FOUND;
         declaration := NULL;
         pods := pods + made;
-        done := done + count;
+        done := done + fetched;
         IF clock_timestamp() - told >= every THEN
             told := clock_timestamp();
             RAISE NOTICE 'tube_pods_insert: insert_ids=% insert_finished=f -- %: % ids%, % a second',
@@ -1364,7 +1357,7 @@ BEGIN
                     ELSE '' END,
                 round(done / extract(epoch FROM told - began));
         END IF;
-        EXIT WHEN count < least(fetch_chunk_size, most);
+        EXIT WHEN fetched < least(fetch_chunk_size, most);
     END LOOP;
     EXECUTE 'CLOSE ' || portal;
     IF numbers THEN
@@ -1373,8 +1366,7 @@ BEGIN
         PERFORM tube_keys_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
     END IF;
     RAISE NOTICE 'tube_pods_insert: insert_ids=% insert_finished=t -- %: % ids in % pods, in % s',
-        done, tube_or_tubes, done, pods,
-        round(extract(epoch FROM clock_timestamp() - began), 1);
+        done, tube_or_tubes, done, pods, round(extract(epoch FROM clock_timestamp() - began), 1);
 END
 $_$;
 
@@ -3024,7 +3016,7 @@ $_$;
 CREATE FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) RETURNS SETOF tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    AS $_$
 #variable_conflict use_variable
 DECLARE
     reg tube_registry;
@@ -3048,7 +3040,18 @@ BEGIN
 
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube FOR UPDATE;
     IF reg.partitions <> partitions THEN
-        PERFORM tube_private_repartition(tube, partitions);
+        -- Every term ends; each worker starts new ones. Writers don't notice: that needs no lock on the tube's table.
+        PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');
+        UPDATE tube_registry AS r SET partitions = $2,
+            generation = r.generation + 1, version = r.version + 1, last_epoch = r.last_epoch + 1
+        WHERE r.tube = tube;
+        PERFORM tube_private_free_partitions(tube);
+        -- Else read by the index of before (tube_private_slices) until tube_index_fit finds it quick to build the next.
+        IF NOT tube_private_fit_index(tube) THEN
+            RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
+                HINT = format('Outside of a transaction, run what tube_index_sql(%L, %s) gives, until it gives NULL.',
+                    tube, partitions);
+        END IF;
     END IF;
     IF predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
         PERFORM tube_private_prune(tube);
@@ -3057,7 +3060,7 @@ BEGIN
         WHERE a.tube = tube AND w.tube IS NOT NULL ORDER BY a.position;
     END IF;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_fill(template text, fragments jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -4281,24 +4284,6 @@ BEGIN
                 HINT = 'Attach plain, permanent tables, and partitioned ones as a whole.';
         END IF;
     END LOOP;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_repartition(tube text, partitions integer) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');
-    UPDATE tube_registry AS r
-    SET partitions = tube_private_repartition.partitions,
-        generation = r.generation + 1, version = r.version + 1, last_epoch = r.last_epoch + 1
-    WHERE r.tube = tube_private_repartition.tube;
-    PERFORM tube_private_free_partitions(tube);
-    IF NOT tube_private_fit_index(tube) THEN
-        RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
-            HINT = format('Outside of a transaction, run what tube_index_sql(%L, %s) gives, until it gives NULL.',
-                tube, partitions);
-    END IF;
 END
 $$;
 
@@ -6308,8 +6293,6 @@ GRANT ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) TO tube_admin;
-
-REVOKE ALL ON FUNCTION tube.tube_private_repartition(tube text, partitions integer) FROM PUBLIC;
 
 GRANT SELECT ON TABLE tube.tube_registry TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_registry TO tube_worker;

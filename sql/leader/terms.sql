@@ -110,8 +110,7 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_leader_acquire IS
     'Starts a term over a partition and ends the one before, if the epoch is still the expected one.';
 
--- tube_private_check_term: refuses arguments of tube_leader_acquire that make no sense, with 22023, or 22004 for
--- a NULL.
+-- tube_private_check_term: refuses arguments of tube_leader_acquire that make no sense: 22023, or 22004 for a NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_term(
     leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval
 ) RETURNS void

@@ -9,8 +9,7 @@
 -- Arguments: the term; items: a JSON array of objects {"shard": 1, "id": "7" or null, "op": "U", "seq": 9, "payload":
 --   null, "error": "…", "attempts": 3}. When a key occurs twice, its highest seq counts.
 -- Result: how many rows were written.
--- Errors: those of a call under a term; TU106 a shard of another partition; 22023 items is no array; 23502 a field is
---   missing.
+-- Errors: those of a call under a term; TU106 a shard of another partition; 22023 items is no array; 23502 no such field.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence and the written rows, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_park(

@@ -33,12 +33,11 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_settle_seq IS
     'Returns the greatest seq drawn by any tube; the first step to a settled seq.';
 
--- tube_settle_done: whether every transaction below an xid is over, prepared ones too, and visible to statements that
--- begin
--- after this. Once true, always true.
+-- tube_settle_done: whether every transaction below an xid is over, prepared ones too. Once true, always true.
 --
 -- Arguments: x, the xid that step 2 drew. (pg_snapshot_xmax would not do: it is one more than the last xid *completed*,
 --   and a greater one may be running.)
+-- Result: true when all are over; then statements that begin after the call see what they wrote.
 CREATE OR REPLACE FUNCTION :"schema".tube_settle_done(x xid8) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT pg_snapshot_xmin(pg_current_snapshot()) >= x

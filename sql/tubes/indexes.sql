@@ -1,7 +1,6 @@
 -- The index of a tube: over (shard modulo its partitions, class, seq), so one for a number of partitions.
 --
--- A tube has just one, but while that number changes; its name holds the number, so that the next one can be built
--- beside it.
+-- Its name holds that number, so that the index for the next number can be built beside it. Else a tube has one.
 
 -- tube_index_sql: what to run so that a tube has the index for a number of partitions, while writers go on.
 --

@@ -16,8 +16,7 @@ RETURN (:'roles' || '_' || kind)::name;
 
 -- tube_private_name: stem || ending, as an identifier that is never longer than Postgres allows.
 --
--- Where that is longer than 63 bytes, the stem is cut and 8 hex digits of the md5 of the full name come before the
--- ending.
+-- If the name has more than 63 bytes, the stem is cut, and 8 hex digits of the md5 of the whole name follow it.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_name(stem text, ending text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
@@ -52,10 +51,9 @@ $$;
 
 -- tube_private_patiently: runs statements that need heavy locks without blocking a busy table for long.
 --
--- All of them run in one subtransaction that waits at most 100 ms for locks, all its statements together. Where they
--- can't be had, all that were taken are let go, writers pass, and it is tried again: 100 attempts take some 25 s, then
--- 55P03 says what was being done. Once taken, the locks stay until the transaction ends. Called within an attempt of
--- its own, it is a part of that.
+-- Each attempt is one subtransaction that waits at most 100 ms for locks. If it fails, all locks are released, writers
+-- pass, and it is tried again: 100 attempts take some 25 s, then 55P03 says `what` was being done. Once taken, the locks
+-- stay until the transaction ends. A call within an attempt of another call is part of that attempt.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_patiently(
     statements text[], what text, attempts integer = 100
 ) RETURNS void

@@ -32,9 +32,7 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_ensure_exists IS
     'Creates a tube, or changes its number of partitions and its predicate.';
 
--- tube_private_ensure_tube: what tube_ensure_exists does to the tube itself; returns the attachments that are to get
--- another
--- predicate.
+-- tube_private_ensure_tube: tube_ensure_exists, but for the attachments that get another predicate: it returns these.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ensure_tube(
     tube text, partitions integer, predicate text, key_type regtype
 ) RETURNS SETOF :"schema".tube_attachment
@@ -62,7 +60,18 @@ BEGIN
 
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube FOR UPDATE;
     IF reg.partitions <> partitions THEN
-        PERFORM tube_private_repartition(tube, partitions);
+        -- Every term ends; each worker starts new ones. Writers don't notice: that needs no lock on the tube's table.
+        PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');
+        UPDATE tube_registry AS r SET partitions = $2,
+            generation = r.generation + 1, version = r.version + 1, last_epoch = r.last_epoch + 1
+        WHERE r.tube = tube;
+        PERFORM tube_private_free_partitions(tube);
+        -- Else read by the index of before (tube_private_slices) until tube_index_fit finds it quick to build the next.
+        IF NOT tube_private_fit_index(tube) THEN
+            RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
+                HINT = format('Outside of a transaction, run what tube_index_sql(%L, %s) gives, until it gives NULL.',
+                    tube, partitions);
+        END IF;
     END IF;
     IF predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
         PERFORM tube_private_prune(tube);
@@ -73,12 +82,10 @@ BEGIN
 END
 $$;
 
--- tube_private_check_tube: refuses what no tube can have: a number of partitions (TU103), a type of keys (22023), a
--- name
--- (TU101).
+-- tube_private_check_tube: refuses a number of partitions (TU103), type of keys (22023) or name (TU101) of no tube.
 --
--- present: the type of the tube's keys; NULL for a new tube. The table, {tube}_touch and the channel are named after a
--- tube, and calls list tubes by commas.
+-- present: the type of the tube's keys; NULL for a new tube, whose name is checked: the table, {tube}_touch and the
+-- channel are named after it, and calls list tubes by commas.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_tube(
     tube text, partitions integer, present regtype, wanted regtype
 ) RETURNS void
@@ -188,29 +195,6 @@ BEGIN
 END
 $$;
 
--- tube_private_repartition: gives a tube another number of partitions. The caller holds the registry row FOR UPDATE.
---
--- Ends every term; each worker starts new ones. Writers don't notice: that needs no lock on the tube's table. The index
--- for the new number is built here, and others dropped, where that is quick (tube_private_fit_index). Else the
--- partitions are read by the index of before (tube_private_slices) until tube_index_fit finds it quick, or somebody
--- runs what tube_index_sql gives.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_repartition(tube text, partitions integer) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');
-    UPDATE tube_registry AS r
-    SET partitions = tube_private_repartition.partitions,
-        generation = r.generation + 1, version = r.version + 1, last_epoch = r.last_epoch + 1
-    WHERE r.tube = tube_private_repartition.tube;
-    PERFORM tube_private_free_partitions(tube);
-    IF NOT tube_private_fit_index(tube) THEN
-        RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
-            HINT = format('Outside of a transaction, run what tube_index_sql(%L, %s) gives, until it gives NULL.',
-                tube, partitions);
-    END IF;
-END
-$$;
-
 -- tube_private_free_partitions: makes a leader row without a leader for each partition of a tube that has none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_free_partitions(tube text) RETURNS void
 LANGUAGE sql AS $$
@@ -220,8 +204,7 @@ LANGUAGE sql AS $$
     WHERE r.tube = tube_private_free_partitions.tube
 $$;
 
--- tube_ensure_absent: detaches all tables of a tube and drops it with all its pods; no error when there is no such
--- tube.
+-- tube_ensure_absent: detaches all tables of a tube and drops it with all its pods. No error when there is no tube.
 --
 -- Its greatest epoch is kept, so that a tube made anew under this name goes on from there; the terms that it had are
 -- kept in tube_term, so that new ones wait for what those may still be sending.
