@@ -1,5 +1,5 @@
--- What comes before tables and functions: the roles, and the schemas with their owner, who makes all that follows, up to
--- finish.sql. When it refuses, nothing was changed.
+-- What comes before tables and functions: the roles, and the schemas with their owner, who makes all that follows up
+-- to finish.sql. When it refuses, nothing was changed.
 SET LOCAL pytube.install_version = :'version';
 -- A function may call one of a later file.
 SET LOCAL check_function_bodies = off;
