@@ -1,26 +1,89 @@
--- Brings what was generated for attached tables up to date, with the rights of whoever installs, and says what
--- there is now, in the setting pytube.install_report.
+-- The end of an installation. Every migration up to this version was run. (Alembic records those that it runs.)
+DELETE FROM :"schema".tube_version WHERE version_num < :'version';
+INSERT INTO :"schema".tube_version VALUES (:'version') ON CONFLICT DO NOTHING;
+
+-- What follows is done with the rights of the installing role, as it was before prepare.sql.
+DO $$
+BEGIN
+    PERFORM set_config('role', current_setting('pytube.install_role'), true);
+END
+$$;
+
+-- What calls owners' functions belongs to tube_nobody, who has no rights, and is called by tube_owner alone. Only a
+-- member of tube_owner may give it away.
+GRANT CREATE ON SCHEMA :"schema" TO :"role_nobody";
+ALTER FUNCTION :"schema".tube_private_call_agent(text, regclass, name[], text) OWNER TO :"role_nobody";
+REVOKE CREATE ON SCHEMA :"schema" FROM :"role_nobody";
+GRANT EXECUTE ON FUNCTION :"schema".tube_private_call_agent(text, regclass, name[], text) TO :"role_owner";
+
+-- The event triggers that wake tube_sync: made where the installing role may, which is a superuser on most servers.
+-- Elsewhere workers look twice a minute.
+DO $$
+DECLARE
+    ours CONSTANT text := current_setting('pytube.install_schema');
+    prefix CONSTANT text := 'pytube_' || left(md5(ours), 8);
+    step text;
+BEGIN
+    FOR step IN
+        -- Those of version 0001 go.
+        SELECT format('DROP EVENT TRIGGER %I', e.evtname) FROM pg_catalog.pg_event_trigger AS e
+        WHERE starts_with(e.evtname::text, prefix || '_follow_ddl_')
+        UNION ALL
+        SELECT format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_catalog.pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname IN ('tube_private_note_drops',
+            'tube_private_plan_ddl', 'tube_private_as_owner', 'tube_private_follow_ddl', 'tube_private_warn_rewrite')
+        UNION ALL
+        SELECT format('CREATE EVENT TRIGGER %I ON %s EXECUTE FUNCTION %I.%I()',
+            prefix || s.ending, s.event, ours, s.function)
+        FROM (VALUES
+            ('_ddl', 'ddl_command_end WHEN TAG IN (''ALTER TABLE'', ''CREATE TABLE'', ''CREATE FOREIGN TABLE'')',
+                'tube_private_see_ddl'),
+            ('_rewrites', 'table_rewrite', 'tube_private_see_rewrite')
+        ) AS s (ending, event, function)
+        WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger AS e WHERE e.evtname = prefix || s.ending)
+    LOOP
+        EXECUTE step;
+    END LOOP;
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE NOTICE USING
+        MESSAGE = format('%I may not make event triggers, so changes of attached tables are followed a little later',
+            current_user),
+        HINT = format('Workers call tube_sync() twice a minute. After a change of yours, call it yourself: '
+            'SELECT %I.tube_sync();', ours);
+END
+$$;
+
+-- Brings what is generated for tubes and attached tables up to date, and says in pytube.install_report what there is.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
     roles CONSTANT text := current_setting('pytube.install_roles');
     version CONSTANT text := current_setting('pytube.install_version');
     before CONSTANT text := current_setting('pytube.install_before');
-    report text;
+    tube text;
+    tbl regclass;
 BEGIN
-    EXECUTE format('SELECT %I.tube_private_sync_all()', ours);
-    PERFORM set_config('pytube.own_ddl', 'off', true);
-    report := CASE WHEN before IN ('', version) THEN format('installed: version %s', version)
-        ELSE format('upgraded: version %s (before: %s)', version, before) END;
-    report := report || format(' in the schema %I, with the roles %I, %I, %I and %I', ours,
-        roles || '_admin', roles || '_worker', roles || '_writer', roles || '_monitor');
-    report := report || E'\nevent triggers: ' || CASE WHEN EXISTS (
-        SELECT FROM pg_catalog.pg_event_trigger AS e
-        JOIN pg_catalog.pg_proc AS p ON p.oid = e.evtfoid
-        WHERE p.pronamespace = to_regnamespace(quote_ident(ours))
-    ) THEN 'made; workers follow changes of attached tables at once'
-    ELSE format('none, as %I may not make any; workers follow changes of attached tables within half a minute',
-        current_user) END;
-    PERFORM set_config('pytube.install_report', report, false);
+    FOR tube IN EXECUTE
+        format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube FOR NO KEY UPDATE', ours)
+    LOOP
+        EXECUTE format('SELECT %I.tube_private_provide_tube($1)', ours) USING tube;
+        FOR tbl IN EXECUTE
+            format('SELECT a.tbl FROM %I.tube_attachment AS a WHERE a.tube = $1 ORDER BY a.position', ours) USING tube
+        LOOP
+            EXECUTE format('SELECT %1$I.tube_private_bring_in_line(a, ''install'')'
+                ' FROM %1$I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours) USING tube, tbl;
+        END LOOP;
+    END LOOP;
+    PERFORM set_config('pytube.own_ddl', 'off', true), set_config('pytube.install_report', format(
+        E'%s in the schema %I, with the roles %I, %I, %I and %I\nevent triggers: %s',
+        CASE WHEN before IN ('', version) THEN format('installed: version %s', version)
+            ELSE format('upgraded: version %s (before: %s)', version, before) END,
+        ours, roles || '_admin', roles || '_worker', roles || '_writer', roles || '_monitor',
+        CASE WHEN EXISTS (
+            SELECT FROM pg_catalog.pg_event_trigger AS e JOIN pg_catalog.pg_proc AS p ON p.oid = e.evtfoid
+            WHERE p.pronamespace = to_regnamespace(quote_ident(ours))
+        ) THEN 'made; workers follow changes of attached tables at once'
+        ELSE format('none, as %I may not make any; workers follow changes of attached tables within half a minute',
+            current_user) END), false);
 END
 $$;

@@ -16,7 +16,7 @@ BEGIN
             LIMIT 1
         ), ours), false);
     END IF;
-    PERFORM set_config('pytube.install_capture',
-        CASE WHEN octet_length(ours || '_capture') > 63 THEN 'capture_' || md5(ours) ELSE ours || '_capture' END, false);
+    PERFORM set_config('pytube.install_capture', CASE WHEN octet_length(ours || '_capture') > 63
+        THEN 'capture_' || md5(ours) ELSE ours || '_capture' END, false);
 END
 $$;

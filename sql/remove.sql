@@ -1,9 +1,9 @@
--- Takes away what uninstall.sql says. Refuses while tubes hold pods (TU109), and where somebody else's
--- objects are in the schema or depend on it. Nothing was changed then.
+-- Takes away what uninstall.sql says. Refuses while tubes hold pods (TU109), and where somebody else's objects are in
+-- the schema or depend on it. Nothing was changed then.
 DO $$
 DECLARE
-    ours text := current_setting('pytube.install_schema');
-    force boolean := current_setting('pytube.install_force')::boolean;
+    ours CONSTANT text := current_setting('pytube.install_schema');
+    tubes text[];
     tube text;
     holds boolean;
     holding text[] := '{}';
@@ -16,20 +16,22 @@ BEGIN
     END IF;
     -- No tube is made, and no table attached, from here on.
     EXECUTE format('LOCK TABLE %I.tube_registry IN SHARE ROW EXCLUSIVE MODE', ours);
-    FOR tube IN EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube', ours) LOOP
+    EXECUTE format('SELECT array_agg(r.tube ORDER BY r.tube) FROM %I.tube_registry AS r', ours) INTO tubes;
+    FOREACH tube IN ARRAY coalesce(tubes, '{}') LOOP
         EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', ours, tube) INTO holds;
         IF holds THEN
             holding := holding || quote_literal(tube);
         END IF;
     END LOOP;
-    IF holding <> '{}' AND NOT force THEN
+    IF holding <> '{}' AND NOT current_setting('pytube.install_force')::boolean THEN
         RAISE EXCEPTION USING ERRCODE = 'TU109',
             MESSAGE = format('there are pods in the tubes %s', array_to_string(holding, ', ')),
             HINT = 'Let the workers drain them, or throw them away with psql -v force=1.';
     END IF;
-    FOR tube IN EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube', ours) LOOP
+    FOREACH tube IN ARRAY coalesce(tubes, '{}') LOOP
         EXECUTE format('SELECT %I.tube_ensure_absent($1)', ours) USING tube;
     END LOOP;
+    PERFORM set_config('pytube.install_report', format('uninstalled from the schema %I', ours), false);
 END
 $$;
 
@@ -40,47 +42,30 @@ DROP TRIGGER IF EXISTS tube_backfill_gone_trigger ON :"schema".tube_backfill;
 DELETE FROM :"schema".tube_job;
 DROP TRIGGER IF EXISTS tube_job_gone_trigger ON :"schema".tube_job;
 
--- Our own objects go by their names, so that nobody else's go with them. -----------------------------
+-- Our own objects go by their names, so that nobody else's go with them.
 DO $$
 DECLARE
-    ours text := current_setting('pytube.install_schema');
-    trigger_name name;
-    routine regprocedure;
+    ours CONSTANT text := current_setting('pytube.install_schema');
+    step text;
 BEGIN
-    FOR trigger_name IN
-        SELECT e.evtname FROM pg_catalog.pg_event_trigger AS e
+    FOR step IN
+        SELECT format('DROP EVENT TRIGGER %I', e.evtname) FROM pg_catalog.pg_event_trigger AS e
         WHERE starts_with(e.evtname::text, 'pytube_' || left(md5(ours), 8) || '_')
     LOOP
-        EXECUTE format('DROP EVENT TRIGGER %I', trigger_name);
+        EXECUTE step;
     END LOOP;
-    FOR routine IN
-        SELECT p.oid FROM pg_catalog.pg_proc AS p
+    FOR step IN
+        SELECT format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_catalog.pg_proc AS p
         WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname LIKE 'tube\_%'
     LOOP
-        EXECUTE format('DROP FUNCTION %s', routine);
+        EXECUTE step;
     END LOOP;
 END
 $$;
-DROP TABLE
-    :"schema".tube_job_unit,
-    :"schema".tube_job,
-    :"schema".tube_backfill,
-    :"schema".tube_parked,
-    :"schema".tube_sleeper,
-    :"schema".tube_instance,
-    :"schema".tube_term,
-    :"schema".tube_leader,
-    :"schema".tube_attachment,
-    :"schema".tube_installation,
-    :"schema".tube_version,
-    :"schema".tube_registry;
+DROP TABLE :"schema".tube_job_unit, :"schema".tube_job, :"schema".tube_backfill, :"schema".tube_parked,
+    :"schema".tube_sleeper, :"schema".tube_instance, :"schema".tube_term, :"schema".tube_leader,
+    :"schema".tube_attachment, :"schema".tube_installation, :"schema".tube_version, :"schema".tube_registry;
 DROP SEQUENCE :"schema".tube_seq;
 DROP DOMAIN :"schema".tube_shard;
 DROP SCHEMA :"schema";
 DROP SCHEMA :"capture";
-DO $$
-BEGIN
-    PERFORM set_config('pytube.install_report',
-        format('uninstalled from the schema %I', current_setting('pytube.install_schema')), false);
-END
-$$;

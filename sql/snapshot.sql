@@ -648,7 +648,7 @@ CREATE FUNCTION tube.tube_ensure_absent(in_tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
-    AS $$
+    AS $_$
 DECLARE
     reg tube_registry;
 BEGIN
@@ -657,16 +657,17 @@ BEGIN
         RETURN;
     END IF;
     UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
-    PERFORM tube_private_end_terms(in_tube, 'superseded');
+    PERFORM tube_private_end_terms(in_tube, NULL, 'superseded');
     PERFORM tube_private_patiently(ARRAY[
-        format('SELECT tube_private_forget(a.tube, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %L GROUP BY a.tube', in_tube),
+        format('SELECT tube_private_forget(%1$L, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %1$L'
+            ' HAVING count(*) > 0', in_tube),
         format('DROP TABLE %I.%I', tube_private_schema(), in_tube)], format('tube %L is dropped', in_tube));
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);
     DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
     EXECUTE format('DROP SEQUENCE %I', 'tube_sleeps_' || reg.number);
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_ensure_absent(in_tube text) IS 'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';
 
@@ -718,20 +719,20 @@ CREATE FUNCTION tube.tube_index_sql(tube text, partitions integer) RETURNS text
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    name text := format('%I.%I', tube_private_schema(), tube_private_index(tube, partitions));
-    present CONSTANT integer := (tube_private_require(tube)).partitions;
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    index CONSTANT record := tube_private_index(tube, partitions);
     valid boolean;
 BEGIN
-    PERFORM tube_private_check_partitions(partitions);
-    SELECT i.indisvalid INTO valid FROM pg_index AS i WHERE i.indexrelid = to_regclass(name);
+    PERFORM tube_private_check_tube(tube, partitions, reg.key_type, NULL);
+    SELECT i.valid INTO valid FROM tube_private_indexes(tube) AS i WHERE i.name = index.name;
     RETURN CASE
-        WHEN valid AND partitions = present THEN (
+        WHEN valid AND partitions = reg.partitions THEN (
             SELECT format('DROP INDEX CONCURRENTLY %I.%I', tube_private_schema(), i.name)
             FROM tube_private_indexes(tube) AS i
-            WHERE i.partitions <> present ORDER BY i.partitions LIMIT 1)
+            WHERE i.partitions <> reg.partitions ORDER BY i.partitions LIMIT 1)
         WHEN valid THEN NULL
-        WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %s', name)
-        ELSE tube_private_index_ddl(tube, partitions, true)
+        WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %I.%I', tube_private_schema(), index.name)
+        ELSE 'CREATE INDEX CONCURRENTLY' || substr(index.ddl, 13)
     END;
 END
 $$;
@@ -951,12 +952,10 @@ $$;
 COMMENT ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement of one text column with the rights of the caller and returns its rows.';
 
 CREATE FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last);
-END
+    SELECT tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last)
 $$;
 
 COMMENT ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) IS 'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';
@@ -969,6 +968,8 @@ CREATE FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partitio
 DECLARE
     last_issued bigint;
     new_epoch   bigint;
+    held        tube_leader;
+    runs_for    interval;
 BEGIN
     PERFORM tube_private_check_term(leader_id, instance_id, client_id, election, hold, lease);
     IF current_setting('synchronous_commit') <> 'remote_apply' THEN
@@ -976,31 +977,36 @@ BEGIN
     END IF;
 
     -- NO KEY: a sleeper or a parked key may be written meanwhile, which refers to this row.
-    SELECT r.last_epoch INTO last_issued
-    FROM tube_registry AS r
-    WHERE r.tube = tube_leader_acquire.tube
-    FOR NO KEY UPDATE;
+    SELECT r.last_epoch INTO last_issued FROM tube_registry AS r
+    WHERE r.tube = tube_leader_acquire.tube FOR NO KEY UPDATE;
     PERFORM tube_private_check_partition(tube, partitions, partition);
-    PERFORM tube_private_check_claim(tube, partition, instance_id, expected_epoch, election);
+    SELECT l.* INTO STRICT held FROM tube_leader AS l
+    WHERE l.tube = tube_leader_acquire.tube AND l.partition = tube_leader_acquire.partition FOR UPDATE;
+    -- The clock is read after the wait for the term, which may have been renewed meanwhile. NULL without a leader.
+    runs_for := held.renewed_at + coalesce(held.lease, held.hold) - clock_timestamp();
+    IF held.epoch IS DISTINCT FROM expected_epoch THEN
+        RAISE EXCEPTION 'partition % of tube % is at epoch %, not %', partition, quote_literal(tube),
+            held.epoch, coalesce(expected_epoch::text, 'NULL')
+            USING ERRCODE = 'TU003', HINT = 'Read the epoch, prove the right to lead, and try again.';
+    ELSIF held.election <> election AND runs_for > interval '0' THEN
+        RAISE EXCEPTION 'partition % of tube % is led under the election %, not %, by %', partition,
+            quote_literal(tube), quote_literal(held.election), quote_literal(election), held.client_id
+            USING ERRCODE = 'TU005', HINT = 'Give all workers of a tube the same election.';
+    ELSIF election = 'lease' AND held.instance_id <> instance_id AND runs_for > interval '0' THEN
+        RAISE EXCEPTION 'partition % of tube % is leased to % for another % ms', partition,
+            quote_literal(tube), held.client_id, ceil(extract(epoch FROM runs_for) * 1000)
+            USING ERRCODE = 'TU004', HINT = 'Try again when the lease has run out, or was released.';
+    END IF;
 
     new_epoch := greatest(last_issued + 1, floor(extract(epoch FROM clock_timestamp()))::bigint);
     UPDATE tube_registry AS r SET last_epoch = new_epoch WHERE r.tube = tube_leader_acquire.tube;
-    PERFORM tube_private_end_term(tube, partition, 'superseded');
+    PERFORM tube_private_end_terms(tube, partition, 'superseded');
     UPDATE tube_leader AS l
-    SET leader_id = tube_leader_acquire.leader_id,
-        epoch = new_epoch,
-        instance_id = tube_leader_acquire.instance_id,
-        client_id = tube_leader_acquire.client_id,
-        election = tube_leader_acquire.election,
-        hold = tube_leader_acquire.hold,
-        lease = tube_leader_acquire.lease,
-        acquired_at = clock_timestamp(),
-        renewed_at = clock_timestamp()
+    SET leader_id = tube_leader_acquire.leader_id, epoch = new_epoch,
+        instance_id = tube_leader_acquire.instance_id, client_id = tube_leader_acquire.client_id,
+        election = tube_leader_acquire.election, hold = tube_leader_acquire.hold, lease = tube_leader_acquire.lease,
+        acquired_at = clock_timestamp(), renewed_at = clock_timestamp()
     WHERE l.tube = tube_leader_acquire.tube AND l.partition = tube_leader_acquire.partition;
-
-    -- The last leader's sleep is not ours: a NOTIFY would wake nobody.
-    DELETE FROM tube_sleeper AS s
-    WHERE s.tube = tube_leader_acquire.tube AND s.partition = tube_leader_acquire.partition;
     RETURN new_epoch;
 END
 $$;
@@ -1010,15 +1016,12 @@ COMMENT ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, part
 CREATE FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    AS $_$
 DECLARE
     found_epoch bigint;
 BEGIN
-    SELECT l.epoch INTO found_epoch
-    FROM tube_leader AS l
-    WHERE l.tube = tube_leader_epoch.tube
-      AND l.partition = tube_leader_epoch.partition
-      AND l.partitions = tube_leader_epoch.partitions;
+    SELECT l.epoch INTO found_epoch FROM tube_leader AS l
+    WHERE (l.tube, l.partitions, l.partition) = ($1, $2, $3);
     IF NOT FOUND THEN
         PERFORM tube_private_check_partition(tube, partitions, partition);
         -- The row was not there and is now: a repartition was committed in between.
@@ -1027,7 +1030,7 @@ BEGIN
     END IF;
     RETURN found_epoch;
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) IS 'Returns the current epoch of a partition, which tube_leader_acquire compares.';
 
@@ -1036,19 +1039,18 @@ CREATE FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) RETURNS bigint
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
+    most CONSTANT bigint := 2147483646;
     issued bigint;
 BEGIN
-    IF epoch IS NULL OR epoch NOT BETWEEN 0 AND 2147483646 THEN
+    IF epoch IS NULL OR epoch NOT BETWEEN 0 AND most THEN
         RAISE EXCEPTION 'epoch is %', coalesce(epoch::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 to 2147483646.';
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('It is 0 to %s.', most);
     END IF;
-    UPDATE tube_registry AS r
-    SET last_epoch = greatest(r.last_epoch, least(tube_leader_rebase.epoch + 1000, 2147483646))
+    UPDATE tube_registry AS r SET last_epoch = greatest(r.last_epoch, least(tube_leader_rebase.epoch + 1000, most))
     WHERE r.tube = tube_leader_rebase.tube
     RETURNING r.last_epoch INTO issued;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)
-            USING ERRCODE = 'TU102', HINT = 'tube_list() shows all tubes; tube_ensure_exists() makes one.';
+        PERFORM tube_private_require(tube);
     END IF;
     RETURN issued;
 END
@@ -1060,51 +1062,39 @@ CREATE FUNCTION tube.tube_leader_release(tube text, partitions integer, partitio
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
-    AS $$
+    AS $_$
 BEGIN
-    PERFORM FROM tube_registry AS r
-    WHERE r.tube = tube_leader_release.tube
-    FOR NO KEY UPDATE;
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_leader_release.tube FOR NO KEY UPDATE;
     PERFORM FROM tube_leader AS l
-    WHERE l.tube = tube_leader_release.tube
-      AND l.partition = tube_leader_release.partition
-      AND l.partitions = tube_leader_release.partitions
-      AND l.leader_id = tube_leader_release.leader_id
-    FOR UPDATE;
+    WHERE (l.tube, l.partitions, l.partition, l.leader_id) = ($1, $2, $3, $4) FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM tube_private_end_term(tube, partition, 'released');
+    PERFORM tube_private_end_terms(tube, partition, 'released');
     -- The epoch stays, so that it can't come back.
     UPDATE tube_leader AS l
     SET leader_id = NULL, instance_id = NULL, client_id = NULL, election = NULL, hold = NULL,
         lease = NULL, acquired_at = NULL, renewed_at = NULL
     WHERE l.tube = tube_leader_release.tube AND l.partition = tube_leader_release.partition;
-    DELETE FROM tube_sleeper AS s
-    WHERE s.tube = tube_leader_release.tube AND s.partition = tube_leader_release.partition;
     RETURN true;
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) IS 'Ends a term in order, so that the next leader need not wait.';
 
 CREATE FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    AS $_$
 BEGIN
-    UPDATE tube_leader AS l
-    SET renewed_at = clock_timestamp()
-    WHERE l.tube = tube_leader_renew.tube
-      AND l.partition = tube_leader_renew.partition
-      AND l.partitions = tube_leader_renew.partitions
-      AND l.leader_id = tube_leader_renew.leader_id;
+    UPDATE tube_leader AS l SET renewed_at = clock_timestamp()
+    WHERE (l.tube, l.partitions, l.partition, l.leader_id) = ($1, $2, $3, $4);
     IF NOT FOUND THEN
-        PERFORM tube_private_refuse_term(tube, partitions, partition, leader_id);
+        PERFORM tube_private_hold_term(tube, partitions, partition, leader_id); -- says why
     END IF;
     RETURN (SELECT r.version FROM tube_registry AS r WHERE r.tube = tube_leader_renew.tube);
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) IS 'Renews a term, or fails if the term has ended.';
 
@@ -1112,34 +1102,28 @@ CREATE FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition i
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-DECLARE
-    holds_until timestamptz;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    SELECT max(t.renewed_at + t.hold) INTO holds_until
-    FROM tube_term AS t
-    WHERE t.tube = tube_leader_wait.tube
-      AND t.outcome <> 'released'
-      AND mod(t.partition - tube_leader_wait.partition,
-              gcd(t.partitions, tube_leader_wait.partitions)) = 0;
-    RETURN greatest(coalesce(holds_until - clock_timestamp(), interval '0'), interval '0');
+    RETURN (
+        SELECT greatest(coalesce(max(t.renewed_at + t.hold) - clock_timestamp(), interval '0'), interval '0')
+        FROM tube_term AS t
+        WHERE t.tube = tube_leader_wait.tube
+          AND t.outcome <> 'released'
+          AND mod(t.partition - tube_leader_wait.partition, gcd(t.partitions, tube_leader_wait.partitions)) = 0);
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) IS 'Returns how long a new term has to wait before its first mark.';
 
 CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone)
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN QUERY
     SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
         l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, l.renewed_at + coalesce(l.lease, l.hold)
     FROM tube_leader AS l
     WHERE l.leader_id IS NOT NULL AND (in_tube IS NULL OR l.tube = in_tube)
-    ORDER BY l.tube, l.partition;
-END
+    ORDER BY l.tube, l.partition
 $$;
 
 COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the current leader of each partition.';
@@ -1169,13 +1153,11 @@ $$;
 COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) IS 'Renews all terms of a process in a tube in one statement and returns those that still lead.';
 
 CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
     DELETE FROM tube_instance AS i
-    WHERE i.tube = tube_lease_leave.tube AND i.instance_id = tube_lease_leave.instance_id;
-END
+    WHERE i.tube = tube_lease_leave.tube AND i.instance_id = tube_lease_leave.instance_id
 $$;
 
 COMMENT ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) IS 'Takes a process out of the lease election, so that the others share its partitions.';
@@ -1186,26 +1168,21 @@ CREATE FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text
     SET lock_timeout TO '1s'
     AS $$
 DECLARE
-    has_partitions integer;
+    me CONSTANT uuid := instance_id;
 BEGIN
     IF instance_id IS NULL OR client_id IS NULL THEN
         RAISE EXCEPTION 'instance_id and client_id must be given' USING ERRCODE = 'null_value_not_allowed';
-    END IF;
-    IF ttl IS NULL OR ttl <= interval '0' THEN
+    ELSIF ttl IS NULL OR ttl <= interval '0' THEN
         RAISE EXCEPTION 'ttl is %, and must be more than nothing', coalesce(ttl::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give it several times the pause between ticks.';
     END IF;
-    SELECT r.partitions INTO has_partitions
-    FROM tube_registry AS r
-    WHERE r.tube = tube_lease_tick.tube
-    FOR KEY SHARE;
+    SELECT r.partitions INTO partitions FROM tube_registry AS r WHERE r.tube = tube_lease_tick.tube FOR KEY SHARE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)
-            USING ERRCODE = 'TU102', HINT = 'tube_list() shows all tubes; tube_ensure_exists() makes one.';
+        PERFORM tube_private_require(tube);
     END IF;
 
     INSERT INTO tube_instance AS i (tube, instance_id, client_id, seen_at)
-    VALUES (tube_lease_tick.tube, tube_lease_tick.instance_id, tube_lease_tick.client_id, clock_timestamp())
+    VALUES (tube_lease_tick.tube, me, tube_lease_tick.client_id, clock_timestamp())
     ON CONFLICT ON CONSTRAINT tube_instance_pkey
     DO UPDATE SET client_id = excluded.client_id, seen_at = excluded.seen_at;
     -- Passing over locked rows: two processes that find each other old must not wait for each other.
@@ -1215,47 +1192,35 @@ BEGIN
         WHERE o.tube = tube_lease_tick.tube AND o.seen_at < clock_timestamp() - ttl
         FOR UPDATE SKIP LOCKED);
 
-    RETURN QUERY
-    SELECT has_partitions,
-        (SELECT count(*)::integer FROM tube_instance AS i
-         WHERE i.tube = tube_lease_tick.tube AND i.seen_at >= clock_timestamp() - ttl),
-        ARRAY(SELECT l.partition FROM tube_leader AS l
-              WHERE l.tube = tube_lease_tick.tube
-                AND l.instance_id IS DISTINCT FROM tube_lease_tick.instance_id
-                AND (l.leader_id IS NULL
-                     OR l.renewed_at + coalesce(l.lease, l.hold) <= clock_timestamp())
-              ORDER BY l.partition),
-        ARRAY(SELECT l.partition FROM tube_leader AS l
-              WHERE l.tube = tube_lease_tick.tube
-                AND l.instance_id = tube_lease_tick.instance_id
-              ORDER BY l.partition),
-        (SELECT count(*)::integer FROM tube_instance AS i
-         WHERE i.tube = tube_lease_tick.tube AND i.seen_at >= clock_timestamp() - ttl
-           AND i.instance_id < tube_lease_tick.instance_id);
+    SELECT count(*), count(*) FILTER (WHERE i.instance_id < me) INTO instances, rank
+    FROM tube_instance AS i
+    WHERE i.tube = tube_lease_tick.tube AND i.seen_at >= clock_timestamp() - ttl;
+    SELECT coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id IS DISTINCT FROM me
+            AND (l.leader_id IS NULL OR l.renewed_at + coalesce(l.lease, l.hold) <= clock_timestamp())), '{}'),
+        coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id = me), '{}')
+    INTO free, mine
+    FROM tube_leader AS l
+    WHERE l.tube = tube_lease_tick.tube;
+    RETURN NEXT;
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election and returns its own partitions and the free ones.';
 
 CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN QUERY
+    WITH present AS (
+        SELECT a.* FROM tube_attachment AS a WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+    )
     SELECT r.tube, r.predicate, r.partitions, a.tbl, a.shard, a.shards, a.id_col,
         CASE WHEN a.tbl IS NOT NULL THEN NOT EXISTS (
-            SELECT FROM tube_attachment AS b
-            WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
-                AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = b.tbl)
+            SELECT FROM present AS b WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
         ) END, a.columns, a.replica, r.key_type
-    FROM tube_registry AS r
-    LEFT JOIN (
-        SELECT t.* FROM tube_attachment AS t WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = t.tbl)
-    ) AS a ON a.tube = r.tube
+    FROM tube_registry AS r LEFT JOIN present AS a ON a.tube = r.tube
     WHERE in_tbl IS NULL OR a.tbl = in_tbl
-    ORDER BY r.tube, a.shard, a.position;
-END
+    ORDER BY r.tube, a.shard, a.position
 $$;
 
 COMMENT ON FUNCTION tube.tube_list(in_tbl regclass) IS 'Lists the tubes and the tables attached to them.';
@@ -1320,9 +1285,7 @@ DECLARE
     declaration text;
     next_rows text;
     numbers boolean := true; -- whether all keys are bigint
-    ids bigint[];
-    keys text[];
-    count bigint;
+    fetched bigint;
     made bigint;
     done bigint := 0;
     pods bigint := 0;
@@ -1335,12 +1298,11 @@ BEGIN
         numbers := false;
     END;
     IF fetch_chunk_size IS NULL OR fetch_chunk_size < 1 THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('%s rows can''t be read at a time', coalesce(fetch_chunk_size::text, 'NULL')),
-            HINT = 'Give a fetch_chunk_size of 1 or more.';
+        RAISE EXCEPTION '% rows can''t be read at a time', coalesce(fetch_chunk_size::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a fetch_chunk_size of 1 or more.';
     ELSIF query IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
-            MESSAGE = 'the query is NULL', HINT = 'Give the text of a SELECT.';
+        RAISE EXCEPTION 'the query is NULL'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Give the text of a SELECT.';
     END IF;
 
     BEGIN
@@ -1352,37 +1314,33 @@ BEGIN
         -- If it is right but for the number of its columns, it passes here.
         PERFORM FROM tube_as_caller(in_search_path, NULL,
             format('SELECT 1::pg_catalog.int8 FROM %s AS q LIMIT 0', body));
-        RAISE EXCEPTION USING ERRCODE = 'syntax_error',
-            MESSAGE = 'the query of tube_pods_insert has not two columns',
-            HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM …';
+        RAISE EXCEPTION 'the query of tube_pods_insert has not two columns'
+            USING ERRCODE = 'syntax_error',
+                HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM …';
     END;
 
-    declaration := format('DECLARE %s NO SCROLL CURSOR FOR SELECT q.id%s FROM %s AS q (id, place)',
-        portal,
+    declaration := format(
+        'DECLARE %s NO SCROLL CURSOR FOR SELECT q.id::pg_catalog.%s FROM %s AS q (id, place)', portal,
         CASE
-            WHEN NOT numbers THEN '::pg_catalog.text'
-            WHEN id_type IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) THEN '::pg_catalog.int8'
-            -- A number with a fraction is not rounded to an id, but refused.
-            ELSE '::pg_catalog.text::pg_catalog.int8'
-        END,
-        body);
+            WHEN NOT numbers THEN 'text'
+            WHEN id_type IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) THEN 'int8'
+            ELSE 'text::pg_catalog.int8' -- a number with a fraction is not rounded to an id, but refused
+        END, body);
     next_rows := format('FETCH FORWARD %s FROM %s', least(fetch_chunk_size, most), portal);
     LOOP
         IF numbers THEN
-            SELECT array_agg(t.id) INTO ids FROM tube_as_caller(in_search_path, declaration, next_rows) AS t (id);
-            EXIT WHEN ids IS NULL;
-            count := cardinality(ids);
-            made := tube_pods_put(tube_or_tubes, shard, op, ids, insert_chunk_size, false);
+            SELECT count(*), tube_pods_put(tube_or_tubes, shard, op, array_agg(t.id), insert_chunk_size, false)
+            INTO fetched, made
+            FROM tube_as_caller(in_search_path, declaration, next_rows) AS t (id) HAVING count(*) > 0;
         ELSE
-            SELECT array_agg(t.id) INTO keys
-            FROM tube_keys_as_caller(in_search_path, declaration, next_rows) AS t (id);
-            EXIT WHEN keys IS NULL;
-            count := cardinality(keys);
-            made := tube_keys_put(tube_or_tubes, shard, op, keys, insert_chunk_size, false);
+            SELECT count(*), tube_keys_put(tube_or_tubes, shard, op, array_agg(t.id), insert_chunk_size, false)
+            INTO fetched, made
+            FROM tube_keys_as_caller(in_search_path, declaration, next_rows) AS t (id) HAVING count(*) > 0;
         END IF;
+        EXIT WHEN NOT FOUND;
         declaration := NULL;
         pods := pods + made;
-        done := done + count;
+        done := done + fetched;
         IF clock_timestamp() - told >= every THEN
             told := clock_timestamp();
             RAISE NOTICE 'tube_pods_insert: insert_ids=% insert_finished=f -- %: % ids%, % a second',
@@ -1392,7 +1350,7 @@ BEGIN
                     ELSE '' END,
                 round(done / extract(epoch FROM told - began));
         END IF;
-        EXIT WHEN count < least(fetch_chunk_size, most);
+        EXIT WHEN fetched < least(fetch_chunk_size, most);
     END LOOP;
     EXECUTE 'CLOSE ' || portal;
     IF numbers THEN
@@ -1401,8 +1359,7 @@ BEGIN
         PERFORM tube_keys_put(tube_or_tubes, shard, op, '{}', insert_chunk_size, true);
     END IF;
     RAISE NOTICE 'tube_pods_insert: insert_ids=% insert_finished=t -- %: % ids in % pods, in % s',
-        done, tube_or_tubes, done, pods,
-        round(extract(epoch FROM clock_timestamp() - began), 1);
+        done, tube_or_tubes, done, pods, round(extract(epoch FROM clock_timestamp() - began), 1);
 END
 $_$;
 
@@ -1446,7 +1403,6 @@ DECLARE
     my_epoch bigint;
     stranger integer;
     parked   integer;
-    done     integer;
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'items is no JSON array'
@@ -1465,103 +1421,60 @@ BEGIN
             USING ERRCODE = 'TU106', HINT = 'Park keys of the term''s own partition only.';
     END IF;
 
-    INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch)
-    SELECT DISTINCT ON (i.shard, i.id) tube_pods_park.tube, i.shard, i.id, i.op, i.seq,
-        nullif(i.payload, 'null'), i.error, i.attempts, my_epoch
-    FROM jsonb_to_recordset(items) AS i (
-        shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer)
-    WHERE i.id IS NOT NULL
-    ORDER BY i.shard, i.id, i.seq DESC
-    ON CONFLICT (tube, shard, md5(id)) WHERE id IS NOT NULL
-    DO UPDATE SET op = excluded.op, seq = excluded.seq, payload = excluded.payload, error = excluded.error,
-        attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp();
-    GET DIAGNOSTICS parked = ROW_COUNT;
-
-    INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch)
-    SELECT DISTINCT ON (i.seq) tube_pods_park.tube, i.shard, NULL, i.op, i.seq,
-        nullif(i.payload, 'null'), i.error, i.attempts, my_epoch
-    FROM jsonb_to_recordset(items) AS i (
-        shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer)
-    WHERE i.id IS NULL
-    ORDER BY i.seq
-    ON CONFLICT (tube, seq) WHERE id IS NULL
-    DO UPDATE SET op = excluded.op, payload = excluded.payload, error = excluded.error,
-        attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp();
-    GET DIAGNOSTICS done = ROW_COUNT;
-    RETURN parked + done;
+    WITH item AS MATERIALIZED (
+        SELECT i.shard, i.id, i.op, i.seq, nullif(i.payload, 'null'), i.error, i.attempts, my_epoch
+        FROM jsonb_to_recordset(items) AS i (
+            shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer)
+    ), keys AS (
+        INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch)
+        SELECT DISTINCT ON (i.shard, i.id) tube_pods_park.tube, i.*
+        FROM item AS i WHERE i.id IS NOT NULL ORDER BY i.shard, i.id, i.seq DESC
+        ON CONFLICT (tube, shard, md5(id)) WHERE id IS NOT NULL
+        DO UPDATE SET op = excluded.op, seq = excluded.seq, payload = excluded.payload, error = excluded.error,
+            attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp()
+        RETURNING park_id
+    ), control AS (
+        INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch)
+        SELECT DISTINCT ON (i.seq) tube_pods_park.tube, i.*
+        FROM item AS i WHERE i.id IS NULL ORDER BY i.seq
+        ON CONFLICT (tube, seq) WHERE id IS NULL
+        DO UPDATE SET op = excluded.op, payload = excluded.payload, error = excluded.error,
+            attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp()
+        RETURNING park_id
+    )
+    SELECT count(*) INTO parked FROM (TABLE keys UNION ALL TABLE control) AS rows;
+    RETURN parked;
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) IS 'Sets failed keys aside, each with its error, so that the partition can go on.';
 
 CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_indexscan TO 'on'
-    SET enable_tidscan TO 'on'
-    SET jit TO 'off'
     AS $$
-DECLARE
-    purged integer := 0;
-    done   integer;
-    statement text;
-BEGIN
-    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    statement := format('DELETE FROM %I AS pod WHERE', tube) || tube_private_pods_where(tube, partitions, partition);
-    FOR class IN 0..1 LOOP
-        EXIT WHEN purged >= coalesce(cardinality(seqs), 0);
-        EXECUTE statement USING leader_id, seqs, class;
-        GET DIAGNOSTICS done = ROW_COUNT;
-        purged := purged + done;
-    END LOOP;
-    RETURN purged;
-END
+    SELECT tube_private_change_pods('DELETE FROM %I AS pod', tube, partitions, partition, leader_id,
+        coalesce(seqs, '{}'))
 $$;
 
 COMMENT ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Deletes the pods that a term has finished.';
 
 CREATE FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last);
-END
+    SELECT tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last)
 $$;
 
 COMMENT ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) IS 'Inserts ids into tubes as pods, in the given order.';
 
 CREATE FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[] DEFAULT NULL::bigint[]) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_indexscan TO 'on'
-    SET enable_tidscan TO 'on'
-    SET jit TO 'off'
-    AS $_$
-DECLARE
-    given_back integer := 0;
-    done       integer;
-    statement  text;
-BEGIN
-    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    statement := format('UPDATE %I AS pod SET leader_id = NULL WHERE', tube) || CASE
-        WHEN seqs IS NULL THEN format(
-            $where$ %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3 AND pod.leader_id = $1$where$,
-            (tube_private_slices(tube, partitions, partition)).pods)
-        ELSE tube_private_pods_where(tube, partitions, partition) END;
-    FOR class IN 0..1 LOOP
-        EXIT WHEN given_back >= cardinality(seqs);
-        EXECUTE statement USING leader_id, seqs, class;
-        GET DIAGNOSTICS done = ROW_COUNT;
-        given_back := given_back + done;
-    END LOOP;
-    RETURN given_back;
-END
-$_$;
+    AS $$
+    SELECT tube_private_change_pods('UPDATE %I AS pod SET leader_id = NULL', tube, partitions, partition, leader_id,
+        seqs)
+$$;
 
 COMMENT ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Gives marked pods of a term back, so that the next mark returns them again.';
 
@@ -1639,17 +1552,12 @@ CREATE TABLE tube.tube_attachment (
 );
 
 CREATE FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) RETURNS text
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     AS $_$
-BEGIN
-    RETURN tube_private_fill($body$
+    SELECT tube_private_fill($body$
 #variable_conflict use_variable
 DECLARE
-    kinds CONSTANT text[] := ARRAY['AFTER INSERT ON %s REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT',
-        'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT',
-        'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT',
-        'BEFORE TRUNCATE ON %s FOR EACH STATEMENT',
-        'AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW'];
+    kinds CONSTANT text[] := <kinds>;
     stretch CONSTANT bigint := 500;
     pages bigint;
     page bigint := 0;
@@ -1690,6 +1598,7 @@ BEGIN
     RETURN true;
 END
 $body$, jsonb_build_object(
+        'kinds', (SELECT format('%L::text[]', array_agg(k.definition ORDER BY k.place)) FROM tube_private_trigger_kinds() AS k),
         'capture', quote_literal(tube_private_function(att, 'capture')),
         'put', tube_private_function(att, 'put'),
         'schema', quote_ident(tube_private_schema()),
@@ -1699,8 +1608,7 @@ $body$, jsonb_build_object(
             tube_private_function(att, 'put'), tube_private_schema(), tube_private_key_type(att.tube))),
         'from_only', quote_literal(') AS id FROM ONLY '),
         'guard', coalesce(tube_private_guard(att, 'rel'), 'true'),
-        'passes', quote_literal(coalesce(tube_private_passes_call(att, NULL), 'true'))));
-END
+        'passes', quote_literal(coalesce(tube_private_passes_call(att), 'true'))))
 $_$;
 
 CREATE FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) RETURNS void
@@ -1711,16 +1619,14 @@ DECLARE
     agent CONSTANT text := tube_private_function(att, 'agent');
     part record;
 BEGIN
-    IF to_regprocedure(agent || '(regclass, name[], text)') IS NULL THEN
-        RETURN;
-    END IF;
+    -- Those of a partitioned table have no place for TRUNCATE.
     FOR part IN
         SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
-        FROM tube_private_trigger_names(att) AS t WHERE t.wanted AND t.rel <> att.tbl
+        FROM tube_private_trigger_names(att) AS t
+        WHERE t.wanted AND t.rel <> att.tbl AND to_regprocedure(agent || '(regclass, name[], text)') IS NOT NULL
         GROUP BY t.rel HAVING NOT bool_and(t.is_there)
     LOOP
         BEGIN
-            -- Those of a partitioned table have no place for TRUNCATE.
             PERFORM tube_private_call_agent(agent, part.rel, part.names, NULL);
         EXCEPTION WHEN OTHERS THEN
             RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', part.rel, att.tube, SQLERRM),
@@ -1748,17 +1654,17 @@ CREATE FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mode text)
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
-    owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
-    message CONSTANT text := format('%s belongs to %I, who has to agree to what tube %L does with it', att.tbl, owner, att.tube);
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    message CONSTANT text := format('%s belongs to %s, who has to agree to what tube %L does with it', att.tbl, owner, att.tube);
     detail CONSTANT text := (SELECT d.statement FROM tube_private_owner_ddl(att) AS d LIMIT 1);
 BEGIN
     IF mode = 'late' THEN
         RAISE WARNING USING MESSAGE = message, DETAIL = detail,
-            HINT = format('Until then its writes are captured at a higher cost, or not from new partitions. Run as %I: SELECT %I.tube_sync();',
+            HINT = format('Until then its writes are captured at a higher cost, or not from new partitions. Run as %s: SELECT %I.tube_sync();',
                 owner, tube_private_schema());
     ELSE
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = detail,
-            HINT = format('Do it as %I, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
+            HINT = format('Do it as %s, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
     END IF;
 END
 $$;
@@ -1771,31 +1677,35 @@ DECLARE
     change CONSTANT record := tube_private_begin_attach(tube, tbl, shard, shards, id_col, columns, replica);
     old CONSTANT tube_attachment := change.was;
     new CONSTANT tube_attachment := change.wanted;
+    how CONSTANT text := '%I with shards %s to %s%s%s';
 BEGIN
     PERFORM tube_private_bring_in_line(new, 'ordered');
-    IF old.tube IS NOT NULL AND (old.shard, old.shards, old.id_col, old.columns, old.replica)
-        IS DISTINCT FROM (new.shard, new.shards, new.id_col, new.columns, new.replica)
-    THEN
-        RAISE NOTICE USING
-            MESSAGE = format('%s, attached to tube %L by %s, is now attached by %s',
-                tbl, tube, tube_private_attached_how(old), tube_private_attached_how(new)),
-            HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
-    ELSIF old.tube IS NOT NULL THEN
-        RETURN;
+    IF old.tube IS NOT NULL THEN
+        IF change.differs THEN
+            RAISE NOTICE USING
+                MESSAGE = format('%s, attached to tube %L by ' || how || ', is now attached by ' || how, tbl, tube,
+                    old.id_col, old.shard, old.shard + (old.shards - 1), ', columns ' || array_to_string(old.columns, ' '),
+                    CASE WHEN old.replica THEN ', replica' END,
+                    new.id_col, new.shard, new.shard + (new.shards - 1), ', columns ' || array_to_string(new.columns, ' '),
+                    CASE WHEN new.replica THEN ', replica' END),
+                HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
+        END IF;
+    ELSE
+        IF tube_private_is_root(new)
+            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = new.id_col AND NOT a.attnotnull)
+        THEN
+            RAISE WARNING USING
+                MESSAGE = format('the key %I of %s may be NULL', new.id_col, tbl),
+                HINT = 'A row without a key names no document: it makes no touch.';
+        END IF;
+        -- As far as its text tells: it divides or casts.
+        IF new.row_filter ~ '[/*]|::|\m[cC][aA][sS][tT]\M' THEN
+            RAISE NOTICE USING
+                MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
+                HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
+        END IF;
     END IF;
-    IF old.tube IS NULL AND tube_private_is_root(new)
-        AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = new.id_col AND NOT a.attnotnull)
-    THEN
-        RAISE WARNING USING
-            MESSAGE = format('the key %I of %s may be NULL', new.id_col, tbl),
-            HINT = 'A row without a key names no document: it makes no touch.';
-    END IF;
-    IF tube_private_can_fail(new.row_filter) AND old.tube IS NULL THEN
-        RAISE NOTICE USING
-            MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
-            HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
-    END IF;
-    IF NOT tube_private_is_root(new) AND tube_private_attach.id_col IS NULL THEN
+    IF change.differs AND NOT tube_private_is_root(new) AND id_col IS NULL THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
                 tbl, tube, new.shard),
@@ -1803,14 +1713,6 @@ BEGIN
                 'they are others, attach it in a shard of its own.';
     END IF;
 END
-$$;
-
-CREATE FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) RETURNS text
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-    SELECT format('%I with shards %s to %s', att.id_col, att.shard, att.shard + (att.shards - 1))
-        || coalesce(', columns ' || array_to_string(att.columns, ' '), '') || CASE WHEN att.replica THEN ', replica' ELSE '' END
 $$;
 
 CREATE FUNCTION tube.tube_private_attachment(tube text, tbl regclass) RETURNS tube.tube_attachment
@@ -1829,6 +1731,31 @@ BEGIN
     RETURN att;
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    names name[];
+BEGIN
+    SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place) INTO names
+    FROM unnest(att.id_col || coalesce(att.columns, '{}')) WITH ORDINALITY AS s (name, place)
+    LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
+    LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.seen_oid = att.tbl AND NOT moved.attisdropped
+        AND moved.attnum = att.seen_attnums[array_position(att.seen_names, s.name)];
+    SELECT a.attname INTO att.id_col FROM pg_attribute AS a
+    WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
+        AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube));
+    IF NOT FOUND OR tube_private_table_fault(att.tbl) IS NOT NULL THEN
+        RETURN NULL;
+    END IF;
+    att.columns := nullif(array_remove(names[2:], NULL), '{}');
+    att.row_filter := CASE WHEN att.misfit IS DISTINCT FROM tube_private_misfit_digest(att.tube, att.tbl)
+        THEN (tube_private_require(att.tube)).predicate END;
+    att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att.tbl, tube_private_key_type(att.tube)));
+    RETURN tube_private_with_columns(att);
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_backfill_count_ends(backfill_id bigint) RETURNS void
     LANGUAGE plpgsql
@@ -1929,42 +1856,37 @@ CREATE FUNCTION tube.tube_private_base_type(type oid) RETURNS oid
     SELECT d.oid FROM down AS d ORDER BY d.depth DESC LIMIT 1
 $_$;
 
-CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
+    AS $_$
 DECLARE
     reg tube_registry;
-    first integer;
 BEGIN
-    SELECT r.* INTO STRICT reg FROM tube_registry AS r
-    WHERE r.tube = tube_private_begin_attach.tube FOR NO KEY UPDATE;
-    PERFORM tube_private_prune(reg.tube);
-    first := tube_private_range(reg.tube, tube_private_begin_attach.tbl, tube_private_begin_attach.shard,
-        tube_private_begin_attach.shards);
-    SELECT a.* INTO was FROM tube_attachment AS a
-    WHERE a.tube = reg.tube AND a.tbl = tube_private_begin_attach.tbl FOR NO KEY UPDATE;
-    IF (was.shard, was.shards) <> (first, tube_private_begin_attach.shards) THEN
-        UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
-        WHERE a.tube = reg.tube AND a.tbl = was.tbl RETURNING a.position INTO wanted.position;
-    END IF;
-    wanted.tube := reg.tube;
-    wanted.tbl := tube_private_begin_attach.tbl;
-    wanted.shard := first;
-    wanted.shards := tube_private_begin_attach.shards;
-    wanted.id_col := tube_private_key(wanted.tbl, tube_private_begin_attach.id_col, reg.key_type);
-    wanted.position := coalesce(wanted.position, was.position);
+    SELECT r.* INTO STRICT reg FROM tube_registry AS r WHERE r.tube = $1 FOR NO KEY UPDATE;
+    PERFORM tube_private_prune(tube);
+    SELECT a.* INTO was FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
+    wanted := was;
+    wanted.tube := tube;
+    wanted.tbl := tbl;
+    wanted.shard := tube_private_range(tube, tbl, shard, shards);
+    wanted.shards := shards;
+    wanted.id_col := tube_private_key(tbl, id_col, reg.key_type);
     wanted.row_filter := reg.predicate;
-    wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(reg.tube, wanted.tbl));
-    wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(wanted.tbl, reg.key_type));
-    wanted.columns := tube_private_columns(wanted.tbl, tube_private_begin_attach.columns);
-    wanted.replica := coalesce(tube_private_begin_attach.replica, false);
-    UPDATE tube_registry AS r SET version = r.version + 1
-    WHERE r.tube = reg.tube AND (was.tube IS NULL OR (was.shard, was.shards, was.id_col, was.columns, was.replica)
-        IS DISTINCT FROM (wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica));
+    wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(tube, tbl));
+    wanted.misfit := NULL;
+    wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(tbl, reg.key_type));
+    wanted.columns := tube_private_columns(tbl, columns);
+    wanted.replica := coalesce(replica, false);
+    IF (was.shard, was.shards) <> (wanted.shard, shards) THEN
+        UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
+        WHERE a.tube = $1 AND a.tbl = $2 RETURNING a.position INTO wanted.position;
+    END IF;
+    differs := (was.tube, was.shard, was.shards, was.id_col, was.columns, was.replica)
+        IS DISTINCT FROM (wanted.tube, wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica);
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND differs;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2124,22 +2046,20 @@ $_$;
 CREATE FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
+    AS $_$
 DECLARE
     att tube_attachment;
-    wanted tube_attachment;
+    now tube_attachment;
 BEGIN
-    PERFORM FROM tube_registry AS r WHERE r.tube = tube_private_begin_sync.tube FOR NO KEY UPDATE;
-    SELECT a.* INTO att FROM tube_attachment AS a
-    WHERE a.tube = tube_private_begin_sync.tube AND a.tbl = tube_private_begin_sync.tbl FOR NO KEY UPDATE;
-    wanted := tube_private_wanted(att);
-    IF att.tube IS NULL OR wanted.tube IS NOT NULL THEN
-        IF att.misfit = tube_private_misfit(tube_private_begin_sync.tube, tube_private_begin_sync.tbl) THEN
-            wanted.row_filter := NULL; -- it was tried before
-        END IF;
-        PERFORM tube_private_provide(wanted) WHERE wanted.tube IS NOT NULL;
-        RETURN wanted;
+    PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR NO KEY UPDATE;
+    SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    now := tube_private_attachment_now(att);
+    IF now.tube IS NOT NULL THEN
+        PERFORM tube_private_provide(now);
+        RETURN now;
     END IF;
     PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
     IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
@@ -2151,7 +2071,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_briefly(statements text[]) RETURNS void
     LANGUAGE plpgsql
@@ -2177,14 +2097,13 @@ CREATE FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode t
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    what CONSTANT text := format('%s is attached to tube %L', att.tbl, att.tube);
     is_owner CONSTANT boolean := (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = att.tbl);
     missing text[];
 BEGIN
     IF mode <> 'late' THEN -- tube_private_begin_sync has done so
         PERFORM tube_private_provide(att);
     END IF;
-    IF is_owner AND att.row_filter IS NOT NULL AND NOT tube_private_has_predicate(att) THEN
+    IF is_owner AND NOT tube_private_has_predicate(att) THEN
         BEGIN
             PERFORM tube_private_try_predicate(att);
         EXCEPTION WHEN SQLSTATE 'TU105' THEN
@@ -2194,7 +2113,7 @@ BEGIN
             RAISE WARNING USING MESSAGE = SQLERRM,
                 DETAIL = format('Until it fits again, all rows of %s are touched, and workers can''t read them.', att.tbl),
                 HINT = 'Give the tube another predicate by tube_ensure_exists.';
-            att.misfit := tube_private_misfit(att.tube, att.tbl);
+            att.misfit := tube_private_misfit_digest(att.tube, att.tbl);
             att.row_filter := NULL;
         END;
     END IF;
@@ -2202,8 +2121,8 @@ BEGIN
     FOR look IN 1..20 LOOP
         missing := ARRAY(SELECT d.statement FROM tube_private_owner_ddl(att) AS d WHERE is_owner OR d.rel IS NOT NULL);
         EXIT WHEN missing = '{}' OR NOT is_owner;
-        PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_run_owner_ddl(%L)', missing)], what,
-            CASE mode WHEN 'late' THEN 20 ELSE 100 END);
+        PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_run_owner_ddl(%L)', missing)],
+            format('%s is attached to tube %L', att.tbl, att.tube), CASE mode WHEN 'late' THEN 20 ELSE 100 END);
     END LOOP;
     IF mode = 'late' THEN
         PERFORM tube_private_store_late(att.tube, att.tbl, att.row_filter IS NULL);
@@ -2212,28 +2131,6 @@ BEGIN
     END IF;
 END
 $$;
-
-CREATE FUNCTION tube.tube_private_by_sets(names jsonb, sides text) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $_$
-    SELECT tube_private_fill($sql$
-            FOR cap_put IN
-                SELECT p.op, pg_catalog.array_agg(p.id) AS ids
-                FROM (
-                    SELECT k.id, k.op, (pg_catalog.row_number() OVER (PARTITION BY k.op) OPERATOR(pg_catalog.-) 1)
-                        OPERATOR(pg_catalog./) <few> AS part
-                    FROM (
-                        SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
-                            WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
-                        FROM <missing>, LATERAL (<sides>) AS x
-                        GROUP BY x.id
-                    ) AS k
-                ) AS p
-                GROUP BY p.op, p.part
-            LOOP
-                cap_done := <put>(cap_put.op, cap_put.ids) AND cap_done IS NOT false;
-            END LOOP;$sql$, names || jsonb_build_object('sides', sides))
-$_$;
 
 CREATE FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers name[], op text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2257,62 +2154,60 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_can_fail(predicate text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$ SELECT coalesce(predicate ~ '[/*]|::|\m[cC][aA][sS][tT]\M', false) $$;
-
 CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    -- Ids of an array: up to 1.6 MB of uuids; of texts, which may be long, fewer.
+    few CONSTANT integer := CASE key_type WHEN 'text'::regtype THEN 10000 ELSE 100000 END;
     guard CONSTANT text := tube_private_guard(att);
-    names CONSTANT jsonb := jsonb_build_object(
-        'id', tube_private_key_sql(quote_ident(att.id_col), key_type),
-        'put', tube_private_function(att, 'put'),
-        'passes', coalesce(tube_private_passes_call(att, NULL), 'true'),
-        'vals', array_to_string(tube_private_column_values(att.tbl, att.columns), ', '),
-        'named_vals', (SELECT string_agg(format('%s AS c%s', v.value, v.place), ', ')
-            FROM unnest(tube_private_column_values(att.tbl, att.columns)) WITH ORDINALITY AS v (value, place)),
-        -- Ids of an array: up to 1.6 MB of uuids; of texts, which may be long, fewer.
-        'few', CASE key_type WHEN 'text'::regtype THEN 10000 ELSE 100000 END,
-        'few_and_one', CASE key_type WHEN 'text'::regtype THEN 10001 ELSE 100001 END,
-        -- Where the column is not there any more, this one is found by its name.
-        'missing', format('(SELECT NULL::%s AS %I) AS missing', tube_private_type_sql(key_type), att.id_col));
-    -- With a row filter on a partitioned table; see the faults above.
     doubtful CONSTANT boolean := att.row_filter IS NOT NULL
         AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl);
-    now_before CONSTANT text := format('SELECT %s(''U'', coalesce(pg_catalog.array_agg(DISTINCT x.id), ''{}'')) FROM (',
-        tube_private_function(att, 'put'));
-BEGIN
-    RETURN tube_private_fill($body$
+    body text := $body$
 #variable_conflict use_column
 DECLARE
     cap_done pg_catalog.bool; -- NULL: not yet; false: there were NULLs among the ids, or no key
     cap_changed pg_catalog.bool := false;
     cap_key pg_catalog.text;
     cap_put record;
-BEGIN<row>
+BEGIN<row_body>
     IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
         PERFORM <agent>(TG_RELID, NULL, 'D');
         RETURN NULL;
     ELSIF pg_catalog.pg_current_xact_id_if_assigned() IS NULL THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
     END IF;
-<guard>
-        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN<one_op_update>
-        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN<one_op_insert>
-        ELSE<one_op_delete>
+    <if_changed>
+        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+            SELECT CASE<nothing_changed>
+                WHEN o.ids OPERATOR(pg_catalog.=) n.ids<of_one> THEN n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('U', n.ids)<one_side>
+            END INTO cap_done
+            FROM <missing>,
+                LATERAL (SELECT ARRAY<old_ids> AS ids<old_image> OFFSET 0) AS o,
+                LATERAL (SELECT ARRAY<new_ids> AS ids<new_image> OFFSET 0) AS n
+            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>
+                AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few><of_few_rows><of_same_keys>;
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+            SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('I', n.ids) INTO cap_done
+            FROM <missing>, LATERAL (SELECT ARRAY<new_ids> AS ids OFFSET 0) AS n
+            WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>;
+        ELSE
+            SELECT o.ids OPERATOR(pg_catalog.=) '{}' OR <put>('D', o.ids) INTO cap_done
+            FROM <missing>, LATERAL (SELECT ARRAY<old_ids> AS ids OFFSET 0) AS o
+            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>;
         END IF;
         IF cap_done THEN
             RETURN NULL;
         END IF;
-<end_guard>
+    END IF;
     IF NOT cap_changed AND cap_done IS NULL THEN
-        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN<sets_update>
-        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN<sets_insert>
-        ELSE<sets_delete>
+        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+            <for_each_array><changed_sides><loop>
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+            <for_each_array>SELECT <id> AS id, 2 AS side FROM new_table AS "the row" WHERE (<passes>)<loop>
+        ELSE
+            <for_each_array>SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)<loop>
         END IF;
     END IF;
     IF cap_changed OR NOT cap_done THEN
@@ -2329,22 +2224,76 @@ BEGIN<row>
     END IF;
     RETURN NULL;
 END
-$body$, jsonb_build_object(
-        'row', CASE WHEN att.replica THEN tube_private_row_body(att) ELSE '' END,
-        'guard', CASE WHEN guard IS NULL THEN '    BEGIN' ELSE '    IF NOT (' || guard || E') THEN\n        cap_changed := true;\n    ELSE' END,
-        'end_guard', CASE WHEN guard IS NULL THEN '    END;' ELSE '    END IF;' END,
-        'one_op_update', tube_private_one_op_update(att, names, doubtful),
-        'one_op_insert', tube_private_one_op(att, names, 'I', 'new_table'),
-        'one_op_delete', tube_private_one_op(att, names, 'D', 'old_table'),
-        'sets_update', tube_private_by_sets(names, tube_private_changed_sides(att, names, doubtful)),
-        'sets_insert', tube_private_by_sets(names, tube_private_side(names, 2, 'new_table')),
-        'sets_delete', tube_private_by_sets(names, tube_private_side(names, 1, 'old_table')),
-        'now', quote_literal(now_before || 'SELECT '),
-        'now_id', tube_private_now_id(key_type, ''),
+$body$;
+BEGIN
+    -- First what depends on the options, and holds nothing of users; then names and texts of users.
+    body := tube_private_fill(body, jsonb_build_object(
+        'if_changed', CASE WHEN guard IS NULL THEN 'IF true THEN' ELSE E'IF NOT (<guard>) THEN\n        cap_changed := true;\n    ELSE' END,
+        'old_ids', '(SELECT <id> FROM old_table AS "the row" WHERE <passes> LIMIT <few_and_one>)',
+        'new_ids', '(SELECT <id> FROM new_table AS "the row" WHERE <passes> LIMIT <few_and_one>)',
+        'one_side', CASE WHEN att.row_filter IS NULL THEN '' ELSE $sql$
+                WHEN o.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('I', n.ids)
+                WHEN n.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('D', o.ids)$sql$ END,
+        'of_few_rows', CASE WHEN att.columns IS NULL AND NOT doubtful THEN '' ELSE $sql$
+                AND NOT EXISTS (SELECT FROM old_table OFFSET <few>) AND NOT EXISTS (SELECT FROM new_table OFFSET <few>)$sql$ END,
+        'of_same_keys', CASE WHEN NOT doubtful THEN '' ELSE $sql$
+                AND ARRAY(SELECT <id> FROM old_table LIMIT <few>) OPERATOR(pg_catalog.=) ARRAY(SELECT <id> FROM new_table LIMIT <few>)$sql$ END,
+        'changed_sides', CASE WHEN att.columns IS NULL THEN $sql$
+                SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)
+                UNION ALL SELECT <id>, 2 FROM new_table AS "the row" WHERE (<passes>)$sql$ ELSE $sql$
+                WITH was AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_values> FROM old_table AS "the row"),
+                    is_now AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_values> FROM new_table AS "the row")
+                SELECT d.id, 1 AS side FROM (SELECT * FROM was EXCEPT ALL SELECT * FROM is_now) AS d WHERE d.passes
+                UNION ALL SELECT d.id, 2 FROM (SELECT * FROM is_now EXCEPT ALL SELECT * FROM was) AS d WHERE d.passes$sql$ END
+            || CASE WHEN NOT doubtful THEN '' ELSE $sql$
+                UNION ALL SELECT d.id, 1 FROM (SELECT <id> AS id FROM old_table EXCEPT SELECT <id> FROM new_table) AS d
+                WHERE EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)$sql$ END,
+        'for_each_array', $sql$FOR cap_put IN
+                SELECT p.op, pg_catalog.array_agg(p.id) AS ids
+                FROM (
+                    SELECT k.id, k.op, (pg_catalog.row_number() OVER (PARTITION BY k.op) OPERATOR(pg_catalog.-) 1)
+                        OPERATOR(pg_catalog./) <few> AS part
+                    FROM (
+                        SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
+                            WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
+                        FROM <missing>, LATERAL ($sql$,
+        'loop', $sql$) AS x
+                        GROUP BY x.id
+                    ) AS k
+                ) AS p
+                GROUP BY p.op, p.part
+            LOOP
+                cap_done := <put>(cap_put.op, cap_put.ids) AND cap_done IS NOT false;
+            END LOOP;$sql$)
+        || CASE WHEN att.columns IS NULL THEN '{"nothing_changed": "", "of_one": "", "old_image": "", "new_image": ""}'
+            ELSE jsonb_build_object(
+                'nothing_changed', E'\n                WHEN o.image OPERATOR(pg_catalog.=) n.image THEN true',
+                'of_one', ' AND pg_catalog.cardinality(n.image) OPERATOR(pg_catalog.=) 1',
+                'old_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>) FROM old_table AS "the row" LIMIT <few_and_one>)'
+                    ' AS image',
+                'new_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>) FROM new_table AS "the row" LIMIT <few_and_one>)'
+                    ' AS image')
+            END);
+    RETURN tube_private_fill(body, jsonb_build_object(
+        'row_body', CASE WHEN att.replica THEN tube_private_row_body(att) ELSE '' END,
+        'guard', guard,
+        'id', tube_private_key_sql(quote_ident(att.id_col), key_type),
+        'put', tube_private_function(att, 'put'),
         'agent', tube_private_function(att, 'agent'),
         'schema', quote_ident(tube_private_schema()),
+        'passes', coalesce(tube_private_passes_call(att), 'true'),
+        'values', array_to_string(tube_private_column_values(att.tbl, att.columns), ', '),
+        'named_values', (SELECT string_agg(format('%s AS c%s', v.value, v.place), ', ')
+            FROM unnest(tube_private_column_values(att.tbl, att.columns)) WITH ORDINALITY AS v (value, place)),
+        'few', few,
+        'few_and_one', few + 1,
+        -- Where the column is not there any more, this one is found by its name.
+        'missing', format('(SELECT NULL::%s AS %I) AS missing', tube_private_type_sql(key_type), att.id_col),
         'name', quote_literal(att.trigger_function),
-        'key_literal', quote_literal(quote_ident(att.id_col))));
+        'key_literal', quote_literal(quote_ident(att.id_col)),
+        'now', quote_literal(format('SELECT %s(''U'', coalesce(pg_catalog.array_agg(DISTINCT x.id), ''{}'')) FROM (SELECT ',
+            tube_private_function(att, 'put'))),
+        'now_id', tube_private_now_id(key_type)));
 END
 $_$;
 
@@ -2360,165 +2309,79 @@ CREATE FUNCTION tube.tube_private_capture_schema() RETURNS name
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN 'tube_capture'::name;
 
-CREATE FUNCTION tube.tube_private_changed_sides(att tube.tube_attachment, names jsonb, doubtful boolean) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $_$
-    SELECT concat(
-        CASE WHEN att.columns IS NULL THEN tube_private_side(names, 1, 'old_table') || ' UNION ALL ' || tube_private_side(names, 2, 'new_table')
-            ELSE tube_private_fill($sql$
-                WITH was AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_vals> FROM old_table AS "the row"),
-                    is_now AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_vals> FROM new_table AS "the row")
-                SELECT d.id, 1 AS side FROM (SELECT * FROM was EXCEPT ALL SELECT * FROM is_now) AS d WHERE d.passes
-                UNION ALL SELECT d.id, 2 FROM (SELECT * FROM is_now EXCEPT ALL SELECT * FROM was) AS d WHERE d.passes$sql$, names) END,
-        CASE WHEN doubtful THEN tube_private_fill(' UNION ALL SELECT d.id, 1'
-            ' FROM (SELECT <id> AS id FROM old_table EXCEPT SELECT <id> FROM new_table) AS d'
-            ' WHERE EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)', names) END)
-$_$;
-
-CREATE FUNCTION tube.tube_private_check_claim(tube text, partition integer, instance_id uuid, expected_epoch bigint, election text) RETURNS void
+CREATE FUNCTION tube.tube_private_change_pods(change text, tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql
-    AS $$
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET enable_tidscan TO 'on'
+    SET jit TO 'off'
+    AS $_$
 DECLARE
-    held     tube_leader%ROWTYPE;
-    runs_for interval;
+    changed integer := 0;
+    done integer;
+    statement text;
 BEGIN
-    SELECT l.* INTO STRICT held
-    FROM tube_leader AS l
-    WHERE l.tube = tube_private_check_claim.tube AND l.partition = tube_private_check_claim.partition
-    FOR UPDATE;
-    IF held.epoch IS DISTINCT FROM expected_epoch THEN
-        RAISE EXCEPTION 'partition % of tube % is at epoch %, not %', partition, quote_literal(tube),
-            held.epoch, coalesce(expected_epoch::text, 'NULL')
-            USING ERRCODE = 'TU003', HINT = 'Read the epoch, prove the right to lead, and try again.';
-    END IF;
-    IF held.leader_id IS NULL THEN
-        RETURN;
-    END IF;
-    -- The clock is read after the wait for the lock, during which the term may have been renewed.
-    runs_for := held.renewed_at + coalesce(held.lease, held.hold) - clock_timestamp();
-    IF held.election <> election AND runs_for > interval '0' THEN
-        RAISE EXCEPTION 'partition % of tube % is led under the election %, not %, by %', partition,
-            quote_literal(tube), quote_literal(held.election), quote_literal(election), held.client_id
-            USING ERRCODE = 'TU005', HINT = 'Give all workers of a tube the same election.';
-    END IF;
-    IF election = 'lease' AND held.instance_id <> instance_id AND runs_for > interval '0' THEN
-        RAISE EXCEPTION 'partition % of tube % is leased to % for another % ms', partition,
-            quote_literal(tube), held.client_id, ceil(extract(epoch FROM runs_for) * 1000)
-            USING ERRCODE = 'TU004', HINT = 'Try again when the lease has run out, or was released.';
-    END IF;
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    statement := format(change || ' WHERE', tube) || CASE
+        WHEN seqs IS NULL THEN format(
+            $where$ %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3 AND pod.leader_id = $1$where$,
+            (tube_private_slices(tube, partitions, partition)).pods)
+        ELSE tube_private_pods_where(tube, partitions, partition) END;
+    FOR class IN 0..1 LOOP
+        EXIT WHEN changed >= cardinality(seqs);
+        EXECUTE statement USING leader_id, seqs, class;
+        GET DIAGNOSTICS done = ROW_COUNT;
+        changed := changed + done;
+    END LOOP;
+    RETURN changed;
 END
-$$;
-
-CREATE FUNCTION tube.tube_private_check_key_type(tube text, present regtype, wanted regtype) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    AS $$
-BEGIN
-    IF wanted NOT IN ('bigint', 'uuid', 'text') THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('the keys of tube %L can''t have the type %s', tube, wanted),
-            HINT = 'Give bigint (also for tables with smaller integers), uuid or text.';
-    ELSIF wanted <> present THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('the keys of tube %L have the type %s, not %s', tube, present, wanted),
-            HINT = 'Make another tube for keys of another type.';
-    END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_check_name(tube text) RETURNS void
-    LANGUAGE plpgsql STABLE
-    AS $$
-DECLARE
-    longest CONSTANT integer := 57; -- with _touch behind it, 63
-    wrong text;
-BEGIN
-    wrong := CASE
-        WHEN coalesce(tube, '') = '' THEN 'it is empty'
-        WHEN octet_length(tube) > longest
-            THEN format('it has %s bytes, and %s are allowed', octet_length(tube), longest)
-        WHEN tube LIKE '%,%' THEN 'it has a comma'
-        WHEN tube ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
-        WHEN tube LIKE 'pg\_%' THEN 'such names belong to Postgres'
-        WHEN EXISTS (
-            SELECT FROM pg_class AS c
-            WHERE c.relnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND c.relname = tube
-        ) THEN format('there is a relation of that name in the schema %I', tube_private_schema())
-    END;
-    IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU101',
-            MESSAGE = format('%s is no name for a tube: %s', coalesce(quote_literal(tube), 'NULL'), wrong),
-            HINT = 'Choose a name of 1 to 57 bytes without commas, such as es-live.';
-    END IF;
-END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    actual integer;
+    actual CONSTANT integer := (tube_private_require(tube)).partitions;
 BEGIN
-    SELECT r.partitions INTO actual
-    FROM tube_registry AS r
-    WHERE r.tube = tube_private_check_partition.tube;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)
-            USING ERRCODE = 'TU102', HINT = 'tube_list() shows all tubes; tube_ensure_exists() makes one.';
-    END IF;
     IF actual IS DISTINCT FROM partitions THEN
         RAISE EXCEPTION 'tube % has % partitions, not %', quote_literal(tube), actual,
             coalesce(partitions::text, 'NULL')
             USING ERRCODE = 'TU002', HINT = 'The tube was repartitioned: begin new terms with its present number.';
-    END IF;
-    IF partition IS NULL OR partition NOT BETWEEN 0 AND actual - 1 THEN
+    ELSIF partition IS NULL OR partition NOT BETWEEN 0 AND actual - 1 THEN
         RAISE EXCEPTION 'tube % has no partition %', quote_literal(tube), coalesce(partition::text, 'NULL')
             USING ERRCODE = 'TU103', HINT = format('Its partitions are 0 to %s.', actual - 1);
     END IF;
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_check_partitions(partitions integer) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    AS $$
-BEGIN
-    IF partitions BETWEEN 1 AND 1024 THEN
-        RETURN;
-    END IF;
-    RAISE EXCEPTION USING ERRCODE = 'TU103',
-        MESSAGE = format('a tube can''t have %s partitions', coalesce(partitions::text, 'NULL')),
-        HINT = 'Give 1 to 1024.';
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) RETURNS void
     LANGUAGE plpgsql
     AS $$
+DECLARE
+    wrong text[]; -- the message and the hint
 BEGIN
     IF leader_id IS NULL OR instance_id IS NULL OR client_id IS NULL THEN
         RAISE EXCEPTION 'leader_id, instance_id and client_id must be given'
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Draw a fresh leader_id for each term.';
     END IF;
-    IF election IS NULL OR election NOT IN ('neli', 'lease') THEN
-        RAISE EXCEPTION 'there is no election %', quote_nullable(election)
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is ''neli'' or ''lease''.';
-    END IF;
-    IF hold IS NULL OR hold <= interval '0' THEN
-        RAISE EXCEPTION 'hold is %, and must be more than nothing', coalesce(hold::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value',
-                HINT = 'It is the trust deadline and the sink''s request timeout together.';
-    END IF;
-    IF election = 'lease' AND (lease IS NULL OR lease <= interval '0') THEN
-        RAISE EXCEPTION 'lease is %, and must be more than nothing', coalesce(lease::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'The election ''lease'' needs one.';
-    END IF;
-    IF election = 'neli' AND lease IS NOT NULL THEN
-        RAISE EXCEPTION 'the election ''neli'' has no lease, got %', lease
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out.';
-    END IF;
-    IF EXISTS (SELECT FROM tube_term AS t WHERE t.leader_id = tube_private_check_term.leader_id)
-       OR EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = tube_private_check_term.leader_id) THEN
-        RAISE EXCEPTION 'leader_id % was used before', leader_id
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Draw a fresh one for each term.';
+    wrong := CASE
+        WHEN election IS NULL OR election NOT IN ('neli', 'lease') THEN
+            ARRAY[format('there is no election %s', quote_nullable(election)), 'It is ''neli'' or ''lease''.']
+        WHEN hold IS NULL OR hold <= interval '0' THEN
+            ARRAY[format('hold is %s, and must be more than nothing', coalesce(hold::text, 'NULL')),
+                'It is the trust deadline and the sink''s request timeout together.']
+        WHEN election = 'lease' AND (lease IS NULL OR lease <= interval '0') THEN
+            ARRAY[format('lease is %s, and must be more than nothing', coalesce(lease::text, 'NULL')),
+                'The election ''lease'' needs one.']
+        WHEN election = 'neli' AND lease IS NOT NULL THEN
+            ARRAY[format('the election ''neli'' has no lease, got %s', lease), 'Leave it out.']
+        WHEN EXISTS (SELECT FROM tube_term AS t WHERE t.leader_id = tube_private_check_term.leader_id)
+            OR EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = tube_private_check_term.leader_id)
+            THEN ARRAY[format('leader_id %s was used before', leader_id), 'Draw a fresh one for each term.']
+    END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = wrong[1], HINT = wrong[2];
     END IF;
 END
 $$;
@@ -2546,6 +2409,44 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_check_tube(tube text, partitions integer, present regtype, wanted regtype) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    longest CONSTANT integer := 57; -- with _touch behind it, 63
+    wrong text;
+BEGIN
+    IF (partitions BETWEEN 1 AND 1024) IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU103', HINT = 'Give 1 to 1024.',
+            MESSAGE = format('a tube can''t have %s partitions', coalesce(partitions::text, 'NULL'));
+    ELSIF wanted NOT IN ('bigint', 'uuid', 'text') THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the keys of tube %L can''t have the type %s', tube, wanted),
+            HINT = 'Give bigint (also for tables with smaller integers), uuid or text.';
+    ELSIF wanted <> present THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the keys of tube %L have the type %s, not %s', tube, present, wanted),
+            HINT = 'Make another tube for keys of another type.';
+    END IF;
+    wrong := CASE
+        WHEN present IS NOT NULL THEN NULL
+        WHEN coalesce(tube, '') = '' THEN 'it is empty'
+        WHEN octet_length(tube) > longest
+            THEN format('it has %s bytes, and %s are allowed', octet_length(tube), longest)
+        WHEN tube LIKE '%,%' THEN 'it has a comma'
+        WHEN tube ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
+        WHEN tube LIKE 'pg\_%' THEN 'such names belong to Postgres'
+        WHEN to_regclass(format('%I.%I', tube_private_schema(), tube)) IS NOT NULL
+            THEN format('there is a relation of that name in the schema %I', tube_private_schema())
+    END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU101',
+            MESSAGE = format('%s is no name for a tube: %s', quote_nullable(tube), wrong),
+            HINT = 'Choose a name of 1 to 57 bytes without commas, such as es-live.';
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_column_now(rel oid, attnum integer) RETURNS text
     LANGUAGE sql STABLE
     AS $$
@@ -2554,53 +2455,43 @@ CREATE FUNCTION tube.tube_private_column_now(rel oid, attnum integer) RETURNS te
 $$;
 
 CREATE FUNCTION tube.tube_private_column_values(tbl regclass, columns name[], row_name text DEFAULT ''::text) RETURNS text[]
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     AS $_$
-DECLARE
-    simple CONSTANT regtype[] := ARRAY['boolean', 'smallint', 'integer', 'bigint', 'oid', 'uuid', 'date',
-        'time', 'timestamp', 'timestamptz', 'bytea']::regtype[];
-    -- Those of which the text is the same under all settings.
-    texts CONSTANT regtype[] := ARRAY['text', 'varchar', 'numeric', 'json', 'jsonb']::regtype[];
-BEGIN
-    RETURN (
-        SELECT array_agg(CASE
-            WHEN a.atttypid = ANY (simple) THEN format('%s%I', row_name, a.attname)
-            WHEN a.atttypid = ANY (texts) THEN format('(%s%I::pg_catalog.text COLLATE pg_catalog."C")', row_name, a.attname)
-            WHEN a.atttypid = 'float8'::regtype THEN format('pg_catalog.float8send(%s%I)', row_name, a.attname)
-            WHEN a.atttypid = 'float4'::regtype THEN format('pg_catalog.float4send(%s%I)', row_name, a.attname)
-            -- By its output function, without a cast that somebody may have made.
-            ELSE format('(pg_catalog.concat(pg_catalog.num_nulls(%1$s%2$I), %1$s%2$I) COLLATE pg_catalog."C")', row_name, a.attname)
-            END ORDER BY a.attnum)
-        FROM pg_attribute AS a
-        WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns) AND a.attgenerated <> 'v');
-END
+    SELECT array_agg(format(CASE
+        WHEN a.atttypid = ANY ('{boolean, smallint, integer, bigint, oid, uuid, date, time, timestamp, timestamptz, bytea}'::regtype[])
+            THEN '%1$s'
+        -- The text of these is the same under all settings.
+        WHEN a.atttypid = ANY ('{text, varchar, numeric, json, jsonb}'::regtype[]) THEN '(%1$s::pg_catalog.text COLLATE pg_catalog."C")'
+        WHEN a.atttypid = 'float8'::regtype THEN 'pg_catalog.float8send(%1$s)'
+        WHEN a.atttypid = 'float4'::regtype THEN 'pg_catalog.float4send(%1$s)'
+        -- By its output function, without a cast that somebody may have made.
+        ELSE '(pg_catalog.concat(pg_catalog.num_nulls(%1$s), %1$s) COLLATE pg_catalog."C")'
+        END, row_name || quote_ident(a.attname)) ORDER BY a.attnum)
+    FROM pg_attribute AS a
+    WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns) AND a.attgenerated <> 'v'
 $_$;
 
 CREATE FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) RETURNS name[]
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    wrong text;
+    col record;
 BEGIN
-    SELECT coalesce(quote_ident(c.name), 'NULL') INTO wrong
-    FROM unnest(columns) AS c (name)
-    WHERE NOT EXISTS (
-        SELECT FROM pg_attribute AS a
-        WHERE a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped)
-    LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'undefined_column',
-            MESSAGE = format('%s has no column %s', tbl, wrong),
-            HINT = 'Give in columns the names of columns of the table.';
-    END IF;
-    SELECT quote_ident(a.attname) INTO wrong FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND a.attname = ANY (columns) AND a.attgenerated = 'v';
-    IF FOUND THEN
+    FOR col IN
+        SELECT coalesce(quote_ident(c.name), 'NULL') AS name, a.attnum IS NULL AS is_missing
+        FROM unnest(columns) AS c (name)
+        LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped
+        WHERE a.attnum IS NULL OR a.attgenerated = 'v' ORDER BY a.attnum NULLS FIRST LIMIT 1
+    LOOP
+        IF col.is_missing THEN
+            RAISE EXCEPTION USING ERRCODE = 'undefined_column',
+                MESSAGE = format('%s has no column %s', tbl, col.name),
+                HINT = 'Give in columns the names of columns of the table.';
+        END IF;
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
-            MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written',
-                wrong, tbl),
+            MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written', col.name, tbl),
             HINT = 'Give the columns that it is computed from, or make it STORED.';
-    END IF;
+    END LOOP;
     RETURN (
         SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute AS a
         WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns));
@@ -2636,24 +2527,6 @@ EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR progra
     OR feature_not_supported
 THEN
     RETURN SQLSTATE || ':' || SQLERRM;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_detach(in_tube text, in_tbl regclass) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    reg tube_registry;
-BEGIN
-    FOR reg IN
-        SELECT r.* FROM tube_registry AS r
-        WHERE EXISTS (
-            SELECT FROM tube_attachment AS a
-            WHERE a.tube = r.tube AND a.tbl = in_tbl AND (in_tube IS NULL OR a.tube = in_tube))
-        ORDER BY r.tube FOR NO KEY UPDATE
-    LOOP
-        PERFORM tube_private_forget(reg.tube, ARRAY[in_tbl]);
-    END LOOP;
 END
 $$;
 
@@ -2803,104 +2676,90 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_end_term(tube text, partition integer, outcome text) RETURNS void
+CREATE FUNCTION tube.tube_private_end_terms(tube text, partition integer, outcome text) RETURNS void
     LANGUAGE plpgsql
-    AS $$
-BEGIN
-    INSERT INTO tube_term (leader_id, tube, partition, partitions, epoch, instance_id, client_id,
-        election, hold, acquired_at, renewed_at, ended_at, outcome)
-    SELECT l.leader_id, l.tube, l.partition, l.partitions, l.epoch, l.instance_id, l.client_id,
-        l.election, l.hold, l.acquired_at, l.renewed_at, clock_timestamp(), tube_private_end_term.outcome
-    FROM tube_leader AS l
-    WHERE l.tube = tube_private_end_term.tube
-      AND l.partition = tube_private_end_term.partition
-      AND l.leader_id IS NOT NULL;
-
-    DELETE FROM tube_term AS t
-    WHERE t.tube = tube_private_end_term.tube
-      AND t.ended_at < clock_timestamp() - interval '1 day'
-      AND t.renewed_at + t.hold < clock_timestamp();
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_end_terms(tube text, outcome text) RETURNS void
-    LANGUAGE plpgsql
-    SET lock_timeout TO '5s'
-    AS $$
+    AS $_$
 BEGIN
     PERFORM FROM tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
     ORDER BY l.partition FOR UPDATE;
     INSERT INTO tube_term (leader_id, tube, partition, partitions, epoch, instance_id, client_id,
         election, hold, acquired_at, renewed_at, outcome)
     SELECT l.leader_id, l.tube, l.partition, l.partitions, l.epoch, l.instance_id, l.client_id,
         l.election, l.hold, l.acquired_at, l.renewed_at, tube_private_end_terms.outcome
     FROM tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.leader_id IS NOT NULL;
-    DELETE FROM tube_leader AS l WHERE l.tube = tube_private_end_terms.tube;
-    PERFORM tube_private_wake_sleepers(tube, NULL);
-    DELETE FROM tube_sleeper AS s WHERE s.tube = tube_private_end_terms.tube;
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+        AND l.leader_id IS NOT NULL;
+    DELETE FROM tube_term AS t
+    WHERE t.tube = tube_private_end_terms.tube
+      AND t.ended_at < clock_timestamp() - interval '1 day'
+      AND t.renewed_at + t.hold < clock_timestamp();
+
+    IF partition IS NULL THEN
+        DELETE FROM tube_leader AS l WHERE l.tube = tube_private_end_terms.tube;
+        PERFORM tube_private_wake_sleepers(tube, NULL);
+    END IF;
+    DELETE FROM tube_sleeper AS s
+    WHERE s.tube = tube_private_end_terms.tube AND s.partition = coalesce($2, s.partition);
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) RETURNS SETOF tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
+    AS $_$
+#variable_conflict use_variable
 DECLARE
     reg tube_registry;
-    wanted text := nullif(btrim(tube_private_ensure_tube.predicate, E' \t\r\n'), '');
+    wanted CONSTANT text := nullif(btrim(predicate, E' \t\r\n'), '');
 BEGIN
     PERFORM tube_private_parse_predicate(tube, wanted);
-    PERFORM tube_private_check_partitions(partitions);
-    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_ensure_tube.tube;
-    PERFORM tube_private_check_key_type(tube_private_ensure_tube.tube, reg.key_type, tube_private_ensure_tube.key_type);
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube;
+    PERFORM tube_private_check_tube(tube, partitions, reg.key_type, key_type);
     IF reg.tube IS NULL THEN
-        PERFORM tube_private_check_name(tube_private_ensure_tube.tube);
         INSERT INTO tube_registry (tube, partitions, predicate, key_type, last_epoch)
-        SELECT tube_private_ensure_tube.tube, tube_private_ensure_tube.partitions, wanted,
-            coalesce(tube_private_ensure_tube.key_type, 'bigint'), i.last_epoch
-        FROM tube_installation AS i
+        SELECT tube, partitions, wanted, coalesce(key_type, 'bigint'), i.last_epoch FROM tube_installation AS i
         ON CONFLICT DO NOTHING;
         IF FOUND THEN
-            PERFORM tube_private_make(tube_private_ensure_tube.tube), tube_private_provide_tube(tube_private_ensure_tube.tube);
+            PERFORM tube_private_make(tube), tube_private_provide_tube(tube);
             RETURN;
         END IF;
         -- Another session made it meanwhile.
-    ELSIF reg.partitions = tube_private_ensure_tube.partitions
-        AND (tube_private_ensure_tube.predicate IS NULL OR reg.predicate IS NOT DISTINCT FROM wanted)
-    THEN
+    ELSIF reg.partitions = partitions AND (predicate IS NULL OR reg.predicate IS NOT DISTINCT FROM wanted) THEN
         RETURN;
     END IF;
 
-    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_ensure_tube.tube FOR UPDATE;
-    IF reg.partitions <> tube_private_ensure_tube.partitions THEN
-        PERFORM tube_private_repartition(tube_private_ensure_tube.tube, tube_private_ensure_tube.partitions);
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube FOR UPDATE;
+    IF reg.partitions <> partitions THEN
+        -- Every term ends; each worker starts new ones. Writers don't notice: that needs no lock on the tube's table.
+        PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');
+        UPDATE tube_registry AS r SET partitions = $2,
+            generation = r.generation + 1, version = r.version + 1, last_epoch = r.last_epoch + 1
+        WHERE r.tube = tube;
+        PERFORM tube_private_free_partitions(tube);
+        -- Else read by the index of before (tube_private_slices) until tube_index_fit finds it quick to build the next.
+        IF NOT tube_private_fit_index(tube) THEN
+            RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
+                HINT = format('Outside of a transaction, run what tube_index_sql(%L, %s) gives, until it gives NULL.',
+                    tube, partitions);
+        END IF;
     END IF;
-    IF tube_private_ensure_tube.predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
-        PERFORM tube_private_prune(reg.tube);
-        UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1 WHERE r.tube = reg.tube;
-        RETURN QUERY SELECT w.* FROM tube_attachment AS a, tube_private_wanted(a) AS w
-        WHERE a.tube = reg.tube AND w.tube IS NOT NULL ORDER BY a.position;
+    IF predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
+        PERFORM tube_private_prune(tube);
+        UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1 WHERE r.tube = tube;
+        RETURN QUERY SELECT w.* FROM tube_attachment AS a, tube_private_attachment_now(a) AS w
+        WHERE a.tube = tube AND w.tube IS NOT NULL ORDER BY a.position;
     END IF;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_fill(template text, fragments jsonb) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE sql IMMUTABLE
     AS $$
-DECLARE
-    pieces text[] := regexp_split_to_array(template, '<(?=[a-z_]+>)');
-    result text := pieces[1];
-    piece text;
-BEGIN
-    -- Piece by piece, so that a name within a value is left alone.
-    FOREACH piece IN ARRAY pieces[2:] LOOP
-        result := result || (fragments ->> split_part(piece, '>', 1)) || substr(piece, strpos(piece, '>') + 1);
-    END LOOP;
-    RETURN result;
-END
+    SELECT string_agg(CASE WHEN p.place = 1 THEN p.piece
+        ELSE coalesce((fragments ->> n.name) || substr(p.piece, length(n.name) + 2), '<' || p.piece) END, '' ORDER BY p.place)
+    FROM regexp_split_to_table(template, '<(?=[a-z_]+>)') WITH ORDINALITY AS p (piece, place),
+        split_part(p.piece, '>', 1) AS n (name)
 $$;
 
 CREATE FUNCTION tube.tube_private_fit_index(tube text) RETURNS boolean
@@ -2908,28 +2767,75 @@ CREATE FUNCTION tube.tube_private_fit_index(tube text) RETURNS boolean
     AS $$
 DECLARE
     most CONSTANT bigint := 8 * 1024 * 1024; -- bytes: some 40000 pods of one id, built in 50 ms
-    reg tube_registry := tube_private_require(tube);
-    wanted text := tube_private_index(tube, reg.partitions);
+    wanted CONSTANT record := tube_private_index(tube, (tube_private_require(tube)).partitions);
     statements text[];
     ready boolean;
 BEGIN
     SELECT array_agg(format('DROP INDEX %I.%I', tube_private_schema(), i.name))
-            FILTER (WHERE i.name <> wanted OR NOT i.valid),
-        coalesce(bool_or(i.name = wanted AND i.valid), false)
+            FILTER (WHERE i.name <> wanted.name OR NOT i.valid),
+        coalesce(bool_or(i.name = wanted.name AND i.valid), false)
     INTO statements, ready
     FROM tube_private_indexes(tube) AS i;
     IF NOT ready THEN
-        statements := statements || tube_private_index_ddl(tube, reg.partitions, false);
+        IF pg_relation_size(format('%I.%I', tube_private_schema(), tube)::regclass) > most THEN
+            RETURN false;
+        END IF;
+        statements := statements || wanted.ddl;
     END IF;
-    IF statements IS NULL THEN
-        RETURN true;
-    ELSIF NOT ready AND pg_relation_size(format('%I.%I', tube_private_schema(), tube)::regclass) > most THEN
-        RETURN false;
+    IF statements IS NOT NULL THEN
+        PERFORM tube_private_briefly(statements);
     END IF;
-    PERFORM tube_private_briefly(statements);
     RETURN true;
 EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     RETURN false;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    agent CONSTANT text := tube_private_function(att, 'agent');
+    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
+    come CONSTANT regclass[] := ARRAY(
+        -- Those that have their triggers now.
+        SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
+        WHERE t.wanted AND t.is_there AND t.place = 1 AND c.relkind = 'r' AND t.rel::oid <> ALL (known));
+    rel regclass;
+BEGIN
+    FOR rel IN SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known) LOOP
+        RAISE WARNING USING
+            MESSAGE = format('%s, which has come to %s, is a foreign table: tube %L sees nothing that is written by its name',
+                rel, att.tbl, att.tube),
+            HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
+    END LOOP;
+    FOREACH rel IN ARRAY come LOOP
+        IF NOT tube_private_call_agent(agent, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
+            PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
+        END IF;
+    END LOOP;
+    FOR rel IN
+        SELECT c.oid FROM pg_class AS c
+        WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m)
+    LOOP
+        PERFORM tube_private_call_agent(agent, rel, NULL, 'D');
+    END LOOP;
+    IF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel)
+            WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))
+        -- Unless it has been empty since it was made: no file was cut, or put in place of its own.
+        OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = ANY (come)
+            AND NOT (pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1))
+    THEN
+        PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
+    END IF;
+    att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
+        SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
+        WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
+    -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
+    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel <> ALL (att.members)), '{}');
+    UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (att.members, att.waiting);
 END
 $$;
 
@@ -2937,16 +2843,11 @@ CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS v
     LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
     AS $_$
-#variable_conflict use_column
 DECLARE
     gone tube_attachment;
     made regprocedure;
 BEGIN
-    FOR gone IN
-        DELETE FROM tube_attachment AS a
-        WHERE a.tube = tube_private_forget.tube AND a.tbl = ANY (tables)
-        RETURNING a.*
-    LOOP
+    FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
         FOR made IN
             SELECT p.oid FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
             WHERE (n.nspname, p.proname::text) IN ((tube_private_schema(), tube_private_function_name(gone, 'put')),
@@ -2961,22 +2862,20 @@ BEGIN
     END LOOP;
     IF FOUND THEN
         PERFORM tube_private_provide_tube(tube);
-        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = tube_private_forget.tube;
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1;
         PERFORM tube_private_provide(a) FROM tube_attachment AS a
-        WHERE a.tube = tube_private_forget.tube AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
+        WHERE a.tube = $1 AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
     END IF;
 END
 $_$;
 
 CREATE FUNCTION tube.tube_private_free_partitions(tube text) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE sql
     AS $$
-BEGIN
     INSERT INTO tube_leader (tube, partition, partitions, epoch)
     SELECT r.tube, p, r.partitions, r.last_epoch
     FROM tube_registry AS r, generate_series(0, r.partitions - 1) AS p
-    WHERE r.tube = tube_private_free_partitions.tube;
-END
+    WHERE r.tube = tube_private_free_partitions.tube
 $$;
 
 CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) RETURNS text
@@ -2986,17 +2885,16 @@ CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) 
         tube_private_function_name(att, kind))
 $$;
 
-CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner oid, caller name) RETURNS SETOF text
+CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner regrole, callers regrole[]) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
-    signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ ', '\1', 'g'));
+    signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ | DEFAULT [^,]+', '\1', 'g'));
     made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
-    acl CONSTANT text := (SELECT string_agg(CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(a.grantee) END, ',')
-        FROM aclexplode(coalesce(made.proacl, acldefault('f', made.proowner))) AS a WHERE a.grantee <> made.proowner);
+    may CONSTANT regrole[] := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
 BEGIN
-    IF made.oid IS NOT NULL AND made.proowner <> owner THEN
-        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %I', signature, pg_get_userbyid(owner));
+    IF made.proowner <> owner THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
     -- One that was another's is made anew: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR made.proowner <> owner THEN
@@ -3004,14 +2902,12 @@ BEGIN
             name, arguments, returns, settings, body);
     END IF;
     IF made.oid IS NULL THEN
-        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %I', signature, pg_get_userbyid(owner));
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
-    IF made.oid IS NULL OR acl IS DISTINCT FROM caller::text THEN
-        RETURN NEXT format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
-        IF caller IS NOT NULL THEN
-            RETURN NEXT format('GRANT EXECUTE ON FUNCTION %s TO %I', signature, caller);
-        END IF;
-    END IF;
+    RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
+    FROM unnest(may) AS m (who) WHERE m.who <> ALL (ARRAY[owner, coalesce(made.proowner, owner)::regrole] || callers);
+    RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
+    FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);
 END
 $$;
 
@@ -3033,17 +2929,16 @@ CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAU
         || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
             ' OR %I.tube_private_is_current(%L))', tube_private_schema(), att.trigger_function)
     FROM (
-        SELECT p.name, CASE WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
-            WHEN p.type = p.bound THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc'
-                ' AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
-                row_number() OVER (ORDER BY p.attnum) - 1, tube_private_function(att, 'passes'))
+        SELECT p.name, CASE
+            WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
+            WHEN p.type = p.bound THEN ' AND a.atttypid OPERATOR(pg_catalog.=) ' || f.bound
             ELSE format(' AND a.atttypid OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)', p.type::regtype)
-                -- It is cast to what it is made of, by a name.
-                || CASE WHEN p.bound < 16384 THEN '' ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=)'
-                    ' (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
-                    p.bound::regtype, row_number() OVER (ORDER BY p.attnum) - 1, tube_private_function(att, 'passes')) END
+                || CASE WHEN p.bound < 16384 THEN '' ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s',
+                    p.bound::regtype, f.bound) END
             END AS is_type
-        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS p
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) WITH ORDINALITY AS p (attnum, name, type, bound, fault, place),
+            format('(SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
+                p.place - 1, tube_private_function(att, 'passes')) AS f (bound)
         UNION ALL
         SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
         FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
@@ -3054,29 +2949,27 @@ $$;
 CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-    SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att, (SELECT c.relowner FROM pg_class AS c WHERE c.oid = att.tbl)))
-$$;
+    AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
 CREATE FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
     LANGUAGE plpgsql
-    AS $$
+    AS $_$
 DECLARE
     held bigint;
 BEGIN
-    SELECT l.epoch INTO held
-    FROM tube_leader AS l
-    WHERE l.tube = tube_private_hold_term.tube
-      AND l.partition = tube_private_hold_term.partition
-      AND l.partitions = tube_private_hold_term.partitions
-      AND l.leader_id = tube_private_hold_term.leader_id
+    SELECT l.epoch INTO held FROM tube_leader AS l
+    WHERE (l.tube, l.partitions, l.partition, l.leader_id) = ($1, $2, $3, $4)
     FOR KEY SHARE;
     IF NOT FOUND THEN
-        PERFORM tube_private_refuse_term(tube, partitions, partition, leader_id);
+        PERFORM tube_private_check_partition(tube, partitions, partition);
+        RAISE EXCEPTION 'the term % of partition % of tube % is over',
+            coalesce(leader_id::text, 'NULL'), partition, quote_literal(tube)
+            USING ERRCODE = 'TU001', HINT = 'Another leader acquired the partition, or it was released. '
+                'Do nothing more under this term; a new one may be acquired.';
     END IF;
     RETURN held;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_holds_backfill(backfill_id bigint) RETURNS boolean
     LANGUAGE sql
@@ -3087,34 +2980,23 @@ CREATE FUNCTION tube.tube_private_holds_backfill(backfill_id bigint) RETURNS boo
             AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
 $$;
 
-CREATE FUNCTION tube.tube_private_index(tube text, partitions integer) RETURNS text
+CREATE FUNCTION tube.tube_private_index(tube text, partitions integer, OUT name text, OUT ddl text) RETURNS record
     LANGUAGE plpgsql IMMUTABLE
     AS $$
 BEGIN
-    RETURN tube_private_name(tube, format('_%s_p%s_idx', left(md5('queue ' || tube), 8), partitions));
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_index_ddl(tube text, partitions integer, beside_writers boolean) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE
-    AS $$
-BEGIN
-    RETURN format('CREATE INDEX %s%I ON %I.%I ((shard %% %s), (CASE WHEN op = ''B'' THEN 1 ELSE 0 END), seq)',
-        CASE WHEN beside_writers THEN 'CONCURRENTLY ' ELSE '' END,
-        tube_private_index(tube, partitions), tube_private_schema(), tube, partitions);
+    name := tube_private_name(tube, format('_%s_p%s_idx', left(md5('queue ' || tube), 8), partitions));
+    ddl := format('CREATE INDEX %I ON %I.%I ((shard %% %s), (CASE WHEN op = ''B'' THEN 1 ELSE 0 END), seq)',
+        name, tube_private_schema(), tube, partitions);
 END
 $$;
 
 CREATE FUNCTION tube.tube_private_indexes(tube text) RETURNS TABLE(name text, partitions integer, valid boolean)
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     AS $_$
-BEGIN
-    RETURN QUERY
     SELECT c.relname::text, substring(c.relname FROM '_p([0-9]+)_idx$')::integer, i.indisvalid
     FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
     WHERE i.indrelid = to_regclass(quote_ident(tube))
-        AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$');
-END
+        AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$')
 $_$;
 
 CREATE FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube_backfill) RETURNS tube.tube_attachment
@@ -3157,27 +3039,6 @@ CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS bool
             AND (att.position IS NULL OR a.position < att.position))
 $$;
 
-CREATE FUNCTION tube.tube_private_is_stale(att tube.tube_attachment) RETURNS boolean
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    wanted tube_attachment := tube_private_wanted(att);
-BEGIN
-    IF wanted.tube IS NULL THEN
-        RETURN true;
-    ELSIF att.misfit = tube_private_misfit(att.tube, att.tbl) THEN
-        wanted.row_filter := NULL;
-    END IF;
-    RETURN tube_private_seen(wanted) IS DISTINCT FROM att
-        OR att.waiting IS NOT NULL
-        OR att.members IS DISTINCT FROM tube_private_member_oids(att.tbl)
-        OR att.as_root IS DISTINCT FROM tube_private_is_root(att)
-        OR EXISTS (SELECT FROM tube_private_owner_ddl(wanted))
-        OR NOT has_function_privilege((SELECT c.relowner FROM pg_class AS c WHERE c.oid = att.tbl),
-            to_regprocedure(format('%s(text, %s[])', tube_private_function(att, 'put'), tube_private_key_type(att.tube))), 'EXECUTE');
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) RETURNS name
     LANGUAGE plpgsql
     AS $$
@@ -3186,12 +3047,10 @@ DECLARE
 BEGIN
     SELECT a.attname, a.atttypid, a.attgenerated INTO col
     FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND a.attname = coalesce(wanted, 'id') AND a.attnum > 0 AND NOT a.attisdropped;
-    IF NOT FOUND AND wanted IS NULL THEN
-        SELECT a.attname, a.atttypid, a.attgenerated INTO col
-        FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-        WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1;
-    END IF;
+    WHERE a.attrelid = tbl AND NOT a.attisdropped AND a.attnum > 0 AND (a.attname = coalesce(wanted, 'id') OR wanted IS NULL
+        AND EXISTS (SELECT FROM pg_index AS i
+            WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum))
+    ORDER BY a.attname <> 'id' LIMIT 1;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('%s has no column %s', tbl,
@@ -3217,7 +3076,7 @@ CREATE FUNCTION tube.tube_private_key_attnum(att tube.tube_attachment) RETURNS s
     LANGUAGE sql STABLE
     AS $$
     SELECT a.attnum FROM pg_attribute AS a
-    WHERE a.attrelid = att.tbl AND a.attname = coalesce((tube_private_present(att)).id_col, att.id_col)
+    WHERE a.attrelid = att.tbl AND a.attname = coalesce((tube_private_attachment_now(att)).id_col, att.id_col)
 $$;
 
 CREATE FUNCTION tube.tube_private_key_bigint(value anyelement) RETURNS bigint
@@ -3367,8 +3226,8 @@ CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
     LANGUAGE plpgsql
     AS $_$
 DECLARE
-    queue text := format('%I.%I', tube_private_schema(), tube);
-    reg tube_registry := tube_private_require(tube);
+    queue CONSTANT text := format('%I.%I', tube_private_schema(), tube);
+    reg CONSTANT tube_registry := tube_private_require(tube);
 BEGIN
     EXECUTE format($ddl$
         CREATE TABLE %s (
@@ -3390,61 +3249,26 @@ BEGIN
         )$ddl$, queue, reg.key_type);
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', queue);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
-    EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('admin'));
-    EXECUTE format('GRANT SELECT ON %s TO %I', queue, tube_private_role('worker'));
+    EXECUTE format('GRANT SELECT ON %s TO %I, %I', queue, tube_private_role('admin'), tube_private_role('worker'));
     -- For COPY, within a job. What names and orders a pod stays its default.
     EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I, %I', queue, tube_private_role('writer'),
         tube_private_role('admin'));
-    EXECUTE tube_private_index_ddl(tube, reg.partitions, false);
+    EXECUTE (tube_private_index(tube, reg.partitions)).ddl;
     -- Few pods are control pods; they have to be found among many.
     EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
         tube_private_name(tube, format('_%s_control_idx', left(md5('queue ' || tube), 8))), queue);
-    PERFORM tube_private_free_partitions(tube), tube_private_make_flag(tube);
+    PERFORM tube_private_free_partitions(tube);
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_make_flag(tube text) RETURNS void
+CREATE FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text, body text, callers regrole[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    flag CONSTANT text := format('%I.%I', tube_private_schema(),
-        'tube_sleeps_' || (SELECT r.number FROM tube_registry AS r WHERE r.tube = tube_private_make_flag.tube));
+    statement text;
 BEGIN
-    IF to_regclass(flag) IS NULL THEN
-        EXECUTE format('CREATE SEQUENCE %s', flag);
-        PERFORM setval(flag::regclass, 1 + (
-            SELECT count(*) FROM (SELECT FROM tube_sleeper AS s WHERE s.tube = tube_private_make_flag.tube LIMIT 1) AS s));
-    END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_make_function(signature text, arguments text, returns text, body text, callers name[], settings text) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    found_oid oid := to_regprocedure(signature);
-    caller name;
-BEGIN
-    IF NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = found_oid AND p.prosrc = body) THEN
-        EXECUTE format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
-            substring(signature FROM '^(.*)\('), arguments, returns, settings, body);
-        found_oid := to_regprocedure(signature);
-    END IF;
-    FOR caller IN
-        SELECT CASE a.grantee WHEN 0 THEN NULL ELSE pg_get_userbyid(a.grantee) END
-        FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
-        WHERE p.oid = found_oid AND a.grantee <> p.proowner
-            AND (a.grantee = 0 OR pg_get_userbyid(a.grantee) <> ALL (callers))
-    LOOP
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s', found_oid::regprocedure, coalesce(quote_ident(caller), 'PUBLIC'));
-    END LOOP;
-    FOREACH caller IN ARRAY callers LOOP
-        IF NOT EXISTS (
-            SELECT FROM pg_proc AS p, aclexplode(p.proacl) AS a
-            WHERE p.oid = found_oid AND a.grantee <> 0 AND pg_get_userbyid(a.grantee) = caller)
-        THEN
-            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', found_oid::regprocedure, caller);
-        END IF;
+    FOR statement IN SELECT tube_private_function_ddl(name, arguments, returns, settings, body, quote_ident(current_user)::regrole, callers) LOOP
+        EXECUTE statement;
     END LOOP;
 END
 $$;
@@ -3453,7 +3277,6 @@ CREATE FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partit
     LANGUAGE plpgsql
     AS $_$
 DECLARE
-    bigints CONSTANT boolean := tube_private_key_type(tube) = 'bigint'::regtype;
     ids CONSTANT text := 'CASE WHEN array_ndims(pod.ids) > 1'
         ' THEN ARRAY(SELECT k.id FROM unnest(pod.ids) AS k (id) WHERE k.id IS NOT NULL)'
         ' ELSE array_remove(pod.ids, NULL) END';
@@ -3484,7 +3307,8 @@ BEGIN
         CASE WHEN merged
             THEN format('SELECT m.seq FROM ((%s)) AS m ORDER BY m.seq', array_to_string(seqs, ') UNION ALL ('))
             ELSE seqs[1] END,
-        CASE WHEN bigints THEN ids || ', NULL::text[]' ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
+        CASE WHEN tube_private_key_type(tube) = 'bigint'::regtype THEN ids || ', NULL::text[]'
+            ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
     RETURN CASE WHEN merged THEN format('WITH marked AS (%s) SELECT * FROM marked ORDER BY seq', mark) ELSE mark END;
 END
 $_$;
@@ -3502,7 +3326,7 @@ CREATE FUNCTION tube.tube_private_members(tbl regclass) RETURNS TABLE(rel regcla
         AND (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl))
 $$;
 
-CREATE FUNCTION tube.tube_private_misfit(tube text, tbl regclass) RETURNS text
+CREATE FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -3517,23 +3341,16 @@ CREATE FUNCTION tube.tube_private_name(stem text, ending text) RETURNS text
     AS $$
 DECLARE
     short text := stem;
-    room integer := 63 - octet_length(ending) - 9;
 BEGIN
     IF octet_length(stem) + octet_length(ending) <= 63 THEN
         RETURN stem || ending;
     END IF;
     -- Characters may have several bytes, and none may be cut in two.
-    WHILE octet_length(short) > room LOOP
+    WHILE octet_length(short) + 9 + octet_length(ending) > 63 LOOP
         short := left(short, -1);
     END LOOP;
     RETURN short || '_' || left(md5(stem || ending), 8) || ending;
 END
-$$;
-
-CREATE FUNCTION tube.tube_private_never_had_rows(rel regclass) RETURNS boolean
-    LANGUAGE sql
-    AS $$
-    SELECT pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1 FROM pg_class AS c WHERE c.oid = rel
 $$;
 
 CREATE FUNCTION tube.tube_private_notify(channel text, partition integer) RETURNS void
@@ -3547,48 +3364,12 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_now_id(key_type regtype, row_name text) RETURNS text
+CREATE FUNCTION tube.tube_private_now_id(key_type regtype, row_name text DEFAULT ''::text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
     SELECT format('pg_catalog.concat(%L, cap_key, %L)', format('%I.tube_private_key_%s(%s', tube_private_schema(), key_type, row_name),
         CASE key_type WHEN 'text'::regtype THEN ') COLLATE pg_catalog."C" AS id' ELSE ') AS id' END)
 $$;
-
-CREATE FUNCTION tube.tube_private_one_op(att tube.tube_attachment, names jsonb, op text, source text) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $_$
-    SELECT tube_private_fill($sql$
-            SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('<op>', n.ids) INTO cap_done
-            FROM <missing>, <rows>
-            WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>;$sql$,
-        names || jsonb_build_object('op', op, 'rows', tube_private_rows(att, names, source, 'n')))
-$_$;
-
-CREATE FUNCTION tube.tube_private_one_op_update(att tube.tube_attachment, names jsonb, doubtful boolean) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $_$
-    SELECT tube_private_fill(concat($sql$
-            SELECT CASE$sql$,
-        CASE WHEN att.columns IS NOT NULL THEN $sql$
-                WHEN o.image OPERATOR(pg_catalog.=) n.image THEN true$sql$ END, $sql$
-                WHEN o.ids OPERATOR(pg_catalog.=) n.ids$sql$,
-        CASE WHEN att.columns IS NOT NULL THEN ' AND pg_catalog.cardinality(n.image) OPERATOR(pg_catalog.=) 1' END, $sql$
-                    THEN n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('U', n.ids)$sql$,
-        CASE WHEN att.row_filter IS NOT NULL THEN $sql$
-                WHEN o.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('I', n.ids)
-                WHEN n.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('D', o.ids)$sql$ END, $sql$
-            END INTO cap_done
-            FROM <missing>, <old_rows>, <new_rows>
-            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>
-                AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>$sql$,
-        CASE WHEN att.columns IS NOT NULL OR doubtful THEN $sql$
-                AND NOT EXISTS (SELECT FROM old_table OFFSET <few>) AND NOT EXISTS (SELECT FROM new_table OFFSET <few>)$sql$ END,
-        CASE WHEN doubtful THEN $sql$
-                AND ARRAY(SELECT <id> FROM old_table LIMIT <few>) OPERATOR(pg_catalog.=)
-                    ARRAY(SELECT <id> FROM new_table LIMIT <few>)$sql$ END, ';'),
-        names || jsonb_build_object('old_rows', tube_private_rows(att, names, 'old_table', 'o'),
-            'new_rows', tube_private_rows(att, names, 'new_table', 'n')))
-$_$;
 
 CREATE FUNCTION tube.tube_private_order_column(tbl regclass, order_col text) RETURNS name
     LANGUAGE plpgsql
@@ -3614,28 +3395,29 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TABLE(statement text, rel regclass)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-DECLARE
-    owner CONSTANT oid := (SELECT c.relowner FROM pg_class AS c WHERE c.oid = att.tbl);
-    capture CONSTANT text := tube_private_capture_body(att);
-BEGIN
-    IF att.row_filter IS NOT NULL THEN
-        RETURN QUERY SELECT d, NULL::regclass FROM tube_private_passes_ddl(att, owner) AS d;
-    END IF;
-    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(
-        tube_private_function(att, 'agent'), 'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text',
-        'boolean', 'SET search_path = pg_catalog, pg_temp', tube_private_agent_body(att), owner, tube_private_role('nobody')) AS d;
-    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(
+    SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
+    UNION ALL
+    SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', 'SET search_path = pg_catalog, pg_temp',
+        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
+    UNION ALL
+    SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
         tube_private_function(att, 'capture'), '', 'trigger',
         -- Values that are compared as texts must not depend on the writer's settings.
-        CASE WHEN strpos(capture, 'pg_catalog.num_nulls(') > 0 THEN 'SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
-        capture, owner, NULL) AS d;
-    RETURN QUERY SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t;
-    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_touch_ddl(att) AS d;
-END
+        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN 'SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
+        b.body, tube_private_owner_of(att.tbl), '{}') AS d
+    UNION ALL
+    SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t
+    UNION ALL
+    SELECT d, NULL FROM tube_private_touch_ddl(att) AS d
 $$;
+
+CREATE FUNCTION tube.tube_private_owner_of(tbl regclass) RETURNS regrole
+    LANGUAGE sql STABLE
+    AS $$ SELECT c.relowner::regrole FROM pg_class AS c WHERE c.oid = tbl $$;
 
 CREATE FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) RETURNS void
     LANGUAGE plpgsql
@@ -3674,53 +3456,53 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text) RETURNS text
+CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text DEFAULT ''::text) RETURNS text
     LANGUAGE sql STABLE
     AS $$
-    SELECT tube_private_function(att, 'passes') || '(' || coalesce(string_agg(format(
-        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, c.bound::regtype), ', ' ORDER BY c.attnum), '')
-        || ')'
+    SELECT format('%s(%s)', tube_private_function(att, 'passes'), string_agg(format(
+        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, c.bound::regtype), ', ' ORDER BY c.attnum))
     FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
-    WHERE att.row_filter IS NOT NULL
     HAVING att.row_filter IS NOT NULL
 $$;
 
-CREATE FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment, owner oid) RETURNS SETOF text
+CREATE FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
-    name CONSTANT text := tube_private_function(att, 'passes');
+    name CONSTANT text := tube_private_function_name(att, 'passes');
+    quoted CONSTANT text := quote_ident(tube_private_capture_schema()) || '.' || quote_ident(name);
     tag CONSTANT text := 'predicate: ' || att.row_filter;
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
     arguments text;
     types text;
-    bound oid[];
-    made pg_proc;
+    bound text;
 BEGIN
-    SELECT string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum),
-        string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), array_agg(c.bound ORDER BY c.attnum)
+    SELECT coalesce(string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), ''),
+        coalesce(string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), ''),
+        coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '')
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
-    SELECT p.* INTO made FROM pg_proc AS p
-    WHERE p.oid = to_regproc(name) AND p.proowner = owner AND p.proargtypes::text = coalesce(array_to_string(bound, ' '), '')
-        AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
-        -- A cast or an operator may have come between the look at the types and this.
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
-            AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384);
-    IF FOUND THEN
+    IF att.row_filter IS NULL OR EXISTS (
+        SELECT FROM pg_proc AS p
+        WHERE p.oid = to_regproc(quoted) AND p.proowner = owner AND p.proargtypes::text = bound
+            AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
+            -- A cast or an operator may have come between the look at the types and this.
+            AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+                AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384))
+    THEN
         RETURN;
     END IF;
     RETURN QUERY
     WITH mine AS (
-        SELECT p.oid, p.proname = tube_private_function_name(att, 'passes') AS is_target FROM pg_proc AS p
-        WHERE p.pronamespace = (SELECT n.oid FROM pg_namespace AS n WHERE n.nspname = tube_private_capture_schema())
-            AND left(p.proname, -7) = left(tube_private_function_name(att, 'passes'), -7)
+        SELECT p.oid, p.proname = name AS is_target FROM pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND left(p.proname, -7) = left(name, -7)
     )
     -- The newest of the others stays: a statement that is under way may still call it.
     SELECT format('DROP FUNCTION %s', m.oid::regprocedure) FROM mine AS m
     WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target);
-    RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', name, arguments)
+    RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
         || att.row_filter || E'\n)';
-    RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', name, types, tag);
-    RETURN NEXT format('ALTER FUNCTION %s(%s) OWNER TO %I', name, types, pg_get_userbyid(owner));
+    RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);
+    RETURN NEXT format('ALTER FUNCTION %s(%s) OWNER TO %s', quoted, types, owner);
 END
 $$;
 
@@ -3752,39 +3534,38 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE sql
     AS $_$
-DECLARE
-    pods CONSTANT text := (tube_private_slices(tube, partitions, partition)).pods;
-BEGIN
-    IF current_setting('server_version_num')::integer >= 170000 THEN
-        RETURN format($where$
-            %s
+    SELECT format(CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN $where$
+            %2$s
             AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3
             AND pod.seq = ANY ((SELECT $2)::bigint[])
-            AND pod.leader_id = $1$where$, pods);
-    END IF;
-    RETURN format($where$
-        pod.ctid = ANY (ARRAY(
-            SELECT found.place
-            FROM unnest($2) AS wanted (seq), LATERAL (
-                SELECT p.ctid AS place FROM %1$I AS p
-                WHERE %2$s
-                  AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $3
-                  AND p.seq = wanted.seq
-                  AND p.leader_id = $1
-                OFFSET 0) AS found))$where$, tube, pods);
-END
+            AND pod.leader_id = $1$where$
+        ELSE $where$
+            pod.ctid = ANY (ARRAY(
+                SELECT found.place
+                FROM unnest($2) AS wanted (seq), LATERAL (
+                    SELECT p.ctid AS place FROM %1$I AS p
+                    WHERE %2$s
+                      AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $3
+                      AND p.seq = wanted.seq
+                      AND p.leader_id = $1
+                    OFFSET 0) AS found))$where$
+        END, tube, (tube_private_slices(tube, partitions, partition)).pods)
 $_$;
 
-CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) RETURNS TABLE(attnum smallint, name name, type oid, bound oid, fits boolean)
+CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) RETURNS TABLE(attnum smallint, name name, type oid, bound oid, fault text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
-    SELECT a.attnum, a.attname, a.atttypid, t.oid,
-        t.oid < 16384 -- initdb made it
-            OR (t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e')
-                AND NOT EXISTS (SELECT FROM pg_cast AS k WHERE k.castsource IN (t.oid, e.oid))
+    SELECT a.attnum, a.attname, a.atttypid, t.oid, CASE
+        WHEN t.oid >= 16384 -- initdb has not made it
+            AND (NOT (t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e')
+                OR EXISTS (SELECT FROM pg_cast AS k WHERE k.castsource IN (t.oid, e.oid)))
+            THEN format('%I has the type %s, whose owner''s code may compute with its values', a.attname, a.atttypid::regtype)
+        WHEN a.attgenerated = 'v'
+            THEN format('%I is a virtual generated column, and has no value when a row is written', a.attname)
+        END
     FROM pg_attribute AS a
     JOIN pg_type AS t ON t.oid = tube_private_base_type(a.atttypid)
     LEFT JOIN pg_type AS e ON e.oid = t.typelem
@@ -3795,52 +3576,28 @@ CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text
     ORDER BY a.attnum
 $_$;
 
-CREATE FUNCTION tube.tube_private_present(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql STABLE
-    AS $$
-DECLARE
-    names name[];
-BEGIN
-    SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place) INTO names
-    FROM unnest(att.id_col || coalesce(att.columns, '{}')) WITH ORDINALITY AS s (name, place)
-    LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
-    LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.seen_oid = att.tbl AND NOT moved.attisdropped
-        AND moved.attnum = att.seen_attnums[array_position(att.seen_names, s.name)];
-    att.columns := nullif(array_remove(names[2:], NULL), '{}');
-    att.id_col := (
-        SELECT a.attname FROM pg_attribute AS a
-        WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
-            AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube)));
-    RETURN att;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl);
-    key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    put text;
-    callers name[];
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
 BEGIN
     att := tube_private_with_names(att);
-    put := format('%s(text, %s[])', tube_private_function(att, 'put'), key_type);
-    -- Until an owner has agreed to go on, the trigger function has the rights of the one before.
-    callers := ARRAY[owner] || ARRAY(SELECT pg_get_userbyid(p.proowner) FROM pg_proc AS p
-        WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()'));
     IF NOT (has_schema_privilege(owner, tube_private_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE'))
     THEN
         -- Two grants at once on one schema would fail each other.
         PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
-        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', tube_private_schema(), owner);
-        EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %I', tube_private_capture_schema(), owner);
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', tube_private_schema(), owner);
+        EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
     END IF;
-    PERFORM tube_private_make_function(put, format('op text, ids %s[]', key_type), 'boolean',
-        tube_private_put_body(att), callers, '');
+    PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
+        'boolean', '', tube_private_put_body(att),
+        -- Until an owner has agreed to go on, the trigger function has the rights of the one before.
+        owner || ARRAY(SELECT p.proowner::regrole FROM pg_proc AS p
+            WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.proowner <> owner));
     PERFORM tube_private_provide_touch(att, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
@@ -3854,18 +3611,16 @@ CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attach
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
-    arguments CONSTANT text := format('ids %s[], op char, payload jsonb, chunk_size integer', key_type);
-    signature CONSTANT text := format('%s(%s[], character, jsonb, integer)', name, key_type);
     body CONSTANT text := coalesce(tube_private_table_touch_body(att.tbl, key_type),
         CASE WHEN attaching THEN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\nEND\n' END);
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', att.tbl::oid::bigint));
     IF body IS NULL THEN
-        EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', signature);
+        EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', name);
     ELSE
-        PERFORM tube_private_make_function(signature, arguments, 'void', body,
-            ARRAY[tube_private_role('writer'), (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = att.tbl)],
-            format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()));
+        PERFORM tube_private_make_function(name, format('ids %s[], op char, payload jsonb, chunk_size integer', key_type), 'void',
+            format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()), body,
+            ARRAY[quote_ident(tube_private_role('writer'))::regrole, tube_private_owner_of(att.tbl)]);
     END IF;
 END
 $$;
@@ -3875,14 +3630,20 @@ CREATE FUNCTION tube.tube_private_provide_tube(tube text) RETURNS void
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    key_type CONSTANT regtype := tube_private_key_type(tube);
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    flag CONSTANT text := format('%I.tube_sleeps_%s', tube_private_schema(), reg.number);
     name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch'));
 BEGIN
-    PERFORM tube_private_make_flag(tube);
-    PERFORM tube_private_make_function(format('%s(integer, %s[], character, jsonb, integer)', name, key_type),
-        format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250', key_type),
-        'void', tube_private_tube_touch_body(tube), ARRAY[tube_private_role('writer'), tube_private_role('admin')],
-        format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()));
+    IF to_regclass(flag) IS NULL THEN
+        EXECUTE format('CREATE SEQUENCE %s', flag);
+        PERFORM setval(flag::regclass, CASE WHEN EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = reg.tube)
+            THEN 2 ELSE 1 END);
+    END IF;
+    PERFORM tube_private_make_function(name,
+        format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
+            reg.key_type), 'void', format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()),
+        tube_private_tube_touch_body(tube),
+        ARRAY[quote_ident(tube_private_role('writer')), quote_ident(tube_private_role('admin'))]::regrole[]);
 END
 $$;
 
@@ -3898,10 +3659,10 @@ CREATE FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text
     LANGUAGE plpgsql
     SET enable_sort TO 'off'
     SET jit TO 'off'
-    AS $$
+    AS $_$
 #variable_conflict use_column
 DECLARE
-    put_op text := op;
+    put_op CONSTANT text := CASE WHEN strpos(current_setting('application_name'), 'backfill') > 0 THEN 'B' ELSE op END;
     put_chunk integer;
     tube_name text;
     tubes text[] := '{}';
@@ -3913,11 +3674,7 @@ DECLARE
 BEGIN
     PERFORM tube_private_check_touch(shard, ids, op, chunk_size);
     put_chunk := least(chunk_size, greatest(1, cardinality(ids))); -- far from the end of integer
-    IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
-        put_op := 'B';
-    END IF;
-    FOREACH tube_name IN ARRAY coalesce(nullif(string_to_array(tube_or_tubes, ','), '{}'), ARRAY[tube_or_tubes])
-    LOOP
+    FOREACH tube_name IN ARRAY coalesce(nullif(string_to_array(tube_or_tubes, ','), '{}'), ARRAY[tube_or_tubes]) LOOP
         IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_name) THEN
             tube_name := btrim(tube_name);
             PERFORM tube_private_require(tube_name);
@@ -3939,7 +3696,19 @@ BEGIN
             lonely := lonely || tube_name;
         END IF;
         IF ids <> '{}' THEN
-            EXECUTE tube_private_put_sql(tube_name, range.first, range.shards) USING put_op, ids, put_chunk;
+            -- The array is copied once: a slice of a parameter would copy all of it for each pod.
+            EXECUTE format($sql$
+                INSERT INTO %I.%I (op, shard, ids)
+                SELECT $1, g.shard, g.ids[c.first : c.first + $3 - 1]
+                FROM (%s OFFSET 0) AS g, LATERAL generate_series(1, cardinality(g.ids), $3) AS c (first)$sql$,
+                tube_private_schema(), tube_name,
+                CASE range.shards
+                    WHEN 1 THEN
+                        format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', range.first, key_type)
+                    ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
+                        ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
+                        tube_private_shard_expression('t.id', range.first, range.shards), key_type)
+                END) USING put_op, ids, put_chunk;
             GET DIAGNOSTICS made = ROW_COUNT;
             pods := pods + made;
         END IF;
@@ -3953,7 +3722,7 @@ BEGIN
     END IF;
     RETURN pods;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_put_backfill_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3989,7 +3758,7 @@ CREATE FUNCTION tube.tube_private_put_body(att tube.tube_attachment) RETURNS tex
     LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
-    reg CONSTANT tube_registry := (SELECT r FROM tube_registry AS r WHERE r.tube = att.tube);
+    reg CONSTANT tube_registry := tube_private_require(att.tube);
     is_unique CONSTANT boolean := tube_private_key_is_unique(att);
 BEGIN
     RETURN tube_private_fill($put$
@@ -4024,12 +3793,12 @@ $put$, jsonb_build_object(
         'op', format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
             ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END',
             CASE WHEN tube_private_is_root(att) THEN '$1' ELSE '''U''' END),
-        'shard_of_one', tube_private_shard_expression('$2[1]', att.shard, att.shards, reg.key_type),
+        'shard_of_one', tube_private_shard_expression('$2[1]', att.shard, att.shards),
         -- The array is copied once: a slice of a parameter would copy all of it for each pod.
         'by_shard', CASE
             WHEN att.shards > 1 THEN format('SELECT %s AS shard, pg_catalog.array_agg(%st.id) AS ids'
                 ' FROM pg_catalog.unnest($2) AS t (id) GROUP BY 1',
-                tube_private_shard_expression('t.id', att.shard, att.shards, reg.key_type),
+                tube_private_shard_expression('t.id', att.shard, att.shards),
                 CASE WHEN is_unique THEN '' ELSE 'DISTINCT ' END)
             WHEN is_unique THEN format('SELECT %s AS shard, $2 OPERATOR(pg_catalog.||) ''{}''::%s[] AS ids', att.shard,
                 tube_private_type_sql(reg.key_type))
@@ -4037,7 +3806,7 @@ $put$, jsonb_build_object(
                 att.shard, CASE reg.key_type WHEN 'text'::regtype THEN ' COLLATE pg_catalog."C"' ELSE '' END) END,
         'touched', CASE att.shards WHEN 1 THEN format('''{%s}''', att.shard) ELSE format(
             'ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id))',
-            tube_private_shard_expression('t.id', att.shard, att.shards, reg.key_type)) END));
+            tube_private_shard_expression('t.id', att.shard, att.shards)) END));
 END
 $_$;
 
@@ -4055,41 +3824,16 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_put_sql(tube text, first integer, shards integer) RETURNS text
-    LANGUAGE plpgsql
-    AS $_$
-DECLARE
-    key_type CONSTANT regtype := tube_private_key_type(tube);
-BEGIN
-    RETURN format($sql$
-        INSERT INTO %I.%I (op, shard, ids)
-        SELECT $1, g.shard, g.ids[c.first : c.first + $3 - 1]
-        FROM (%s OFFSET 0) AS g, LATERAL generate_series(1, cardinality(g.ids), $3) AS c (first)$sql$,
-        tube_private_schema(), tube,
-        CASE shards
-            WHEN 1 THEN format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', first, key_type)
-            ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
-                ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
-                tube_private_shard_expression('t.id', first, shards, key_type), key_type)
-        END);
-END
-$_$;
-
 CREATE FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) RETURNS integer
     LANGUAGE plpgsql
     AS $_$
 DECLARE
-    schema_name text := (
+    schema_name CONSTANT text := (
         SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl);
-    first numeric := coalesce(
-        shard,
-        substring(schema_name FROM '[0-9]+$')::numeric,
-        (SELECT a.shard FROM tube_attachment AS a
-         WHERE a.tube = tube_private_range.tube AND a.tbl = tube_private_range.tbl));
-    last numeric := first + (shards - 1);
-    wrong text;
-BEGIN
-    wrong := CASE
+    first CONSTANT numeric := coalesce(shard, substring(schema_name FROM '[0-9]+$')::numeric,
+        (SELECT a.shard FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2));
+    last CONSTANT numeric := first + (shards - 1);
+    wrong CONSTANT text := CASE
         WHEN shards IS NULL OR shards < 1
             THEN format('it can''t be spread over %s shards', coalesce(shards::text, 'NULL'))
         WHEN first IS NULL
@@ -4100,11 +3844,11 @@ BEGIN
             SELECT format('its shards %s to %s are partly those of %s, which has %s to %s',
                 first, last, a.tbl, a.shard, a.shard + (a.shards - 1))
             FROM tube_attachment AS a
-            WHERE a.tube = tube_private_range.tube AND a.tbl <> tube_private_range.tbl
-                AND a.shard <= last AND first < a.shard::bigint + a.shards
-                AND (a.shard, a.shards) <> (first, tube_private_range.shards)
+            WHERE a.tube = $1 AND a.tbl <> $2 AND a.shard <= last AND first < a.shard::bigint + a.shards
+                AND (a.shard, a.shards) <> (first, $4)
             LIMIT 1)
     END;
+BEGIN
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
             MESSAGE = format('%s can''t be attached to tube %L: %s', tbl, tube, wrong),
@@ -4193,7 +3937,6 @@ CREATE FUNCTION tube.tube_private_refuse_table(tbl regclass) RETURNS void
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    rel record;
     wrong text;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
@@ -4201,49 +3944,13 @@ BEGIN
             MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
             HINT = 'Give the name of a table, with its schema.';
     END IF;
-    FOR rel IN
-        SELECT t.relid FROM (SELECT tbl AS relid, 0 AS place UNION SELECT p.relid, 1 FROM pg_partition_tree(tbl) AS p
-            WHERE p.relid <> tbl) AS t ORDER BY t.place
-    LOOP
-        wrong := tube_private_table_fault(rel.relid, rel.relid <> tbl);
-        IF wrong IS NOT NULL THEN
-            RAISE EXCEPTION USING ERRCODE = 'TU107',
-                MESSAGE = format('%s can''t be attached: %s', rel.relid, wrong),
-                HINT = 'Attach plain, permanent tables, and partitioned ones as a whole.';
-        END IF;
-    END LOOP;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_refuse_term(tube text, partitions integer, partition integer, leader_id uuid) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    PERFORM tube_private_check_partition(tube, partitions, partition);
-    RAISE EXCEPTION 'the term % of partition % of tube % is over',
-        coalesce(leader_id::text, 'NULL'), partition, quote_literal(tube)
-        USING ERRCODE = 'TU001', HINT = 'Another leader acquired the partition, or it was released. '
-            'Do nothing more under this term; a new one may be acquired.';
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_repartition(tube text, partitions integer) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    PERFORM tube_private_end_terms(tube, 'repartitioned');
-    UPDATE tube_registry AS r
-    SET partitions = tube_private_repartition.partitions,
-        generation = r.generation + 1,
-        version = r.version + 1,
-        last_epoch = r.last_epoch + 1
-    WHERE r.tube = tube_private_repartition.tube;
-    PERFORM tube_private_free_partitions(tube);
-
-    IF NOT tube_private_fit_index(tube) THEN
-        RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
-            HINT = format('Outside of a transaction, run what tube_index_sql(%L, %s) gives, until it gives NULL.',
-                tube, partitions);
+    SELECT format('%s can''t be attached: %s', t.relid, f.fault) INTO wrong
+    FROM (SELECT tbl AS relid UNION SELECT p.relid FROM pg_partition_tree(tbl) AS p) AS t,
+        tube_private_table_fault(t.relid, t.relid <> tbl) AS f (fault)
+    WHERE f.fault IS NOT NULL ORDER BY t.relid <> tbl LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = wrong,
+            HINT = 'Attach plain, permanent tables, and partitioned ones as a whole.';
     END IF;
 END
 $$;
@@ -4268,17 +3975,15 @@ CREATE FUNCTION tube.tube_private_require(tube text) RETURNS tube.tube_registry
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    found_row tube_registry;
-    known text;
+    reg tube_registry;
 BEGIN
-    SELECT r.* INTO found_row FROM tube_registry AS r WHERE r.tube = tube_private_require.tube;
-    IF FOUND THEN
-        RETURN found_row;
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_require.tube;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no tube %s', quote_nullable(tube)),
+            HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) || '.',
+                'There are none yet: tube_ensure_exists makes one.') FROM tube_registry AS r);
     END IF;
-    SELECT string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) INTO known FROM tube_registry AS r;
-    RAISE EXCEPTION USING ERRCODE = 'TU102',
-        MESSAGE = format('there is no tube %s', coalesce(quote_literal(tube), 'NULL')),
-        HINT = coalesce('There are: ' || known || '.', 'There are none yet: tube_ensure_exists makes one.');
+    RETURN reg;
 END
 $$;
 
@@ -4292,8 +3997,6 @@ CREATE FUNCTION tube.tube_private_row_body(att tube.tube_attachment) RETURNS tex
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    old_id CONSTANT text := tube_private_key_sql(format('OLD.%I', att.id_col), key_type);
-    new_id CONSTANT text := tube_private_key_sql(format('NEW.%I', att.id_col), key_type);
 BEGIN
     RETURN tube_private_fill($template$
     IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW' THEN
@@ -4308,7 +4011,8 @@ BEGIN
                     SELECT <new_id>, 2 WHERE TG_OP OPERATOR(pg_catalog.<>) 'DELETE' AND <new_passes>
                 ) AS x
                 GROUP BY x.id
-            ) AS k<unchanged>;
+            ) AS k
+            WHERE k.op OPERATOR(pg_catalog.<>) 'U' OR TG_OP OPERATOR(pg_catalog.<>) 'UPDATE' OR <changed>;
             RETURN NULL;
         END IF;
         cap_key := <schema>.tube_private_key_now(<name>, TG_RELID, <key_literal>);
@@ -4325,32 +4029,17 @@ BEGIN
         'key_literal', quote_literal(quote_ident(att.id_col)),
         'put', tube_private_function(att, 'put'),
         'guard', coalesce(tube_private_guard(att), 'true'),
-        'old_id', old_id,
-        'new_id', new_id,
+        'old_id', tube_private_key_sql(format('OLD.%I', att.id_col), key_type),
+        'new_id', tube_private_key_sql(format('NEW.%I', att.id_col), key_type),
         'old_passes', coalesce(tube_private_passes_call(att, 'OLD.'), 'true'),
         'new_passes', coalesce(tube_private_passes_call(att, 'NEW.'), 'true'),
+        'changed', CASE WHEN att.columns IS NULL THEN 'true' ELSE format('ARRAY[ROW(%s)] OPERATOR(pg_catalog.<>) ARRAY[ROW(%s)]',
+            array_to_string(tube_private_column_values(att.tbl, att.columns, 'OLD.'), ', '),
+            array_to_string(tube_private_column_values(att.tbl, att.columns, 'NEW.'), ', ')) END,
         'now', quote_literal(format('SELECT %s(''U'', ARRAY[x.id]) FROM (SELECT ', tube_private_function(att, 'put'))),
-        'now_id', tube_private_now_id(key_type, '($1).'),
-        -- Of an UPDATE that changed nothing that counts, the key and the filter neither, no touch.
-        'unchanged', coalesce((
-            SELECT format(E'\n            WHERE k.op OPERATOR(pg_catalog.<>) ''U'' OR TG_OP OPERATOR(pg_catalog.<>) ''UPDATE'''
-                ' OR ARRAY[ROW(%s)] OPERATOR(pg_catalog.<>) ARRAY[ROW(%s)]',
-                array_to_string(tube_private_column_values(att.tbl, att.columns, 'OLD.'), ', '),
-                array_to_string(tube_private_column_values(att.tbl, att.columns, 'NEW.'), ', '))
-            WHERE att.columns IS NOT NULL), '')));
+        'now_id', tube_private_now_id(key_type, '($1).')));
 END
 $_$;
-
-CREATE FUNCTION tube.tube_private_rows(att tube.tube_attachment, names jsonb, source text, alias text) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT tube_private_fill(
-        CASE WHEN att.columns IS NULL
-            THEN 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids OFFSET 0) AS <alias>'
-            ELSE 'LATERAL (SELECT ARRAY(SELECT <id> FROM <source> AS "the row" WHERE <passes> LIMIT <few_and_one>) AS ids,'
-                ' ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <vals>) FROM <source> AS "the row" LIMIT <few_and_one>) AS image OFFSET 0) AS <alias>'
-        END, names || jsonb_build_object('source', source, 'alias', alias))
-$$;
 
 CREATE FUNCTION tube.tube_private_rows_estimate(tbl regclass) RETURNS bigint
     LANGUAGE sql STABLE
@@ -4431,28 +4120,15 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_seen(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    att.seen_oid := att.tbl::oid;
-    SELECT array_agg(a.attnum ORDER BY a.attname <> att.id_col, a.attnum), array_agg(a.attname ORDER BY a.attname <> att.id_col, a.attnum)
-    INTO att.seen_attnums, att.seen_names
-    FROM pg_attribute AS a
-    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = att.id_col OR a.attname = ANY (att.columns)
-        OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
-    RETURN att;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_set_flag() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
     of_tube CONSTANT text := CASE TG_OP WHEN 'DELETE' THEN OLD.tube ELSE NEW.tube END;
-    flag regclass := to_regclass(format('%I.%I', tube_private_schema(), 'tube_sleeps_' || (
-        SELECT r.number FROM tube_registry AS r WHERE r.tube = of_tube)));
+    flag CONSTANT regclass := (
+        SELECT to_regclass(format('%I.tube_sleeps_%s', tube_private_schema(), r.number))
+        FROM tube_registry AS r WHERE r.tube = of_tube);
 BEGIN
     IF flag IS NULL THEN
         RETURN NULL; -- the tube is being dropped
@@ -4464,39 +4140,11 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_settle_locks(tube text) RETURNS text[]
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_private_settle_locks.tube) THEN
-        RAISE EXCEPTION 'there is no tube %', quote_nullable(tube)
-            USING ERRCODE = 'TU102', HINT = 'tube_list() shows all tubes; tube_ensure_exists() makes one.';
-    END IF;
-    RETURN ARRAY(
-        SELECT DISTINCT k.virtualtransaction
-        FROM pg_locks AS k
-        WHERE k.locktype = 'relation'
-          AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-          AND k.relation = to_regclass(quote_ident(tube))
-          AND k.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-          AND k.granted
-          AND k.pid IS DISTINCT FROM pg_backend_pid()
-        ORDER BY k.virtualtransaction);
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype DEFAULT 'bigint'::regtype) RETURNS text
+CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
     SELECT CASE shards WHEN 1 THEN shard::text
         ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, shard, shards) END
-$$;
-
-CREATE FUNCTION tube.tube_private_side(names jsonb, side integer, source text) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT tube_private_fill('SELECT <id> AS id, <side> AS side FROM <source> AS "the row" WHERE (<passes>)',
-        names || jsonb_build_object('side', side, 'source', source))
 $$;
 
 CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) RETURNS record
@@ -4504,14 +4152,14 @@ CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partitio
     AS $$
 DECLARE
     cut integer;
-    common integer;
+    parts integer[];
 BEGIN
     pods := format('(shard %% %s) = %s', partitions, partition);
     slices := ARRAY[pods];
     -- Nearly always it is there, and each mark and purge looks here. (A longer name is cut; then it is found below.)
     PERFORM FROM pg_index AS i
-    WHERE i.indexrelid = to_regclass(quote_ident(format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions)))
-        AND i.indisvalid;
+    WHERE i.indisvalid AND i.indexrelid = to_regclass(quote_ident(
+        format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions)));
     IF FOUND THEN
         RETURN;
     END IF;
@@ -4519,11 +4167,10 @@ BEGIN
     WHERE i.valid
     ORDER BY lcm(i.partitions, tube_private_slices.partitions), i.partitions DESC LIMIT 1;
     IF cut <> partitions THEN
-        common := gcd(cut, partitions);
-        slices := ARRAY(SELECT format('(shard %% %s) = %s AND %s', cut, s.part, pods)
-            FROM generate_series(partition % common, cut - 1, common) AS s (part));
-        pods := CASE WHEN cardinality(slices) = 1 THEN slices[1] ELSE format('(shard %% %s) = ANY (%L) AND %s',
-            cut, ARRAY(SELECT generate_series(partition % common, cut - 1, common)), pods) END;
+        parts := ARRAY(SELECT generate_series(partition % gcd(cut, partitions), cut - 1, gcd(cut, partitions)));
+        slices := ARRAY(SELECT format('(shard %% %s) = %s AND %s', cut, s.part, pods) FROM unnest(parts) AS s (part));
+        pods := CASE WHEN cardinality(slices) = 1 THEN slices[1]
+            ELSE format('(shard %% %s) = ANY (%L) AND %s', cut, parts, pods) END;
     END IF;
 END
 $$;
@@ -4531,7 +4178,17 @@ $$;
 CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_attachment
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$ SELECT a.* FROM tube_attachment AS a WHERE tube_private_is_stale(a) ORDER BY a.tube, a.position $$;
+    AS $$
+    SELECT a.* FROM tube_attachment AS a, tube_private_attachment_now(a) AS now
+    WHERE now IS DISTINCT FROM a
+        OR a.waiting IS NOT NULL
+        OR a.members IS DISTINCT FROM tube_private_member_oids(a.tbl)
+        OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
+        OR EXISTS (SELECT FROM tube_private_owner_ddl(now))
+        OR NOT has_function_privilege(tube_private_owner_of(a.tbl),
+            to_regprocedure(format('%s(text, %s[])', tube_private_function(a, 'put'), tube_private_key_type(a.tube))), 'EXECUTE')
+    ORDER BY a.tube, a.position
+$$;
 
 CREATE FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) RETURNS record
     LANGUAGE plpgsql
@@ -4542,17 +4199,21 @@ DECLARE
         tube_private_schema(), reg.tube, class);
     -- One slice, unless the tube was repartitioned and its index is of before.
     first_ones CONSTANT text := (
-        SELECT string_agg(format('(SELECT seq, ts %s%s AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
+        SELECT string_agg(format(
+            '(SELECT seq, ts %s%s AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
             replace(pods, '%', '%%'), replace(s.slice, '%', '%%')), ' UNION ALL ')
         FROM unnest(slices) AS s (slice));
     counted integer;
     plan json;
     estimate bigint;
 BEGIN
-    EXECUTE format('SELECT pg_catalog.count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000) INTO counted;
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000)
+    INTO counted;
+    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1)
+    INTO min_seq, min_ts;
+    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq DESC LIMIT 1', ' DESC', 1)
+    INTO max_seq, max_ts;
     count := counted::text;
-    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1) INTO min_seq, min_ts;
-    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq DESC LIMIT 1', ' DESC', 1) INTO max_seq, max_ts;
     IF counted = 1000 THEN
         EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s(%s)', pods, array_to_string(slices, ') OR (')) INTO plan;
         estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
@@ -4561,68 +4222,34 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_stats_control(reg tube.tube_registry, partition integer) RETURNS text
-    LANGUAGE plpgsql
-    AS $_$
-DECLARE
-    result text;
-BEGIN
-    EXECUTE format($sql$
-        SELECT string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type)
-        FROM (
-            SELECT c.type, count(*) AS pods
-            FROM (
-                SELECT payload ->> 'type' AS type FROM %I.%I
-                -- Written so that the index of all pods does not serve, but that of control pods.
-                WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) + 0 = %s LIMIT 10000
-            ) AS c
-            GROUP BY c.type
-        ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, partition) INTO result;
-    RETURN coalesce(result, '0');
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_stats_shard_count(reg tube.tube_registry, partition integer) RETURNS integer
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    RETURN (
-        -- Of the shards below a bound, those that the partition has; so of a range, the difference of two.
-        SELECT least(2147483647, coalesce(sum(
-            (a.shard::bigint + a.shards - partition + reg.partitions - 1) / reg.partitions
-            - (a.shard::bigint - partition + reg.partitions - 1) / reg.partitions), 0))
-        FROM tube_attachment AS a
-        WHERE a.tube = reg.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl));
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) RETURNS text
+CREATE FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) RETURNS record
     LANGUAGE plpgsql
     AS $$
 DECLARE
     most CONSTANT integer := 10;
-    listed text;
     total bigint;
 BEGIN
-    WITH ranges AS (
-        -- The first shard of each range that falls into the partition, and how many do.
-        SELECT f.first, (f.behind - f.first + reg.partitions - 1) / reg.partitions AS shards
+    WITH range AS (
+        -- The first shard of each table's range that falls into the partition, and how many do.
+        SELECT f.first, greatest(0, (f.behind - f.first + reg.partitions - 1) / reg.partitions) AS shards
         FROM (
-            SELECT DISTINCT a.shard::bigint + (partition - a.shard % reg.partitions + reg.partitions) % reg.partitions
-                AS first, a.shard::bigint + a.shards AS behind
+            SELECT a.shard::bigint + (partition - a.shard % reg.partitions + reg.partitions) % reg.partitions AS first,
+                a.shard::bigint + a.shards AS behind
             FROM tube_attachment AS a
             WHERE a.tube = reg.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
         ) AS f
-        WHERE f.first < f.behind
+    ), once AS (
+        SELECT DISTINCT r.first, r.shards FROM range AS r
     ), shown AS (
-        SELECT r.first + n * reg.partitions AS shard
-        FROM ranges AS r, generate_series(0, least(r.shards, most) - 1) AS n
+        SELECT o.first + n * reg.partitions AS shard FROM once AS o, generate_series(0, least(o.shards, most) - 1) AS n
         ORDER BY 1 LIMIT most
     )
-    SELECT (SELECT string_agg(s.shard::text, ',' ORDER BY s.shard) FROM shown AS s),
-        (SELECT sum(r.shards) FROM ranges AS r)
-    INTO listed, total;
-    RETURN listed || CASE WHEN total > most THEN format(',… (%s)', total) ELSE '' END;
+    SELECT (SELECT least(2147483647, coalesce(sum(r.shards), 0)) FROM range AS r),
+        (SELECT string_agg(s.shard::text, ',' ORDER BY s.shard) FROM shown AS s), (SELECT sum(o.shards) FROM once AS o)
+    INTO shards, list, total;
+    IF total > most THEN
+        list := list || format(',… (%s)', total);
+    END IF;
 END
 $$;
 
@@ -4630,42 +4257,29 @@ CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RET
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-#variable_conflict use_column
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
-    -- A restored table has members with other oids, and misses none.
-    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (old.members) THEN old.members END;
-    come regclass[];
-    gone regclass[];
-    missing integer;
-    far regclass;
+    is_complete boolean;
 BEGIN
-    att := tube_private_with_names(att);
+    att := tube_private_with_columns(tube_private_with_names(att));
+    att.as_root := tube_private_is_root(att);
     IF old.tube IS NOT NULL AND mode = 'late' THEN
         PERFORM tube_private_agent_triggers(att);
     END IF;
-    missing := (SELECT count(*) FROM tube_private_owner_ddl(att) AS d);
-    IF missing > 0 AND (mode <> 'late' OR old.tube IS NULL) THEN
+    is_complete := NOT EXISTS (SELECT FROM tube_private_owner_ddl(att));
+    IF NOT is_complete AND (mode <> 'late' OR old.tube IS NULL) THEN
         PERFORM tube_private_ask_owner(att, 'ordered');
+    ELSIF old.tube IS NULL THEN
+        INSERT INTO tube_attachment (tube, tbl, shard, id_col, trigger_function)
+        VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
     END IF;
-    att := tube_private_seen(att);
-    att.as_root := tube_private_is_root(att);
-    IF old.tube IS NULL THEN
-        att.members := tube_private_member_oids(att.tbl);
-        INSERT INTO tube_attachment (tube, tbl, shard, shards, id_col, row_filter, misfit, trigger_function, touch_name, columns, replica,
-            seen_oid, seen_attnums, seen_names, members, as_root)
-        VALUES (att.tube, att.tbl, att.shard, att.shards, att.id_col, att.row_filter, att.misfit, att.trigger_function, att.touch_name, att.columns,
-            att.replica, att.seen_oid, att.seen_attnums, att.seen_names, att.members, att.as_root);
-        PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube);
-        RETURN;
-    END IF;
-    IF missing = 0 THEN
+    IF is_complete THEN
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
             columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
             seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
-        IF (att.shard, att.shards) <> (old.shard, old.shards) THEN
+        IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
             PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube);
         END IF;
         IF att.id_col = old.id_col AND att.seen_oid = old.seen_oid AND att.seen_attnums[1] <> old.seen_attnums[1] THEN
@@ -4673,31 +4287,8 @@ BEGIN
         END IF;
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube AND att.id_col <> old.id_col;
     END IF;
-
-    -- Those that have their triggers now.
-    come := ARRAY(
-        SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
-        WHERE t.wanted AND t.is_there AND t.place = 1 AND c.relkind = 'r' AND t.rel::oid <> ALL (known));
-    gone := ARRAY(
-        SELECT c.oid::regclass FROM pg_class AS c
-        WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m));
-    FOR far IN
-        SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known)
-    LOOP
-        RAISE WARNING USING
-            MESSAGE = format('%s, which has come to %s, is a foreign table: tube %L sees nothing that is written by its name',
-                far, att.tbl, att.tube),
-            HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
-    END LOOP;
-    PERFORM tube_private_touch_come_and_gone(att, known || coalesce(old.waiting, '{}'), come, gone);
-    att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
-        SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
-        WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
-    -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
-    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel <> ALL (att.members)), '{}');
-    UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
-    WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (att.members, att.waiting);
-    IF missing > 0 THEN
+    PERFORM tube_private_follow_members(att, old.members, old.waiting);
+    IF NOT is_complete THEN
         PERFORM tube_private_ask_owner(att, mode);
     END IF;
 END
@@ -4706,21 +4297,17 @@ $$;
 CREATE FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-#variable_conflict use_column
+    AS $_$
 DECLARE
-    att tube_attachment := (SELECT tube_private_wanted(a) FROM tube_attachment AS a
-        WHERE a.tube = tube_private_store_late.tube AND a.tbl = tube_private_store_late.tbl);
+    att tube_attachment := (SELECT tube_private_attachment_now(a) FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2);
 BEGIN
-    IF att.tube IS NULL THEN
-        RETURN;
-    ELSIF without_predicate AND att.row_filter IS NOT NULL THEN
+    IF without_predicate AND att.row_filter IS NOT NULL THEN
         att.row_filter := NULL;
-        att.misfit := tube_private_misfit(att.tube, att.tbl);
+        att.misfit := tube_private_misfit_digest(att.tube, att.tbl);
     END IF;
-    PERFORM tube_private_store(att, 'late');
+    PERFORM tube_private_store(att, 'late') WHERE att.tube IS NOT NULL;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4735,29 +4322,6 @@ BEGIN
     PERFORM tube_private_wake_sleepers(tube, NULL);
 END
 $_$;
-
-CREATE FUNCTION tube.tube_private_sync_all() RETURNS integer
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    tubes integer := 0;
-    reg tube_registry;
-    att tube_attachment;
-BEGIN
-    FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube FOR NO KEY UPDATE LOOP
-        PERFORM tube_private_provide_tube(reg.tube);
-        FOR att IN SELECT a.* FROM tube_attachment AS a WHERE a.tube = reg.tube ORDER BY a.position LOOP
-            att := tube_private_begin_sync(att.tube, att.tbl);
-            IF att.tube IS NOT NULL THEN
-                PERFORM tube_private_bring_in_line(att, 'install');
-            END IF;
-        END LOOP;
-        tubes := tubes + 1;
-    END LOOP;
-    RETURN tubes;
-END
-$$;
 
 CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAULT false) RETURNS text
     LANGUAGE sql STABLE
@@ -4780,12 +4344,10 @@ CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAU
 $$;
 
 CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE sql STABLE
     AS $_$
-DECLARE
-    calls text;
-BEGIN
-    SELECT string_agg(tube_private_fill(CASE WHEN a.shards = 1 THEN $one$
+    SELECT E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);' 
+        || string_agg(tube_private_fill(CASE WHEN a.shards = 1 THEN $one$
     PERFORM <touch>(<shard>, $1, $2, $3, $4);$one$ ELSE $spread$
     PERFORM <touch>(k.shard, k.ids, $2, $3, $4)
     FROM (
@@ -4801,41 +4363,9 @@ BEGIN
             'touch', format('%I.%I', tube_private_schema(), tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
-            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards, key_type))), '' ORDER BY a.tube)
-    INTO calls
-    FROM tube_attachment AS a
-    WHERE a.tbl = tube_private_table_touch_body.tbl
-        AND tube_private_key_type(a.tube) = tube_private_table_touch_body.key_type;
-    RETURN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);'
-        || calls || E'\nEND\n';
-END
+            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards))), '' ORDER BY a.tube) || E'\nEND\n'
+    FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2
 $_$;
-
-CREATE FUNCTION tube.tube_private_touch_come_and_gone(att tube.tube_attachment, known oid[], come regclass[], gone regclass[]) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    agent CONSTANT text := tube_private_function(att, 'agent');
-    rel regclass;
-BEGIN
-    IF known IS NULL THEN
-        RETURN;
-    END IF;
-    FOREACH rel IN ARRAY come LOOP
-        IF NOT tube_private_call_agent(agent, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
-            PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
-        END IF;
-    END LOOP;
-    FOREACH rel IN ARRAY gone LOOP
-        PERFORM tube_private_call_agent(agent, rel, NULL, 'D');
-    END LOOP;
-    IF EXISTS (SELECT FROM unnest(known) AS m (rel) WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))
-        OR EXISTS (SELECT FROM unnest(come) AS c (rel) WHERE NOT tube_private_never_had_rows(c.rel))
-    THEN
-        PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
-    END IF;
-END
-$$;
 
 CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
@@ -4843,32 +4373,26 @@ CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SE
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     inner_name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
-    inner_oid CONSTANT oid := to_regprocedure(format('%s(%s[], character, jsonb, integer)', inner_name, key_type));
     rel record;
     there pg_proc;
-    is_ours boolean;
+    outer_ones oid[];
 BEGIN
-    SELECT c.relname, c.relowner, n.nspname, n.oid AS schema_oid, tube_private_name(c.relname, '_touch') AS touch_name INTO rel
+    SELECT c.relowner, n.nspname, n.oid AS schema_oid, tube_private_name(c.relname, '_touch') AS touch_name INTO rel
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
     -- By the catalogue: our owner may not look into the schema.
     SELECT p.* INTO there FROM pg_proc AS p
     WHERE p.pronamespace = rel.schema_oid AND p.proname = rel.touch_name
         AND p.proargtypes::text = concat_ws(' ', to_regtype(key_type || '[]')::oid, 'bpchar'::regtype::oid, 'jsonb'::regtype::oid,
             'integer'::regtype::oid);
-    is_ours := there.oid IS NOT NULL AND there.proowner = rel.relowner AND NOT there.prosecdef AND EXISTS (
-        SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = there.oid
-            AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid);
-    -- The table was renamed or moved, or has another owner.
-    RETURN QUERY SELECT format('DROP FUNCTION %s', d.objid::regprocedure) FROM pg_depend AS d
-    WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = inner_oid
-        AND CASE WHEN d.objid = there.oid THEN NOT is_ours ELSE EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = d.objid
-            AND (p.proowner = rel.relowner OR p.proowner = (SELECT k.proowner FROM pg_proc AS k
-                WHERE k.oid = to_regprocedure(tube_private_function(att, 'capture') || '()')))) END;
-    IF is_ours THEN
+    outer_ones := ARRAY(SELECT d.objid FROM pg_depend AS d
+        WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = to_regproc(inner_name));
+    RETURN QUERY SELECT format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc AS p
+    WHERE p.oid = ANY (outer_ones) AND CASE WHEN p.oid = there.oid THEN p.proowner <> rel.relowner OR p.prosecdef
+        ELSE p.proowner IN (rel.relowner, (SELECT k.proowner FROM pg_proc AS k
+            WHERE k.oid = to_regprocedure(tube_private_function(att, 'capture') || '()'))) END;
+    IF there.oid = ANY (outer_ones) AND there.proowner = rel.relowner AND NOT there.prosecdef THEN
         RETURN;
-    ELSIF there.oid IS NOT NULL AND NOT EXISTS (
-        SELECT FROM pg_depend AS d WHERE d.objid = there.oid AND d.refobjid = inner_oid AND d.classid = 'pg_proc'::regclass)
-    THEN
+    ELSIF there.oid IS NOT NULL AND there.oid <> ALL (outer_ones) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU107',
             MESSAGE = format('%s can''t be attached: there is a function %s already', att.tbl, there.oid::regprocedure),
             HINT = 'Its name is needed for the touches of the table: rename or drop it. If pg-tube has made it, detach the table '
@@ -4877,8 +4401,8 @@ BEGIN
     RETURN NEXT format('CREATE FUNCTION %I.%I(ids %s[], op char DEFAULT ''T'', payload jsonb DEFAULT NULL,'
         ' chunk_size integer DEFAULT 250) RETURNS void LANGUAGE sql VOLATILE BEGIN ATOMIC SELECT %s($1, $2, $3, $4); END',
         rel.nspname, rel.touch_name, key_type, inner_name);
-    RETURN NEXT format('ALTER FUNCTION %I.%I(%s[], character, jsonb, integer) OWNER TO %I',
-        rel.nspname, rel.touch_name, key_type, pg_get_userbyid(rel.relowner));
+    RETURN NEXT format('ALTER FUNCTION %I.%I(%s[], character, jsonb, integer) OWNER TO %s',
+        rel.nspname, rel.touch_name, key_type, rel.relowner::regrole);
 END
 $_$;
 
@@ -4895,19 +4419,12 @@ CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS 
     AS $$
     SELECT s.statement, t.rel
     FROM tube_private_trigger_names(att) AS t
-    JOIN (VALUES
-        (1, 'AFTER INSERT', 'REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT'),
-        (2, 'AFTER UPDATE', 'REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT'),
-        (3, 'AFTER DELETE', 'REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT'),
-        (4, 'BEFORE TRUNCATE', 'FOR EACH STATEMENT'),
-        (5, 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW')
-    ) AS k (place, event, how) ON k.place = t.place
+    JOIN tube_private_trigger_kinds() AS k USING (place)
     LEFT JOIN tube_private_trigger_names(att) AS r ON r.rel = t.rel AND r.place = 5
     CROSS JOIN LATERAL (VALUES
         (1, NOT t.wanted, format('DROP TRIGGER %I ON %s', t.name, t.rel)),
-        (2, t.wanted AND NOT t.is_there, format('CREATE TRIGGER %I %s ON %s %s EXECUTE FUNCTION %s()',
-            t.name, k.event, t.rel, k.how, tube_private_function(att, 'capture'))),
-        -- With the trigger for rows of replication, that for its TRUNCATE.
+        (2, t.wanted AND NOT t.is_there, format('CREATE TRIGGER %I ' || k.definition || ' EXECUTE FUNCTION %s()',
+            t.name, t.rel, tube_private_function(att, 'capture'))),
         (3, t.wanted AND t.place = 5 AND NOT t.is_there, format('ALTER TABLE ONLY %s ENABLE REPLICA TRIGGER %I', t.rel, t.name)),
         (3, t.wanted AND t.place = 4 AND att.replica AND NOT r.is_there,
             format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I', t.rel, t.name))
@@ -4916,30 +4433,38 @@ CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS 
     ORDER BY t.wanted, t.rel <> att.tbl, t.rel, s.place, t.place
 $$;
 
+CREATE FUNCTION tube.tube_private_trigger_kinds() RETURNS TABLE(place integer, ending text, tgtype integer, definition text)
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    VALUES
+        (1, '_after_insert_trigger', 4, 'AFTER INSERT ON %s REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT'),
+        (2, '_after_update_trigger', 16, 'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT'),
+        (3, '_after_delete_trigger', 8, 'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT'),
+        (4, '_before_truncate_trigger', 34, 'BEFORE TRUNCATE ON %s FOR EACH STATEMENT'),
+        (5, '_after_row_trigger', 29, 'AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW')
+$$;
+
 CREATE FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment) RETURNS TABLE(rel regclass, place integer, wanted boolean, is_there boolean, name name)
     LANGUAGE sql STABLE
     AS $$
-    SELECT coalesce(w.rel, t.tgrelid::regclass), k.place, w.rel IS NOT NULL, t.tgname IS NOT NULL,
+    SELECT coalesce(w.rel, t.tgrelid::regclass), coalesce(w.place, t.place), w.rel IS NOT NULL, t.tgname IS NOT NULL,
         coalesce(t.tgname, (
             SELECT n.name::name
             FROM pg_class AS c,
                 LATERAL (VALUES (1, att.tube), (2, att.tube || '_' || left(md5(att.tube), 8))) AS u (place, tube),
-                LATERAL tube_private_name(c.relname || '_' || u.tube, k.ending) AS n (name)
+                LATERAL tube_private_name(c.relname || '_' || u.tube, w.ending) AS n (name)
             WHERE c.oid = w.rel
             ORDER BY EXISTS (SELECT FROM pg_trigger AS p WHERE p.tgrelid = w.rel AND p.tgname = n.name), u.place
             LIMIT 1))
     FROM (
-        SELECT m.rel, m.kind, e.place
-        FROM tube_private_members(att.tbl) AS m, generate_series(1, 5) AS e (place)
-        WHERE m.kind <> 'f' AND (e.place <= 3 OR m.kind = 'r' AND (e.place = 4 OR att.replica))
+        SELECT m.rel, k.place, k.ending
+        FROM tube_private_members(att.tbl) AS m, tube_private_trigger_kinds() AS k
+        WHERE m.kind <> 'f' AND (k.place <= 3 OR m.kind = 'r' AND (k.place = 4 OR att.replica))
     ) AS w
     FULL JOIN (
-        SELECT p.*, CASE p.tgtype WHEN 4 THEN 1 WHEN 16 THEN 2 WHEN 8 THEN 3 WHEN 34 THEN 4 ELSE 5 END AS place
-        FROM pg_trigger AS p
+        SELECT p.*, k.place FROM pg_trigger AS p JOIN tube_private_trigger_kinds() AS k ON k.tgtype = p.tgtype
         WHERE p.tgfoid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.tgparentid = 0
     ) AS t ON t.tgrelid = w.rel AND t.place = w.place
-    JOIN (VALUES (1, '_after_insert_trigger'), (2, '_after_update_trigger'), (3, '_after_delete_trigger'),
-        (4, '_before_truncate_trigger'), (5, '_after_row_trigger')) AS k (place, ending) ON k.place = coalesce(w.place, t.place)
 $$;
 
 CREATE FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) RETURNS void
@@ -4949,35 +4474,23 @@ CREATE FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) RETURN
     AS $$
 DECLARE
     probe CONSTANT text := format('%I.%I', tube_private_capture_schema(), 'probe_' || gen_random_uuid());
-    col record;
     columns text;
+    fault text;
 BEGIN
-    IF att.row_filter IS NULL THEN
-        RETURN;
+    SELECT string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), min(c.fault) INTO columns, fault
+    FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
+    IF fault IS NULL THEN
+        BEGIN
+            PERFORM set_config('search_path', 'pg_catalog, pg_temp', true); -- of names in the predicate; until this returns
+            EXECUTE format('CREATE TABLE %s (%s)', probe, columns);
+            EXECUTE format('CREATE INDEX ON %s ((1)) WHERE (', probe) || att.row_filter || E'\n)';
+            EXECUTE format('DROP TABLE %s', probe);
+            RETURN;
+        EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported OR program_limit_exceeded THEN
+            fault := SQLERRM;
+        END;
     END IF;
-    FOR col IN SELECT * FROM tube_private_predicate_columns(att.tbl, att.row_filter) LOOP
-        IF NOT col.fits THEN
-            PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter,
-                format('%I has the type %s, whose owner''s code may compute with its values', col.name, col.type::regtype));
-        ELSIF EXISTS (
-            SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum = col.attnum AND a.attgenerated = 'v')
-        THEN
-            PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter,
-                format('%I is a virtual generated column, and has no value when a row is written', col.name));
-        END IF;
-        columns := concat_ws(', ', columns, format('%I %s', col.name, col.bound::regtype));
-    END LOOP;
-    PERFORM set_config('search_path', 'pg_catalog, pg_temp', true); -- of names in the predicate; until this returns
-    EXECUTE format('CREATE TABLE %s (%s)', probe, columns);
-    EXECUTE format('CREATE INDEX ON %s ((1)) WHERE (', probe) || att.row_filter || E'\n)';
-    EXECUTE format('DROP TABLE %s', probe);
-EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported
-    OR program_limit_exceeded
-THEN
-    IF SQLSTATE = 'TU105' THEN
-        RAISE;
-    END IF;
-    PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter, SQLERRM);
+    PERFORM tube_private_refuse_predicate(att.tube, att.tbl, att.row_filter, fault);
 END
 $$;
 
@@ -4999,7 +4512,7 @@ BEGIN
                 HINT = 'A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, '
                     'or take the shard from tube_shard_of(id, %1$s, %4$s).';
         END IF;
-    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards, key_type),
+    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards),
         r.shards), '' ORDER BY r.shard)
     INTO spread
     FROM (
@@ -5070,20 +4583,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_wanted(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    att := tube_private_present(att);
-    IF att.id_col IS NULL OR tube_private_table_fault(att.tbl) IS NOT NULL THEN
-        RETURN NULL;
-    END IF;
-    att.row_filter := (SELECT r.predicate FROM tube_registry AS r WHERE r.tube = att.tube);
-    att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att.tbl, tube_private_key_type(att.tube)));
-    RETURN att;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -5096,21 +4595,35 @@ DECLARE
         GROUP BY a.shard, a.shards ORDER BY a.shard, a.shards LIMIT most + 1);
 BEGIN
     RAISE WARNING USING
-        MESSAGE = CASE WHEN ranges = '{}'
-            THEN format('no table is attached to tube %L, so there are no rows to read for ids in the shard %s', tube, shard)
-            ELSE format('no table that is attached to tube %L has the shard %s, so there are no rows to read for these ids',
-                tube, shard) END,
+        MESSAGE = format(CASE WHEN ranges = '{}'
+            THEN 'no table is attached to tube %L, so there are no rows to read for ids in the shard %s'
+            ELSE 'no table that is attached to tube %L has the shard %s, so there are no rows to read for these ids'
+            END, tube, shard),
         HINT = 'A worker that reads rows parks each of these ids. ' || CASE WHEN ranges = '{}'
             THEN 'Attach their table first, unless its consumers read no rows.'
             ELSE format('Give a shard of an attached table (%s), or attach the table that has this one.',
-                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END) END;
+                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END)
+            END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql STABLE
+    AS $$
+BEGIN
+    att.seen_oid := att.tbl::oid;
+    SELECT array_agg(a.attnum ORDER BY a.attname <> att.id_col, a.attnum), array_agg(a.attname ORDER BY a.attname <> att.id_col, a.attnum)
+    INTO att.seen_attnums, att.seen_names
+    FROM pg_attribute AS a
+    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = att.id_col OR a.attname = ANY (att.columns)
+        OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
+    RETURN att;
 END
 $$;
 
 CREATE FUNCTION tube.tube_private_with_names(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
     AS $_$
-#variable_conflict use_column
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
 BEGIN
@@ -5118,7 +4631,7 @@ BEGIN
         att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
     END IF;
     IF att.row_filter IS NOT NULL THEN
-        att.row_filter := (SELECT r.predicate FROM tube_registry AS r WHERE r.tube = att.tube);
+        att.row_filter := (tube_private_require(att.tube)).predicate;
     END IF;
     att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
     att.touch_name := coalesce(old.touch_name, att.touch_name);
@@ -5164,12 +4677,10 @@ $$;
 COMMENT ON FUNCTION tube.tube_seq_advance(beyond bigint) IS 'Moves the sequence of all tubes forward, beyond the one of another installation.';
 
 CREATE FUNCTION tube.tube_settle_done(x xid8) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN pg_snapshot_xmin(pg_current_snapshot()) >= x;
-END
+    SELECT pg_snapshot_xmin(pg_current_snapshot()) >= x
 $$;
 
 COMMENT ON FUNCTION tube.tube_settle_done(x xid8) IS 'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
@@ -5179,19 +4690,27 @@ CREATE FUNCTION tube.tube_settle_holders(tube text) RETURNS text[]
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    RETURN tube_private_settle_locks(tube);
+    PERFORM tube_private_require(tube);
+    RETURN ARRAY(
+        SELECT DISTINCT k.virtualtransaction
+        FROM pg_locks AS k
+        WHERE k.locktype = 'relation'
+          AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+          AND k.relation = to_regclass(quote_ident(tube))
+          AND k.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+          AND k.granted
+          AND k.pid IS DISTINCT FROM pg_backend_pid()
+        ORDER BY k.virtualtransaction);
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_settle_holders(tube text) IS 'Lists the open transactions that may still commit pods into a tube.';
 
 CREATE FUNCTION tube.tube_settle_left(tube text, holders text[]) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN NOT (tube_private_settle_locks(tube) && coalesce(holders, '{}'));
-END
+    SELECT NOT tube_settle_holders(tube) && coalesce(holders, '{}')
 $$;
 
 COMMENT ON FUNCTION tube.tube_settle_left(tube text, holders text[]) IS 'Tells whether all transactions that tube_settle_holders listed have ended.';
@@ -5256,7 +4775,7 @@ CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, parti
     SET enable_bitmapscan TO 'off'
     SET enable_indexscan TO 'on'
     SET jit TO 'off'
-    AS $$
+    AS $_$
 #variable_conflict use_column
 DECLARE
     reg tube_registry;
@@ -5267,13 +4786,22 @@ BEGIN
             tube := reg.tube;
             predicate := reg.predicate;
             partition := part;
-            shards := tube_private_stats_shard_count(reg, part);
-            shard_list := tube_private_stats_shards(reg, part);
-            SELECT * INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
-            FROM tube_private_stats_class(reg, part, 0);
-            SELECT * INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
-            FROM tube_private_stats_class(reg, part, 1);
-            control_count := tube_private_stats_control(reg, part);
+            SELECT s.* INTO shards, shard_list FROM tube_private_stats_shards(reg, part) AS s;
+            SELECT s.* INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
+            FROM tube_private_stats_class(reg, part, 0) AS s;
+            SELECT s.* INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
+            FROM tube_private_stats_class(reg, part, 1) AS s;
+            EXECUTE format($sql$
+                SELECT coalesce(string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type), '0')
+                FROM (
+                    SELECT c.type, count(*) AS pods
+                    FROM (
+                        SELECT payload ->> 'type' AS type FROM %I.%I
+                        -- Written so that the index of all pods does not serve, but that of control pods.
+                        WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) + 0 = %s LIMIT 10000
+                    ) AS c
+                    GROUP BY c.type
+                ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, part) INTO control_count;
             SELECT CASE WHEN count(*) < 1000 THEN count(*)::text ELSE '1000+' END INTO parked
             FROM (
                 SELECT FROM tube_parked AS k
@@ -5283,7 +4811,7 @@ BEGIN
         END LOOP;
     END LOOP;
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_stats() IS 'Shows how much waits in each partition of each tube.';
 
@@ -5413,8 +4941,7 @@ CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard i
     SET lock_timeout TO '5s'
     AS $$
 BEGIN
-    PERFORM tube_private_require(tube);
-    PERFORM tube_private_refuse_table(tbl);
+    PERFORM tube_private_require(tube), tube_private_refuse_table(tbl);
     PERFORM tube_private_patiently(
         ARRAY[format('SELECT tube_private_attach(%L, %L, %L, %L, %L, %L, %L)', tube, tbl::oid, shard, shards, id_col, columns, replica)],
         format('%s is attached to tube %L', tbl, tube));
@@ -5429,10 +4956,11 @@ CREATE FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) R
     SET lock_timeout TO '5s'
     AS $$
 BEGIN
-    IF in_tube IS NOT NULL THEN
-        PERFORM tube_private_require(in_tube);
-    END IF;
-    PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_detach(%L, %L)', in_tube, in_tbl::oid)],
+    PERFORM tube_private_require(in_tube) WHERE in_tube IS NOT NULL;
+    PERFORM tube_private_patiently(ARRAY[format(
+            'SELECT tube_private_forget(r.tube, %L) FROM (SELECT r.tube FROM tube_registry AS r WHERE r.tube = coalesce(%L, r.tube)'
+            ' AND EXISTS (SELECT FROM tube_attachment AS a WHERE a.tube = r.tube AND a.tbl = %L)'
+            ' ORDER BY r.tube FOR NO KEY UPDATE) AS r', ARRAY[in_tbl::oid], in_tube, in_tbl::oid)],
         format('%s is detached', in_tbl));
 END
 $$;
@@ -5440,11 +4968,9 @@ $$;
 COMMENT ON FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) IS 'Detach a table from a tube, or from all of them; the pods that are in the tubes stay.';
 
 CREATE FUNCTION tube.tube_terms(in_tube text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, ended_at timestamp with time zone, outcome text)
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN QUERY
     SELECT t.tube, t.partitions, t.partition, t.leader_id, t.epoch, t.instance_id, t.client_id,
         t.election, t.hold, t.acquired_at, t.renewed_at, t.ended_at, t.outcome
     FROM tube_term AS t
@@ -5454,24 +4980,21 @@ BEGIN
         l.election, l.hold, l.acquired_at, l.renewed_at, NULL, NULL
     FROM tube_leader AS l
     WHERE l.tube = in_tube AND l.leader_id IS NOT NULL
-    ORDER BY 5;
-END
+    ORDER BY 5
 $$;
 
 COMMENT ON FUNCTION tube.tube_terms(in_tube text) IS 'Lists the terms of a tube, current and ended, for at least a day.';
 
 CREATE FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid DEFAULT NULL::uuid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
     DELETE FROM tube_sleeper AS s
     WHERE s.tube = tube_wake.tube
       AND s.partition = tube_wake.partition
       AND (tube_wake.leader_id IS NULL OR EXISTS (
           SELECT FROM tube_leader AS l
-          WHERE l.tube = s.tube AND l.partition = s.partition AND l.leader_id = tube_wake.leader_id));
-END
+          WHERE l.tube = s.tube AND l.partition = s.partition AND l.leader_id = tube_wake.leader_id))
 $$;
 
 COMMENT ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) IS 'Registers a leader as awake, so that writers need not NOTIFY it.';
@@ -5958,10 +5481,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mod
 REVOKE ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_attached_how(att tube.tube_attachment) TO tube_admin;
-
 REVOKE ALL ON FUNCTION tube.tube_private_attachment(tube text, tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_count_ends(backfill_id bigint) FROM PUBLIC;
 
@@ -5975,8 +5497,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfills_at_end(tube text, seqs bigint
 
 REVOKE ALL ON FUNCTION tube.tube_private_base_type(type oid) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
@@ -6006,13 +5528,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment,
 GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_by_sets(names jsonb, sides text) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers name[], op text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers name[], op text) TO tube_owner;
-
-REVOKE ALL ON FUNCTION tube.tube_private_can_fail(predicate text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_can_fail(predicate text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment) FROM PUBLIC;
 
@@ -6022,21 +5539,15 @@ REVOKE ALL ON FUNCTION tube.tube_private_capture_schema() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_capture_schema() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_capture_schema() TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_changed_sides(att tube.tube_attachment, names jsonb, doubtful boolean) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_check_claim(tube text, partition integer, instance_id uuid, expected_epoch bigint, election text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_check_key_type(tube text, present regtype, wanted regtype) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_check_name(tube text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_change_pods(change text, tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_check_partitions(partitions integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray, op text, chunk_size integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_tube(tube text, partitions integer, present regtype, wanted regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_column_now(rel oid, attnum integer) FROM PUBLIC;
 
@@ -6047,8 +5558,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) F
 REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[], of_step3 boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_detach(in_tube text, in_tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
 
@@ -6072,9 +5581,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_end_step3(step1 text, tube text, tbl re
 GRANT ALL ON FUNCTION tube.tube_private_end_step3(step1 text, tube text, tbl regclass, first integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_end_step3(step1 text, tube text, tbl regclass, first integer) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_end_term(tube text, partition integer, outcome text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_end_terms(tube text, outcome text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_end_terms(tube text, partition integer, outcome text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) TO tube_admin;
@@ -6083,13 +5590,15 @@ REVOKE ALL ON FUNCTION tube.tube_private_fill(template text, fragments jsonb) FR
 
 REVOKE ALL ON FUNCTION tube.tube_private_fit_index(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_forget(tube text, tables regclass[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_free_partitions(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner oid, caller name) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner regrole, callers regrole[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind text) FROM PUBLIC;
 
@@ -6103,9 +5612,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer
 
 REVOKE ALL ON FUNCTION tube.tube_private_holds_backfill(backfill_id bigint) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_index_ddl(tube text, partitions integer, beside_writers boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer, OUT name text, OUT ddl text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_indexes(tube text) FROM PUBLIC;
 
@@ -6113,8 +5620,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) TO tube_admin;
-
-REVOKE ALL ON FUNCTION tube.tube_private_is_stale(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) FROM PUBLIC;
 
@@ -6134,9 +5639,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_lock_job(job_id text, alone boolean, of
 
 REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_make_flag(tube text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_make_function(signature text, arguments text, returns text, body text, callers name[], settings text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text, body text, callers regrole[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) FROM PUBLIC;
 
@@ -6144,22 +5647,16 @@ REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_misfit(tube text, tbl regclass) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_misfit(tube text, tbl regclass) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_misfit(tube text, tbl regclass) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_never_had_rows(rel regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_now_id(key_type regtype, row_name text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_one_op(att tube.tube_attachment, names jsonb, op text, source text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_one_op_update(att tube.tube_attachment, names jsonb, doubtful boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_order_column(tbl regclass, order_col text) FROM PUBLIC;
 
@@ -6167,11 +5664,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) FRO
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_owner_of(tbl regclass) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment, owner oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) TO tube_admin;
@@ -6182,8 +5681,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_pods_where(tube text, partitions intege
 REVOKE ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_present(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) TO tube_admin;
@@ -6204,8 +5701,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_put_body(att tube.tube_attachment) FROM
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_backfill) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_put_sql(tube text, first integer, shards integer) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_range_sql(tbl regclass, col name, bounds text[], unit integer) FROM PUBLIC;
@@ -6225,10 +5720,6 @@ GRANT ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_refuse_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_repartition(tube text, partitions integer) FROM PUBLIC;
-
 GRANT SELECT ON TABLE tube.tube_registry TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_registry TO tube_worker;
 
@@ -6238,8 +5729,6 @@ GRANT ALL ON FUNCTION tube.tube_private_require(tube text) TO tube_admin;
 REVOKE ALL ON FUNCTION tube.tube_private_role(kind text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_row_body(att tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_rows(att tube.tube_attachment, names jsonb, source text, alias text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_rows_estimate(tbl regclass) FROM PUBLIC;
 
@@ -6253,15 +5742,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_see_ddl() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_see_rewrite() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_seen(att tube.tube_attachment) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_set_flag() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_settle_locks(tube text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer, key_type regtype) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_side(names jsonb, side integer, source text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) FROM PUBLIC;
 
@@ -6271,11 +5754,7 @@ GRANT ALL ON FUNCTION tube.tube_private_stale_attachments() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_stats_control(reg tube.tube_registry, partition integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_stats_shard_count(reg tube.tube_registry, partition integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_admin;
@@ -6286,19 +5765,17 @@ GRANT ALL ON FUNCTION tube.tube_private_store_late(tube text, tbl regclass, with
 
 REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_sync_all() FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_touch_come_and_gone(att tube.tube_attachment, known oid[], come regclass[], gone regclass[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_touch_name(tbl regclass, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_trigger_kinds() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment) FROM PUBLIC;
 
@@ -6312,9 +5789,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_type_sql(key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_wanted(att tube.tube_attachment) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_with_names(att tube.tube_attachment) FROM PUBLIC;
 

@@ -21,10 +21,8 @@ BEGIN
     END IF;
     SELECT o.what, r.rolname INTO wrong
     FROM (
-        SELECT format('the schema %I', ours) AS what, n.nspowner AS role, 1 AS place
-        FROM pg_catalog.pg_namespace AS n WHERE n.oid = schema_oid
-        UNION ALL
-        SELECT format('the schema %I', capture), n.nspowner, 1 FROM pg_catalog.pg_namespace AS n WHERE n.nspname = capture
+        SELECT format('the schema %I', n.nspname) AS what, n.nspowner AS role, 1 AS place
+        FROM pg_catalog.pg_namespace AS n WHERE n.nspname IN (ours, capture)
         UNION ALL
         SELECT pg_describe_object(d.classid, d.objid, 0), s.refobjid, 2
         FROM pg_catalog.pg_depend AS d
@@ -34,7 +32,7 @@ BEGIN
     ) AS o
     JOIN pg_catalog.pg_roles AS r ON r.oid = o.role
     WHERE NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = owner
-        -- nobody.sql gives this one away.
+        -- finish.sql gives this one away.
         OR r.rolname = roles || '_nobody' AND o.what LIKE format('function %I.tube_private_call_agent(%%', ours)
         -- Version 0001 belonged to tube_admin.
         OR r.rolname = roles || '_admin' AND NOT EXISTS (SELECT FROM pg_catalog.pg_namespace AS n

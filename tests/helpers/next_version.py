@@ -51,12 +51,12 @@ class NextVersion:
         (folder / f"migrations/versions/{NEXT}_remark.py").write_text(_PYTHON)
         self._replace("sql/reshape.sql", "('0001', NULL)", f"('0001', NULL){_CHANGE}")
         self._replace(
-            "sql/tubes/tube_private_make.sql",
+            "sql/tubes/tubes.sql",
             "leader_id uuid\n",
             "leader_id uuid,\n            remark text\n",
         )
         self._replace("sql/install.sql", f"set version {PRESENT}", f"set version {NEXT}")
-        self._replace("sql/install.sql", "\\ir recorded.sql", f"{_RUN}\\ir recorded.sql")
+        self._replace("sql/install.sql", "\\ir reshape.sql\n\n", f"{_RUN}\\ir reshape.sql\n\n")
 
     def run(self, *arguments: str, dsn: str, code: int = 0) -> str:
         """Run its command line; what it said."""

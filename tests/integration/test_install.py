@@ -66,7 +66,7 @@ def test_within_a_transaction_of_the_caller(bare_dsn: str) -> None:
 def test_a_failed_install_leaves_nothing(bare_dsn: str) -> None:
     with psycopg.connect(bare_dsn, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA tube; CREATE TABLE tube.mine ()")
-    with pytest.raises(ScriptError, match=r"begin\.sql: .*is not pytube's"):
+    with pytest.raises(ScriptError, match=r"prepare\.sql: .*is not pytube's"):
         install(bare_dsn)
     assert objects(bare_dsn, "tube") == 1
 

@@ -95,19 +95,16 @@ def test_a_mark_takes_pods_in_the_order_of_the_whole_index(server: Conn, term: T
     assert "Sort Key" not in str(found)
 
 
-@pytest.mark.parametrize("function", ["tube_pods_purge", "tube_pods_reset"])
-def test_pods_are_looked_up_by_the_whole_index(server: Conn, term: Term, function: str) -> None:
+@pytest.mark.parametrize(
+    "verb", ["DELETE FROM tube.queue AS pod", "UPDATE tube.queue AS pod SET leader_id = NULL"]
+)
+def test_pods_are_looked_up_by_the_whole_index(server: Conn, term: Term, verb: str) -> None:
     where = scalar(server, "SELECT tube_private_pods_where('queue', 2, 1)")
-    verb = (
-        "DELETE FROM tube.queue AS pod"
-        if "purge" in function
-        else "UPDATE tube.queue AS pod SET leader_id = NULL"
-    )
     seqs = "ARRAY(SELECT generate_series(1, 1000))::bigint[]"
     array = scalar(server, f"SELECT quote_literal({seqs})")
     found = plan(
         server,
-        function,
+        "tube_private_change_pods",
         f"{verb} WHERE {where}",
         "uuid, bigint[], integer",
         f"'{term.leader_id}'",

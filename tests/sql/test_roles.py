@@ -181,7 +181,6 @@ INVOKERS = {
     "tube_private_refuse_predicate",
     "tube_private_run_owner_ddl",
     "tube_private_refuse_renamed",
-    "tube_private_sync_all",
     "tube_private_try_predicate",
     "tube_sync",
     "tube_table_ensure_attached",

@@ -54,7 +54,8 @@ SEEDS = [
         "some_leave_the_filter",
         "of many rows, those that leave the predicate or their key stay",
         _BODY,
-        'SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)\n                UNION ALL SELECT <id>, 2',
+        'SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)\n'
+        "                UNION ALL SELECT <id>, 2",
         "SELECT <id> AS id, 2 AS side",
     ),
     _seed(
@@ -88,7 +89,7 @@ SEEDS = [
     _seed(
         "an_old_filter_stays",
         "a changed predicate is not what writers go by",
-        "sql/tubes/tube_ensure_exists.sql",
+        "sql/tubes/tubes.sql",
         "        PERFORM tube_private_bring_in_line(att, 'ordered');\n",
         "        NULL;\n",
     ),

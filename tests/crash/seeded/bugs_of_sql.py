@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from tests.crash.seeded.seed import Seed
 
-_FENCE = "    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);\n"
-
 SEEDS = [
     Seed(
         "purge_without_fence",
         "an old leader may still purge",
-        "sql/pods/tube_pods_purge.sql",
-        _FENCE,
-        "",
+        "sql/pods/marks.sql",
+        "    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);\n"
+        "    statement := format(change || ' WHERE', tube)",
+        "    statement := format(change || ' WHERE', tube)",
         ("isolation/test_fencing.py::test_a_call_under_an_ended_term_is_refused_and_touches_nothing",),
     ),
     Seed(
         "hold_term_does_not_lock",
         "a new term begins while a call under the old one is open",
-        "sql/leader/tube_private_hold_term.sql",
+        "sql/leader/terms.sql",
         "    FOR KEY SHARE;\n",
         "    ;\n",
         ("isolation/test_fencing.py::test_an_open_call_keeps_the_next_term_out_until_it_commits",),
@@ -26,7 +25,7 @@ SEEDS = [
     Seed(
         "purge_of_any_terms_pods",
         "a purge deletes pods that its term has not marked",
-        "sql/pods/tube_private_pods_where.sql",
+        "sql/pods/marks.sql",
         "            AND pod.seq = ANY ((SELECT $2)::bigint[])\n            AND pod.leader_id = $1$where$",
         "            AND pod.seq = ANY ((SELECT $2)::bigint[])\n            AND $1 IS NOT NULL$where$",
         ("sql/test_pods_mark.py::test_a_purge_deletes_just_those",),
@@ -34,7 +33,7 @@ SEEDS = [
     Seed(
         "mark_returns_what_the_term_has",
         "a pod that another session has just marked for this term is returned again",
-        "sql/pods/tube_private_mark_sql.sql",
+        "sql/pods/marks.sql",
         "          AND pod.leader_id IS DISTINCT FROM $1\n        RETURNING",
         "          AND pod.seq IS NOT NULL\n        RETURNING",
         ("isolation/test_fencing.py::test_two_marks_of_one_term_return_no_pod_twice",),
@@ -42,7 +41,7 @@ SEEDS = [
     Seed(
         "mark_leaves_earlier_terms_pods",
         "what a dead leader has marked is never delivered",
-        "sql/pods/tube_private_mark_sql.sql",
+        "sql/pods/marks.sql",
         "          AND pod.leader_id IS DISTINCT FROM $1\n        RETURNING",
         "          AND pod.leader_id IS NULL\n        RETURNING",
         ("isolation/test_fencing.py::test_pods_of_an_earlier_term_are_taken_over",),
@@ -50,9 +49,9 @@ SEEDS = [
     Seed(
         "part_of_a_partition_left_out",
         "after a repartition, pods in one part of the index of before are found by nobody",
-        "sql/pods/tube_private_slices.sql",
-        "            FROM generate_series(partition % common, cut - 1, common) AS s (part));\n",
-        "            FROM generate_series(partition % common, cut - 1 - common, common) AS s (part));\n",
+        "sql/pods/marks.sql",
+        "cut - 1, gcd(cut, partitions))",
+        "cut - 1 - gcd(cut, partitions), gcd(cut, partitions))",
         ("sql/test_pods_slices.py::test_slices_are_the_partition",),
     ),
     Seed(
@@ -74,7 +73,7 @@ SEEDS = [
     Seed(
         "acquire_without_compare",
         "whoever proved the right first and came last wins all the same",
-        "sql/leader/tube_private_check_claim.sql",
+        "sql/leader/terms.sql",
         "    IF held.epoch IS DISTINCT FROM expected_epoch THEN\n",
         "    IF expected_epoch IS NULL THEN\n",
         ("sql/test_leader.py::test_the_epoch_must_be_the_one_that_was_read",),
@@ -82,15 +81,15 @@ SEEDS = [
     Seed(
         "lease_is_not_looked_at",
         "a running lease keeps nobody out",
-        "sql/leader/tube_private_check_claim.sql",
-        "    IF election = 'lease' AND held.instance_id <> instance_id AND runs_for > interval '0' THEN\n",
-        "    IF election = 'lease' AND held.instance_id IS NULL THEN\n",
+        "sql/leader/terms.sql",
+        "    ELSIF election = 'lease' AND held.instance_id <> instance_id AND runs_for > interval '0' THEN\n",
+        "    ELSIF election = 'lease' AND held.instance_id IS NULL THEN\n",
         ("sql/test_leader_lease.py::test_a_running_lease_keeps_others_out",),
     ),
     Seed(
         "epoch_from_the_clock",
         "two terms within a second have one epoch, and a clock set back lowers it",
-        "sql/leader/tube_leader_acquire.sql",
+        "sql/leader/terms.sql",
         "greatest(last_issued + 1, floor(extract(epoch FROM clock_timestamp()))::bigint)",
         "floor(extract(epoch FROM clock_timestamp()))::bigint",
         ("sql/test_leader.py::test_epochs_grow_over_the_clock_release_and_repartition",),
@@ -98,32 +97,31 @@ SEEDS = [
     Seed(
         "wait_ignores_gcd",
         "after a repartition, only the partition of the same number is waited for",
-        "sql/leader/tube_leader_wait.sql",
-        "      AND mod(t.partition - tube_leader_wait.partition,\n"
-        "              gcd(t.partitions, tube_leader_wait.partitions)) = 0;\n",
-        "      AND t.partition = tube_leader_wait.partition;\n",
+        "sql/leader/terms.sql",
+        "mod(t.partition - tube_leader_wait.partition, gcd(t.partitions, tube_leader_wait.partitions)) = 0",
+        "t.partition = tube_leader_wait.partition",
         ("sql/test_leader_wait.py",),
     ),
     Seed(
         "release_of_another_term",
         "an old leader ends the term of the new one",
-        "sql/leader/tube_leader_release.sql",
-        "      AND l.leader_id = tube_leader_release.leader_id\n",
-        "",
+        "sql/leader/terms.sql",
+        "    WHERE (l.tube, l.partitions, l.partition, l.leader_id) = ($1, $2, $3, $4) FOR UPDATE;\n",
+        "    WHERE (l.tube, l.partitions, l.partition) = ($1, $2, $3) FOR UPDATE;\n",
         ("sql/test_leader.py::test_release_of_a_term_that_is_over_leaves_the_next_one",),
     ),
     Seed(
         "settled_by_xmax",
         "transactions that run count as over",
-        "sql/pods/tube_settle_done.sql",
-        "    RETURN pg_snapshot_xmin(pg_current_snapshot()) >= x;\n",
-        "    RETURN pg_snapshot_xmax(pg_current_snapshot()) >= x;\n",
+        "sql/pods/settle.sql",
+        "    SELECT pg_snapshot_xmin(pg_current_snapshot()) >= x\n",
+        "    SELECT pg_snapshot_xmax(pg_current_snapshot()) >= x\n",
         ("isolation/test_settled.py",),
     ),
     Seed(
         "xid_after_the_seq",
         "a writer draws a seq before it has an xid",
-        "sql/tubes/tube_private_make.sql",
+        "sql/tubes/tubes.sql",
         "CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END",
         "nextval('tube_seq')",
         ("isolation/test_settled.py::test_a_writer_has_its_xid_before_it_draws",),
@@ -148,7 +146,8 @@ SEEDS = [
         "old_rows_are_not_looked_at",
         "of many rows, those that leave the predicate or their key stay at the sink",
         "sql/capture/body.sql",
-        'SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)\n                UNION ALL SELECT <id>, 2',
+        'SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)\n'
+        "                UNION ALL SELECT <id>, 2",
         "SELECT <id> AS id, 2 AS side",
         ("sql/test_capture.py::test_a_changed_key_touches_both",),
     ),
@@ -163,8 +162,8 @@ SEEDS = [
     Seed(
         "repartition_ends_no_term",
         "terms of the old partitions are not waited for",
-        "sql/tubes/tube_private_repartition.sql",
-        "    PERFORM tube_private_end_terms(tube, 'repartitioned');\n",
+        "sql/tubes/tubes.sql",
+        "        PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');\n",
         "",
         ("sql/test_tubes.py::test_repartition_ends_every_term",),
     ),

@@ -1,0 +1,407 @@
+-- Terms: the right of one worker process to work on a partition, from tube_leader_acquire until a release, the next
+-- acquire or a repartition.
+--
+-- tube_leader has a row for each partition. It is locked after the tube's registry row, in one of three ways:
+-- - FOR KEY SHARE: the fence, which whatever writes under a term takes first (tube_private_hold_term);
+-- - FOR NO KEY UPDATE: a renewal, which changes no key and so passes the fence;
+-- - FOR UPDATE: acquire, release, repartition and drop, which wait until nobody holds the fence.
+-- So a call under a term either commits before the next term exists or is refused.
+--
+-- A term is given by tube; partitions, the number that the caller believes the tube has; partition; leader_id. A call
+-- under a term fails with TU001 when the term is over, TU002 when the tube has another number of partitions, TU102 when
+-- there is no such tube, and TU103 when there is no such partition.
+
+-- tube_leader_epoch: returns the epoch to give to tube_leader_acquire: that of the partition's last term.
+--
+-- Read it *before* you prove the right to lead, so that nobody who proves it later can be overtaken.
+--
+-- Errors: TU102, TU002, TU103. Locks: none. A lost answer does no harm.
+CREATE OR REPLACE FUNCTION :"schema".tube_leader_epoch(tube text, partitions integer, partition integer) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    found_epoch bigint;
+BEGIN
+    SELECT l.epoch INTO found_epoch FROM tube_leader AS l
+    WHERE (l.tube, l.partitions, l.partition) = ($1, $2, $3);
+    IF NOT FOUND THEN
+        PERFORM tube_private_check_partition(tube, partitions, partition);
+        -- The row was not there and is now: a repartition was committed in between.
+        RAISE EXCEPTION 'tube % was repartitioned meanwhile', quote_literal(tube)
+            USING ERRCODE = 'TU002', HINT = 'Ask again.';
+    END IF;
+    RETURN found_epoch;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_leader_epoch IS
+    'Returns the current epoch of a partition, which tube_leader_acquire compares.';
+
+-- tube_leader_acquire: begins a term over a partition, and so ends the one before.
+--
+-- A compare-and-set on the epoch: of several callers who read the same one, exactly one begins a term.
+--
+-- Arguments:
+--   tube, partitions, partition   what is to be led
+--   leader_id        the new term: a uuid never used before
+--   instance_id      the process: a uuid of its own
+--   client_id        a label for people
+--   expected_epoch   what tube_leader_epoch gave before the right to lead was proved
+--   election         'neli' (proved at a broker) or 'lease' (proved by what is stored here)
+--   hold             how long after its last renewal the term may still write at the sink
+--   lease            how long a renewal keeps others out; for 'lease' only, and needed there
+-- Result: the term's epoch: greater than any that this tube ever had, at least the unix time.
+-- Errors: TU003 somebody was faster: read the epoch, prove, and try again; TU004 the lease of another process runs;
+--   TU005 the present term is of the other kind of election; TU002, TU102, TU103; 22023 an argument makes no sense,
+--   22004 one is NULL; 55P03 a call under the old term took longer than 5 s, 40P01: try again.
+-- Locks: the registry row (against other terms of this tube, not against its writers) and the leader row FOR UPDATE,
+--   until the transaction ends.
+-- A lost answer: the term may exist. Begin again with another leader_id: the epoch read then is the lost term's; under
+--   a lease the same process may take its own over.
+-- The commit is made durable here whatever the session says: an epoch must not come back after a crash.
+CREATE OR REPLACE FUNCTION :"schema".tube_leader_acquire(
+    tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text,
+    expected_epoch bigint, election text = 'neli', hold interval = '15 seconds', lease interval = NULL
+) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+    last_issued bigint;
+    new_epoch   bigint;
+    held        tube_leader;
+    runs_for    interval;
+BEGIN
+    PERFORM tube_private_check_term(leader_id, instance_id, client_id, election, hold, lease);
+    IF current_setting('synchronous_commit') <> 'remote_apply' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+
+    -- NO KEY: a sleeper or a parked key may be written meanwhile, which refers to this row.
+    SELECT r.last_epoch INTO last_issued FROM tube_registry AS r
+    WHERE r.tube = tube_leader_acquire.tube FOR NO KEY UPDATE;
+    PERFORM tube_private_check_partition(tube, partitions, partition);
+    SELECT l.* INTO STRICT held FROM tube_leader AS l
+    WHERE l.tube = tube_leader_acquire.tube AND l.partition = tube_leader_acquire.partition FOR UPDATE;
+    -- The clock is read after the wait for the term, which may have been renewed meanwhile. NULL without a leader.
+    runs_for := held.renewed_at + coalesce(held.lease, held.hold) - clock_timestamp();
+    IF held.epoch IS DISTINCT FROM expected_epoch THEN
+        RAISE EXCEPTION 'partition % of tube % is at epoch %, not %', partition, quote_literal(tube),
+            held.epoch, coalesce(expected_epoch::text, 'NULL')
+            USING ERRCODE = 'TU003', HINT = 'Read the epoch, prove the right to lead, and try again.';
+    ELSIF held.election <> election AND runs_for > interval '0' THEN
+        RAISE EXCEPTION 'partition % of tube % is led under the election %, not %, by %', partition,
+            quote_literal(tube), quote_literal(held.election), quote_literal(election), held.client_id
+            USING ERRCODE = 'TU005', HINT = 'Give all workers of a tube the same election.';
+    ELSIF election = 'lease' AND held.instance_id <> instance_id AND runs_for > interval '0' THEN
+        RAISE EXCEPTION 'partition % of tube % is leased to % for another % ms', partition,
+            quote_literal(tube), held.client_id, ceil(extract(epoch FROM runs_for) * 1000)
+            USING ERRCODE = 'TU004', HINT = 'Try again when the lease has run out, or was released.';
+    END IF;
+
+    new_epoch := greatest(last_issued + 1, floor(extract(epoch FROM clock_timestamp()))::bigint);
+    UPDATE tube_registry AS r SET last_epoch = new_epoch WHERE r.tube = tube_leader_acquire.tube;
+    PERFORM tube_private_end_terms(tube, partition, 'superseded');
+    UPDATE tube_leader AS l
+    SET leader_id = tube_leader_acquire.leader_id, epoch = new_epoch,
+        instance_id = tube_leader_acquire.instance_id, client_id = tube_leader_acquire.client_id,
+        election = tube_leader_acquire.election, hold = tube_leader_acquire.hold, lease = tube_leader_acquire.lease,
+        acquired_at = clock_timestamp(), renewed_at = clock_timestamp()
+    WHERE l.tube = tube_leader_acquire.tube AND l.partition = tube_leader_acquire.partition;
+    RETURN new_epoch;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_leader_acquire IS
+    'Starts a term over a partition and ends the one before, if the epoch is still the expected one.';
+
+-- tube_private_check_term: refuses arguments of tube_leader_acquire that make no sense: 22023, or 22004 for a NULL.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_term(
+    leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    wrong text[]; -- the message and the hint
+BEGIN
+    IF leader_id IS NULL OR instance_id IS NULL OR client_id IS NULL THEN
+        RAISE EXCEPTION 'leader_id, instance_id and client_id must be given'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Draw a fresh leader_id for each term.';
+    END IF;
+    wrong := CASE
+        WHEN election IS NULL OR election NOT IN ('neli', 'lease') THEN
+            ARRAY[format('there is no election %s', quote_nullable(election)), 'It is ''neli'' or ''lease''.']
+        WHEN hold IS NULL OR hold <= interval '0' THEN
+            ARRAY[format('hold is %s, and must be more than nothing', coalesce(hold::text, 'NULL')),
+                'It is the trust deadline and the sink''s request timeout together.']
+        WHEN election = 'lease' AND (lease IS NULL OR lease <= interval '0') THEN
+            ARRAY[format('lease is %s, and must be more than nothing', coalesce(lease::text, 'NULL')),
+                'The election ''lease'' needs one.']
+        WHEN election = 'neli' AND lease IS NOT NULL THEN
+            ARRAY[format('the election ''neli'' has no lease, got %s', lease), 'Leave it out.']
+        WHEN EXISTS (SELECT FROM tube_term AS t WHERE t.leader_id = tube_private_check_term.leader_id)
+            OR EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = tube_private_check_term.leader_id)
+            THEN ARRAY[format('leader_id %s was used before', leader_id), 'Draw a fresh one for each term.']
+    END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = wrong[1], HINT = wrong[2];
+    END IF;
+END
+$$;
+
+-- tube_private_end_terms: writes down that the term of a partition has ended; its sleep ends with it.
+--
+-- With partition NULL, all terms of the tube: their leader rows go, and their sleepers are woken. Terms that ended more
+-- than a day ago and can hold no key any more are forgotten. The caller holds the registry row, and lock_timeout is 5
+-- s: calls under the old terms either committed before or find no term.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_end_terms(tube text, partition integer, outcome text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+    ORDER BY l.partition FOR UPDATE;
+    INSERT INTO tube_term (leader_id, tube, partition, partitions, epoch, instance_id, client_id,
+        election, hold, acquired_at, renewed_at, outcome)
+    SELECT l.leader_id, l.tube, l.partition, l.partitions, l.epoch, l.instance_id, l.client_id,
+        l.election, l.hold, l.acquired_at, l.renewed_at, tube_private_end_terms.outcome
+    FROM tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+        AND l.leader_id IS NOT NULL;
+    DELETE FROM tube_term AS t
+    WHERE t.tube = tube_private_end_terms.tube
+      AND t.ended_at < clock_timestamp() - interval '1 day'
+      AND t.renewed_at + t.hold < clock_timestamp();
+
+    IF partition IS NULL THEN
+        DELETE FROM tube_leader AS l WHERE l.tube = tube_private_end_terms.tube;
+        PERFORM tube_private_wake_sleepers(tube, NULL);
+    END IF;
+    DELETE FROM tube_sleeper AS s
+    WHERE s.tube = tube_private_end_terms.tube AND s.partition = coalesce($2, s.partition);
+END
+$$;
+
+-- tube_leader_renew: says that the term still leads.
+--
+-- Arguments: the term.
+-- Result: the version of the tube's registry row; when it has grown, an enricher has to read the tube's state again.
+-- Errors: those of a call under a term.
+-- Locks: the leader row FOR NO KEY UPDATE, until the transaction ends.
+-- A lost answer: the term may be renewed or not. Only a call that has answered proves anything, and only from the
+--   moment on when it was sent.
+CREATE OR REPLACE FUNCTION :"schema".tube_leader_renew(
+    tube text, partitions integer, partition integer, leader_id uuid
+) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    UPDATE tube_leader AS l SET renewed_at = clock_timestamp()
+    WHERE (l.tube, l.partitions, l.partition, l.leader_id) = ($1, $2, $3, $4);
+    IF NOT FOUND THEN
+        PERFORM tube_private_hold_term(tube, partitions, partition, leader_id); -- says why
+    END IF;
+    RETURN (SELECT r.version FROM tube_registry AS r WHERE r.tube = tube_leader_renew.tube);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, or fails if the term has ended.';
+
+-- tube_leaders_renew: tube_leader_renew for all terms that a process has in a tube, in one statement.
+--
+-- Arguments: tube; leader_ids: of the terms.
+-- Result: the terms among them that still lead, and for each whether it was renewed. Those that are not named are over.
+--   One that is named and was not renewed is just being ended or renewed by somebody else: the next call tells.
+-- Errors: none.
+-- Locks: the leader rows FOR NO KEY UPDATE, by partition, until the transaction ends. It waits for nobody, so that an
+--   acquire of one partition does not keep the others waiting.
+-- A lost answer: as tube_leader_renew.
+CREATE OR REPLACE FUNCTION :"schema".tube_leaders_renew(tube text, leader_ids uuid[])
+RETURNS TABLE (leader_id uuid, renewed boolean)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    WITH present AS MATERIALIZED (
+        SELECT l.partition
+        FROM tube_leader AS l
+        WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
+        ORDER BY l.partition
+        FOR NO KEY UPDATE SKIP LOCKED
+    ), renewal AS (
+        UPDATE tube_leader AS l
+        SET renewed_at = clock_timestamp()
+        FROM present AS p
+        WHERE l.tube = tube_leaders_renew.tube AND l.partition = p.partition
+        RETURNING l.leader_id
+    )
+    SELECT l.leader_id, r.leader_id IS NOT NULL
+    FROM tube_leader AS l LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
+    WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
+$$;
+COMMENT ON FUNCTION :"schema".tube_leaders_renew IS
+    'Renews all terms of a process in a tube in one statement and returns those that still lead.';
+
+-- tube_leader_release: ends a term in order. The next one need not wait.
+--
+-- Call it only when the term can write nothing any more: all that was sent is answered, and the pods that it still had
+-- are reset. A release that never comes does no harm but the wait of the next term.
+--
+-- Arguments: the term.
+-- Result: true; false when the term was over before, whatever the reason.
+-- Errors: 55P03 a call under the term took longer than 5 s, 40P01: try again.
+-- Locks: as tube_leader_acquire.
+-- A lost answer: call again; false then means that it was done, or that another leads.
+CREATE OR REPLACE FUNCTION :"schema".tube_leader_release(
+    tube text, partitions integer, partition integer, leader_id uuid
+) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+BEGIN
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_leader_release.tube FOR NO KEY UPDATE;
+    PERFORM FROM tube_leader AS l
+    WHERE (l.tube, l.partitions, l.partition, l.leader_id) = ($1, $2, $3, $4) FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM tube_private_end_terms(tube, partition, 'released');
+    -- The epoch stays, so that it can't come back.
+    UPDATE tube_leader AS l
+    SET leader_id = NULL, instance_id = NULL, client_id = NULL, election = NULL, hold = NULL,
+        lease = NULL, acquired_at = NULL, renewed_at = NULL
+    WHERE l.tube = tube_leader_release.tube AND l.partition = tube_leader_release.partition;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_leader_release IS 'Ends a term in order, so that the next leader need not wait.';
+
+-- tube_leader_wait: how long a new term has to wait before its first mark.
+--
+-- An earlier term that did not release may still be writing at the sink, until its hold has passed since its last
+-- renewal. Of P1 partitions, p1 shares shards with p2 of P2 exactly when p1 = p2 modulo gcd(P1, P2).
+--
+-- Arguments: the new term.
+-- Result: the time left, 0 when no such term is left. It never grows within a term, so one call is enough.
+-- Errors: those of a call under a term. Locks: the fence. A lost answer does no harm.
+CREATE OR REPLACE FUNCTION :"schema".tube_leader_wait(
+    tube text, partitions integer, partition integer, leader_id uuid
+) RETURNS interval
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    RETURN (
+        SELECT greatest(coalesce(max(t.renewed_at + t.hold) - clock_timestamp(), interval '0'), interval '0')
+        FROM tube_term AS t
+        WHERE t.tube = tube_leader_wait.tube
+          AND t.outcome <> 'released'
+          AND mod(t.partition - tube_leader_wait.partition, gcd(t.partitions, tube_leader_wait.partitions)) = 0);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_leader_wait IS 'Returns how long a new term has to wait before its first mark.';
+
+-- tube_private_hold_term: the fence. Keeps the caller's term from ending before its transaction.
+--
+-- Result: the epoch of the term. Errors: those of a call under a term.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_hold_term(
+    tube text, partitions integer, partition integer, leader_id uuid
+) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    held bigint;
+BEGIN
+    SELECT l.epoch INTO held FROM tube_leader AS l
+    WHERE (l.tube, l.partitions, l.partition, l.leader_id) = ($1, $2, $3, $4)
+    FOR KEY SHARE;
+    IF NOT FOUND THEN
+        PERFORM tube_private_check_partition(tube, partitions, partition);
+        RAISE EXCEPTION 'the term % of partition % of tube % is over',
+            coalesce(leader_id::text, 'NULL'), partition, quote_literal(tube)
+            USING ERRCODE = 'TU001', HINT = 'Another leader acquired the partition, or it was released. '
+                'Do nothing more under this term; a new one may be acquired.';
+    END IF;
+    RETURN held;
+END
+$$;
+
+-- tube_private_check_partition: refuses a partition that the tube does not have: TU102, TU002, TU103.
+--
+-- It locks nothing, so the answer may be old when it arrives.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_partition(
+    tube text, partitions integer, partition integer
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    actual CONSTANT integer := (tube_private_require(tube)).partitions;
+BEGIN
+    IF actual IS DISTINCT FROM partitions THEN
+        RAISE EXCEPTION 'tube % has % partitions, not %', quote_literal(tube), actual,
+            coalesce(partitions::text, 'NULL')
+            USING ERRCODE = 'TU002', HINT = 'The tube was repartitioned: begin new terms with its present number.';
+    ELSIF partition IS NULL OR partition NOT BETWEEN 0 AND actual - 1 THEN
+        RAISE EXCEPTION 'tube % has no partition %', quote_literal(tube), coalesce(partition::text, 'NULL')
+            USING ERRCODE = 'TU103', HINT = format('Its partitions are 0 to %s.', actual - 1);
+    END IF;
+END
+$$;
+
+-- tube_leader_rebase: lets the epochs of a tube go on above one that its sink has seen.
+--
+-- For a database that was restored from a backup, or is a standby that had lagged: the sink holds writes of terms that
+-- this database knows nothing of, and refuses ours as older. The worker says so, and names the epoch that it met. Other
+-- partitions may have written under somewhat later ones, and an epoch must not be issued twice; so 1000 are left out.
+--
+-- Arguments: tube; epoch, the highest that the sink is known to hold.
+-- Result: the epoch that counts as the greatest issued from now on: `epoch` + 1000, or more.
+-- Errors: TU102 unknown tube; 22023 an epoch below 0, or so great that tokens would not hold it.
+-- Locks: the registry row, until the transaction ends. A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".tube_leader_rebase(tube text, epoch bigint) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    most CONSTANT bigint := 2147483646;
+    issued bigint;
+BEGIN
+    IF epoch IS NULL OR epoch NOT BETWEEN 0 AND most THEN
+        RAISE EXCEPTION 'epoch is %', coalesce(epoch::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('It is 0 to %s.', most);
+    END IF;
+    UPDATE tube_registry AS r SET last_epoch = greatest(r.last_epoch, least(tube_leader_rebase.epoch + 1000, most))
+    WHERE r.tube = tube_leader_rebase.tube
+    RETURNING r.last_epoch INTO issued;
+    IF NOT FOUND THEN
+        PERFORM tube_private_require(tube);
+    END IF;
+    RETURN issued;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_leader_rebase IS
+    'Raises the epochs of a tube above one that its sink has seen, after a restore from a backup.';
+
+-- tube_leaders: the present terms.
+--
+-- Arguments: in_tube, or NULL for all tubes.
+-- Result: one row per partition that has a leader, by tube and partition. `runs_out` is when the term ends its hold on
+--   others unless it is renewed: the lease's end under 'lease', the end of its hold under 'neli'. A partition without a
+--   row is free. No row for an unknown tube.
+CREATE OR REPLACE FUNCTION :"schema".tube_leaders(in_tube text = NULL) RETURNS TABLE (
+    tube text, partitions integer, partition integer, leader_id uuid, epoch bigint,
+    instance_id uuid, client_id text, election text, hold interval, lease interval,
+    acquired_at timestamptz, renewed_at timestamptz, runs_out timestamptz
+)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
+        l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, l.renewed_at + coalesce(l.lease, l.hold)
+    FROM tube_leader AS l
+    WHERE l.leader_id IS NOT NULL AND (in_tube IS NULL OR l.tube = in_tube)
+    ORDER BY l.tube, l.partition
+$$;
+COMMENT ON FUNCTION :"schema".tube_leaders IS 'Lists the current leader of each partition.';
+
+-- tube_terms: the history of who led a tube, for a day at least.
+--
+-- Result: one row per term, by epoch; none for an unknown tube. A present term has neither ended_at nor outcome; else
+--   outcome is released, superseded or repartitioned. Terms of a tube of the same name that is gone are among them.
+CREATE OR REPLACE FUNCTION :"schema".tube_terms(in_tube text) RETURNS TABLE (
+    tube text, partitions integer, partition integer, leader_id uuid, epoch bigint,
+    instance_id uuid, client_id text, election text, hold interval,
+    acquired_at timestamptz, renewed_at timestamptz, ended_at timestamptz, outcome text
+)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT t.tube, t.partitions, t.partition, t.leader_id, t.epoch, t.instance_id, t.client_id,
+        t.election, t.hold, t.acquired_at, t.renewed_at, t.ended_at, t.outcome
+    FROM tube_term AS t
+    WHERE t.tube = in_tube
+    UNION ALL
+    SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
+        l.election, l.hold, l.acquired_at, l.renewed_at, NULL, NULL
+    FROM tube_leader AS l
+    WHERE l.tube = in_tube AND l.leader_id IS NOT NULL
+    ORDER BY 5
+$$;
+COMMENT ON FUNCTION :"schema".tube_terms IS 'Lists the terms of a tube, current and ended, for at least a day.';

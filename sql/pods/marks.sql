@@ -1,0 +1,236 @@
+-- What a term does with its pods: it marks them, purges those that are done, and gives back those that are not.
+--
+-- All of it is done under the fence (leader/terms.sql, also for what is called "the term" and the errors of a call
+-- under a term), and 40P01 is to be tried again. The settings of these functions leave the planner the one plan that is
+-- right for a queue, whose statistics are never right: the index over (shard modulo partitions, class, seq), where the
+-- class is 0 for incremental pods and 1 for those of op B.
+
+-- tube_pods_mark: takes pods for a term, and returns them in processing order.
+--
+-- Incremental pods come first, then those of op B, each by seq. Pods of earlier terms are taken over; those that this
+-- term has already are passed over. None is skipped because it is locked.
+--
+-- Arguments:
+--   tube, partitions, partition, leader_id   the term
+--   pods_limit         at most so many pods, both classes together; 1 to 1000000
+--   floor              only incremental pods with a greater seq; NULL counts as 0
+--   backfill_floor     only pods of op B with a greater seq; NULL counts as 0
+--   exclude_backfill   no pods of op B
+-- Result: seq, op, shard, ids (NULL where the tube's keys are not bigint), keys (NULL where they are), payload, ts.
+-- Errors: those of a call under a term; 22023 a bad pods_limit.
+-- Locks: the fence and the marked rows, until the transaction ends: a new term can't begin before. A client that is
+--   stopped while it reads the rows must therefore not be in the transaction any more. Send this as one message (a
+--   simple query), so that the rows come after the commit, and nothing is done before all of it is there:
+--     BEGIN; DECLARE marked BINARY NO SCROLL CURSOR WITH HOLD FOR SELECT * FROM tube_pods_mark(…);
+--     COMMIT; FETCH ALL FROM marked; CLOSE marked
+--   (after an error: ROLLBACK). Committed as it begins, it is READ COMMITTED.
+-- A lost answer: the pods may be this term's, and will not be returned again. Give them back by tube_pods_reset(…,
+--   NULL) with the floors at 0, or begin a new term. A killed client's statement may still commit.
+CREATE OR REPLACE FUNCTION :"schema".tube_pods_mark(
+    tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer = 1000, floor bigint = 0,
+    backfill_floor bigint = 0, exclude_backfill boolean = false
+) RETURNS TABLE (
+    seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamptz
+)
+LANGUAGE plpgsql SECURITY DEFINER ROWS 1000 SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off AS $$
+DECLARE
+    statement text;
+    marked integer;
+BEGIN
+    IF pods_limit IS NULL OR pods_limit NOT BETWEEN 1 AND 1000000 THEN
+        RAISE EXCEPTION 'pods_limit is %', coalesce(pods_limit::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 to 1000000.';
+    END IF;
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+
+    statement := tube_private_mark_sql(tube, partitions, partition);
+    RETURN QUERY EXECUTE statement USING leader_id, coalesce(floor, 0), pods_limit, 0;
+    GET DIAGNOSTICS marked = ROW_COUNT;
+    IF marked < pods_limit AND exclude_backfill IS NOT TRUE THEN
+        RETURN QUERY EXECUTE statement USING leader_id, coalesce(backfill_floor, 0), pods_limit - marked, 1;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_pods_mark IS
+    'Marks the next pods of a partition for a term and returns them in processing order.';
+
+-- tube_private_mark_sql: the statement by which tube_pods_mark takes pods of one class.
+--
+-- Its parameters: $1 leader_id, $2 floor, $3 limit, $4 class. The index gives pods in the order of their seqs, so they
+-- are not sorted: the statement first looks for the last pod that it is to take, then updates all up to it. (Taking
+-- them by their places, and sorting what comes back, costs a fifth more.) Where the partition is in several parts of
+-- the index (tube_private_slices), these are merged to find the last one, and what comes back is sorted.
+--
+-- A role that may insert into a tube may write arrays that no touch function would: a NULL among ids, or ids in several
+-- dimensions, would stop the line of a worker for good. So ids come without NULLs and in a row; where that leaves none,
+-- the pod is one that nobody understands, and is set aside.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_mark_sql(
+    tube text, partitions integer, partition integer
+) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids CONSTANT text := 'CASE WHEN array_ndims(pod.ids) > 1'
+        ' THEN ARRAY(SELECT k.id FROM unnest(pod.ids) AS k (id) WHERE k.id IS NOT NULL)'
+        ' ELSE array_remove(pod.ids, NULL) END';
+    slices CONSTANT record := tube_private_slices(tube, partitions, partition);
+    merged CONSTANT boolean := cardinality(slices.slices) > 1;
+    seqs text[];
+    mark text;
+BEGIN
+    seqs := ARRAY(
+        SELECT format($seqs$
+              SELECT p.seq FROM %I AS p
+              WHERE %s
+                AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $4
+                AND p.seq > $2
+                AND p.leader_id IS DISTINCT FROM $1
+              ORDER BY p.seq$seqs$, tube, slice)
+        FROM unnest(slices.slices) AS slice);
+    mark := format($mark$
+        UPDATE %1$I AS pod SET leader_id = $1
+        WHERE %2$s
+          AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $4
+          AND pod.seq > $2
+          AND pod.seq <= coalesce((%3$s
+              LIMIT 1 OFFSET $3 - 1), 9223372036854775807)
+          AND pod.leader_id IS DISTINCT FROM $1
+        RETURNING pod.seq, pod.op::text, pod.shard::integer, %4$s, pod.payload, pod.ts
+        $mark$, tube, slices.pods,
+        CASE WHEN merged
+            THEN format('SELECT m.seq FROM ((%s)) AS m ORDER BY m.seq', array_to_string(seqs, ') UNION ALL ('))
+            ELSE seqs[1] END,
+        CASE WHEN tube_private_key_type(tube) = 'bigint'::regtype THEN ids || ', NULL::text[]'
+            ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
+    RETURN CASE WHEN merged THEN format('WITH marked AS (%s) SELECT * FROM marked ORDER BY seq', mark) ELSE mark END;
+END
+$$;
+
+-- tube_pods_purge: deletes pods of a term that are done.
+--
+-- Arguments: the term; seqs: of the pods.
+-- Result: how many were deleted. A seq that is not there, or is not this term's, is passed over.
+-- Errors: those of a call under a term.
+-- Locks: the fence and the deleted rows, until the transaction ends.
+-- A lost answer: the pods may be gone or not; call again with the same seqs.
+CREATE OR REPLACE FUNCTION :"schema".tube_pods_purge(
+    tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]
+) RETURNS integer
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT tube_private_change_pods('DELETE FROM %I AS pod', tube, partitions, partition, leader_id,
+        coalesce(seqs, '{}'))
+$$;
+COMMENT ON FUNCTION :"schema".tube_pods_purge IS 'Deletes the pods that a term has finished.';
+
+-- tube_pods_reset: gives pods of a term back, so that the next mark returns them again.
+--
+-- A caller that keeps floors lowers them below the least seq that was given back (to 0 with seqs NULL).
+--
+-- Arguments: the term; seqs: of the pods, or NULL for all that are this term's: then all pods of the partition are
+--   looked at, for shutting down and for recovery.
+-- Result: how many were given back. A seq that is not there, or is not this term's, is passed over.
+-- Errors: those of a call under a term.
+-- Locks: the fence and the rows given back, until the transaction ends.
+-- A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".tube_pods_reset(
+    tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[] = NULL
+) RETURNS integer
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT tube_private_change_pods('UPDATE %I AS pod SET leader_id = NULL', tube, partitions, partition, leader_id,
+        seqs)
+$$;
+COMMENT ON FUNCTION :"schema".tube_pods_reset IS
+    'Gives marked pods of a term back, so that the next mark returns them again.';
+
+-- tube_private_change_pods: does `change` to the term's pods with given seqs, or to all of them, and counts them.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_change_pods(
+    change text, tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]
+) RETURNS integer
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_indexscan = on SET enable_tidscan = on
+SET jit = off AS $$
+DECLARE
+    changed integer := 0;
+    done integer;
+    statement text;
+BEGIN
+    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    statement := format(change || ' WHERE', tube) || CASE
+        WHEN seqs IS NULL THEN format(
+            $where$ %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3 AND pod.leader_id = $1$where$,
+            (tube_private_slices(tube, partitions, partition)).pods)
+        ELSE tube_private_pods_where(tube, partitions, partition) END;
+    FOR class IN 0..1 LOOP
+        EXIT WHEN changed >= cardinality(seqs);
+        EXECUTE statement USING leader_id, seqs, class;
+        GET DIAGNOSTICS done = ROW_COUNT;
+        changed := changed + done;
+    END LOOP;
+    RETURN changed;
+END
+$$;
+
+-- tube_private_pods_where: the condition of a statement on a term's pods with given seqs: the text that follows WHERE.
+--
+-- The statement names the tube's table "pod", and has the parameters $1 leader_id, $2 seqs bigint[], $3 class. It is to
+-- look each seq up in the whole index. The seqs are given by a subquery, because the planner takes a while to look at
+-- each of a thousand. Before 17 it may take "seq = ANY" for a filter over all pods of the partition instead (measured:
+-- ten times the time and more); there each seq is looked up by a join that can't be turned round, which costs a descent
+-- of the index each.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_pods_where(
+    tube text, partitions integer, partition integer
+) RETURNS text
+LANGUAGE sql AS $$
+    SELECT format(CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN $where$
+            %2$s
+            AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3
+            AND pod.seq = ANY ((SELECT $2)::bigint[])
+            AND pod.leader_id = $1$where$
+        ELSE $where$
+            pod.ctid = ANY (ARRAY(
+                SELECT found.place
+                FROM unnest($2) AS wanted (seq), LATERAL (
+                    SELECT p.ctid AS place FROM %1$I AS p
+                    WHERE %2$s
+                      AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $3
+                      AND p.seq = wanted.seq
+                      AND p.leader_id = $1
+                    OFFSET 0) AS found))$where$
+        END, tube, (tube_private_slices(tube, partitions, partition)).pods)
+$$;
+
+-- tube_private_slices: the condition on pods of a partition, so that an index of the tube serves.
+--
+-- That is the index for its number of partitions. After a repartition it may not be there yet, and then that for a
+-- number of before serves: a shard that leaves the rest p by P leaves one by C that equals p modulo gcd(C, P), so the
+-- pods are in those parts of that index, among others. Of several it takes the one that has the fewest others there.
+--
+-- Result: pods: the condition, on a column "shard"; slices: the same, in one or more that exclude each other. Each of
+--   these has all its pods in one part of the index, in the order of class and seq; more than one is to be merged.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_slices(
+    tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]
+)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    cut integer;
+    parts integer[];
+BEGIN
+    pods := format('(shard %% %s) = %s', partitions, partition);
+    slices := ARRAY[pods];
+    -- Nearly always it is there, and each mark and purge looks here. (A longer name is cut; then it is found below.)
+    PERFORM FROM pg_index AS i
+    WHERE i.indisvalid AND i.indexrelid = to_regclass(quote_ident(
+        format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions)));
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT i.partitions INTO cut FROM tube_private_indexes(tube) AS i
+    WHERE i.valid
+    ORDER BY lcm(i.partitions, tube_private_slices.partitions), i.partitions DESC LIMIT 1;
+    IF cut <> partitions THEN
+        parts := ARRAY(SELECT generate_series(partition % gcd(cut, partitions), cut - 1, gcd(cut, partitions)));
+        slices := ARRAY(SELECT format('(shard %% %s) = %s AND %s', cut, s.part, pods) FROM unnest(parts) AS s (part));
+        pods := CASE WHEN cardinality(slices) = 1 THEN slices[1]
+            ELSE format('(shard %% %s) = ANY (%L) AND %s', cut, parts, pods) END;
+    END IF;
+END
+$$;

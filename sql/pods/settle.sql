@@ -1,0 +1,128 @@
+-- The settled seq, and the sequence of all tubes.
+--
+-- A seq S is settled when all pods at or below it that will ever exist are visible. The steps:
+--   1. S := tube_settle_seq()
+--   2. in a later transaction that has no xid yet: X := pg_current_xact_id(); commit
+--   3. until tube_settle_done(X): S is settled
+--   4. a mark begun after that returned fewer pods of a class than its limit: the class's floor is S; else it is the
+--     least of S and the last seq returned
+--   5. a reset lowers it
+-- A transaction that drew a seq up to S had its xid before, so its xid is below X. A transaction of another database
+-- can hold step 3 up; then, after step 1, holders := tube_settle_holders(tube), and S is settled for that tube as soon
+-- as tube_settle_left(tube, holders).
+--
+-- None of the tube_settle functions locks anything, and a lost answer does no harm.
+
+-- tube_settle_seq: the greatest seq that any tube has drawn, 0 when none was drawn yet.
+--
+-- Errors: TU110 the sequence was altered, so that S would not mean this.
+CREATE OR REPLACE FUNCTION :"schema".tube_settle_seq() RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_sequence AS q
+        WHERE q.seqrelid = 'tube_seq'::regclass AND q.seqcache = 1 AND q.seqincrement = 1 AND NOT q.seqcycle
+    ) THEN
+        RAISE EXCEPTION 'the sequence tube_seq was altered: it must have CACHE 1, INCREMENT 1 and NO CYCLE'
+            USING ERRCODE = 'TU110', HINT = 'ALTER SEQUENCE tube_seq CACHE 1 INCREMENT 1 NO CYCLE, then end '
+                'all sessions that write to tubes.';
+    END IF;
+    RETURN (SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END FROM tube_seq AS s);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_settle_seq IS
+    'Returns the greatest seq drawn by any tube; the first step to a settled seq.';
+
+-- tube_settle_done: whether every transaction below an xid is over, prepared ones too. Once true, always true.
+--
+-- Arguments: x, the xid that step 2 drew. (pg_snapshot_xmax would not do: it is one more than the last xid *completed*,
+--   and a greater one may be running.)
+-- Result: true when all are over; then statements that begin after the call see what they wrote.
+CREATE OR REPLACE FUNCTION :"schema".tube_settle_done(x xid8) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT pg_snapshot_xmin(pg_current_snapshot()) >= x
+$$;
+COMMENT ON FUNCTION :"schema".tube_settle_done IS
+    'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
+
+-- tube_settle_holders: the transactions of others that may yet commit pods into a tube.
+--
+-- A writer holds a writing lock on the tube's table from before it draws a seq until it is over; a prepared transaction
+-- keeps it, and its virtual transaction id while the server runs (-1/xid after a restart). pg_locks stops the lock
+-- manager for a moment, so do not call this many times a second.
+--
+-- Result: their virtual transaction ids; an empty array when there is none.
+-- Errors: TU102 unknown tube.
+CREATE OR REPLACE FUNCTION :"schema".tube_settle_holders(tube text) RETURNS text[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    PERFORM tube_private_require(tube);
+    RETURN ARRAY(
+        SELECT DISTINCT k.virtualtransaction
+        FROM pg_locks AS k
+        WHERE k.locktype = 'relation'
+          AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+          AND k.relation = to_regclass(quote_ident(tube))
+          AND k.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+          AND k.granted
+          AND k.pid IS DISTINCT FROM pg_backend_pid()
+        ORDER BY k.virtualtransaction);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_settle_holders IS
+    'Lists the open transactions that may still commit pods into a tube.';
+
+-- tube_settle_left: whether none of holders, which tube_settle_holders gave, has the tube open any more.
+--
+-- NULL counts as none. Errors: TU102 unknown tube.
+CREATE OR REPLACE FUNCTION :"schema".tube_settle_left(tube text, holders text[]) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT NOT tube_settle_holders(tube) && coalesce(holders, '{}')
+$$;
+COMMENT ON FUNCTION :"schema".tube_settle_left IS
+    'Tells whether all transactions that tube_settle_holders listed have ended.';
+
+-- tube_seq_advance: has tube_seq go on beyond a number, and never back.
+--
+-- For a move from another queue whose documents bear its seqs: a sweep deletes what has a lower seq than the start of a
+-- backfill, so each new seq has to be greater than all of theirs.
+--
+-- Numbers that are left out belong to nobody, so a settled seq among them is right. A sequence that went back would
+-- break that, and nextval looks at no lock of ours but that of the sequence itself; so that lock is taken, and nobody
+-- draws between the look and the change. It waits for those who have drawn and are not done, at most 100 ms at a time.
+--
+-- Arguments: beyond: 0 to 10^15; more is a mistake, which could not be taken back.
+-- Result: the greatest seq that counts as drawn: the next one is greater. A NOTICE says what was done.
+-- Errors: 22004 NULL; 22023 out of that range; TU110 the sequence was altered; 55P03 the lock could not be had. Nothing
+--   was changed then.
+-- Locks: where it changes something, of tube_seq SHARE ROW EXCLUSIVE until the transaction ends: those who draw a seq
+--   wait, so commit at once. A change stays when the transaction is rolled back, as any of a sequence does. A lost
+--   answer does no harm: call it again.
+CREATE OR REPLACE FUNCTION :"schema".tube_seq_advance(beyond bigint) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    most CONSTANT bigint := 1000000000000000;
+    was bigint := tube_settle_seq();
+BEGIN
+    IF beyond IS NULL OR beyond NOT BETWEEN 0 AND most THEN
+        RAISE EXCEPTION USING
+            ERRCODE = CASE WHEN beyond IS NULL THEN 'null_value_not_allowed' ELSE 'invalid_parameter_value' END,
+            MESSAGE = format('tube_seq can''t be advanced beyond %s', coalesce(beyond::text, 'NULL')),
+            HINT = format('Give the last_value of the other sequence, 0 to %s.', most);
+    END IF;
+    IF was < beyond THEN
+        -- Changes nothing, and takes the lock.
+        PERFORM tube_private_patiently(ARRAY['ALTER SEQUENCE tube_seq OWNED BY NONE'], 'tube_seq is advanced');
+        was := tube_settle_seq();
+    END IF;
+    IF was < beyond THEN
+        PERFORM setval('tube_seq', beyond);
+        RAISE NOTICE 'tube_seq, which was at %, goes on after %', was, beyond;
+        RETURN beyond;
+    END IF;
+    RAISE NOTICE 'tube_seq is at %, so it was left as it is', was;
+    RETURN was;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_seq_advance IS
+    'Moves the sequence of all tubes forward, beyond the one of another installation.';

@@ -1,0 +1,101 @@
+-- What all families call: names, the row of a tube, and locks that are taken without blocking a busy table for long.
+
+-- tube_private_schema: the name of the schema that these functions are in.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_schema() RETURNS name
+LANGUAGE sql IMMUTABLE RETURN :'schema'::name;
+
+-- tube_private_capture_schema: the name of the schema whose functions belong to the owners of attached tables.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_schema() RETURNS name
+LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
+RETURN :'capture'::name;
+
+-- tube_private_role: the name of one of our roles; kind: owner, admin, worker, writer, monitor or nobody.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_role(kind text) RETURNS name
+LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
+RETURN (:'roles' || '_' || kind)::name;
+
+-- tube_private_name: stem || ending, as an identifier that is never longer than Postgres allows.
+--
+-- If the name has more than 63 bytes, the stem is cut, and 8 hex digits of the md5 of the whole name follow it.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_name(stem text, ending text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+    short text := stem;
+BEGIN
+    IF octet_length(stem) + octet_length(ending) <= 63 THEN
+        RETURN stem || ending;
+    END IF;
+    -- Characters may have several bytes, and none may be cut in two.
+    WHILE octet_length(short) + 9 + octet_length(ending) > 63 LOOP
+        short := left(short, -1);
+    END LOOP;
+    RETURN short || '_' || left(md5(stem || ending), 8) || ending;
+END
+$$;
+
+-- tube_private_require: the registry row of a tube that has to be there; TU102, with a hint that lists the known ones.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_require(tube text) RETURNS :"schema".tube_registry
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    reg tube_registry;
+BEGIN
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_require.tube;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no tube %s', quote_nullable(tube)),
+            HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) || '.',
+                'There are none yet: tube_ensure_exists makes one.') FROM tube_registry AS r);
+    END IF;
+    RETURN reg;
+END
+$$;
+
+-- tube_private_patiently: runs statements that need heavy locks without blocking a busy table for long.
+--
+-- Each attempt is one subtransaction that waits at most 100 ms for locks. If it fails, all locks are released, writers
+-- pass, and it is tried again: 100 attempts take some 25 s, then 55P03 says `what` was being done. Once taken, the locks
+-- stay until the transaction ends. A call within an attempt of another call is part of that attempt.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_patiently(
+    statements text[], what text, attempts integer = 100
+) RETURNS void
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '100ms' AS $$
+BEGIN
+    IF current_setting('pytube.attempt', true) = 'on' THEN
+        PERFORM tube_private_briefly(statements);
+        RETURN;
+    END IF;
+    FOR attempt IN 1..attempts LOOP
+        BEGIN
+            PERFORM set_config('pytube.attempt', 'on', true);
+            PERFORM tube_private_briefly(statements);
+            PERFORM set_config('pytube.attempt', 'off', true);
+            RETURN;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            -- Tried again below, where the subtransaction is over and its locks are gone.
+        END;
+        PERFORM pg_sleep(0.05 + random() * 0.2);
+    END LOOP;
+    RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+        MESSAGE = format('%s: the locks could not be had within %s attempts of 100 ms', what, attempts),
+        HINT = 'Some transaction holds a lock for long: look for it in pg_locks, or try again later.';
+END
+$$;
+
+-- tube_private_briefly: runs statements that may wait for locks for 100 ms in all; 55P03 when they can't be had.
+--
+-- What a statement takes beyond 5 ms counts as waiting: locks of a first table are held while those of a hundredth are
+-- waited for.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_briefly(statements text[]) RETURNS void
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '100ms' AS $$
+DECLARE
+    left_over double precision := 100; -- milliseconds; 0 as a lock_timeout would be for ever
+    began timestamptz;
+    statement text;
+BEGIN
+    FOREACH statement IN ARRAY statements LOOP
+        PERFORM set_config('lock_timeout', format('%sms', greatest(left_over, 1)::integer), true);
+        began := clock_timestamp();
+        EXECUTE statement;
+        left_over := left_over - greatest(0, extract(epoch FROM clock_timestamp() - began) * 1000 - 5);
+    END LOOP;
+END
+$$;

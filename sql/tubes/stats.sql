@@ -1,0 +1,139 @@
+-- tube_stats: how much waits in each partition of each tube.
+--
+-- Cheap on a full tube: counts stop at 1000, first and last pods come from the index. Control pods are counted in
+-- control_count alone; to pass them over costs one look at each, and there are few.
+--
+-- Result: a row per tube and partition. shards: how many shards of attached tables are in the partition; one that two
+--   tables have counts twice. Of the incremental and of the backfill class each the count, and seq and time of the
+--   first and the last pod. control_count: "type:count" joined by spaces, or 0; at most 10000 are counted. parked: keys
+--   set aside. shard_list: the first ten of the shards, and how many there are if there are more. Counts of pods and
+--   keys are text: exact below 1000, else ~ and the planner's estimate, or 1000+ where it has none.
+CREATE OR REPLACE FUNCTION :"schema".tube_stats() RETURNS TABLE (
+    tube text, predicate text, partition integer, shards integer,
+    inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamptz, inc_max_ts timestamptz,
+    backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint,
+    backfill_min_ts timestamptz, backfill_max_ts timestamptz,
+    control_count text, parked text, shard_list text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
+SET enable_seqscan = off -- a queue's statistics are never right, so one kind of plan is left
+SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    part integer;
+BEGIN
+    FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube LOOP
+        FOR part IN 0 .. reg.partitions - 1 LOOP
+            tube := reg.tube;
+            predicate := reg.predicate;
+            partition := part;
+            SELECT s.* INTO shards, shard_list FROM tube_private_stats_shards(reg, part) AS s;
+            SELECT s.* INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
+            FROM tube_private_stats_class(reg, part, 0) AS s;
+            SELECT s.* INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
+            FROM tube_private_stats_class(reg, part, 1) AS s;
+            EXECUTE format($sql$
+                SELECT coalesce(string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type), '0')
+                FROM (
+                    SELECT c.type, count(*) AS pods
+                    FROM (
+                        SELECT payload ->> 'type' AS type FROM %I.%I
+                        -- Written so that the index of all pods does not serve, but that of control pods.
+                        WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) + 0 = %s LIMIT 10000
+                    ) AS c
+                    GROUP BY c.type
+                ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, part) INTO control_count;
+            SELECT CASE WHEN count(*) < 1000 THEN count(*)::text ELSE '1000+' END INTO parked
+            FROM (
+                SELECT FROM tube_parked AS k
+                WHERE k.tube = reg.tube AND k.shard % reg.partitions = part LIMIT 1000
+            ) AS first_ones;
+            RETURN NEXT;
+        END LOOP;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_stats IS
+    'Shows how much waits in each partition of each tube.';
+
+-- Those who were granted the one of version 0001 keep it; see migrations/0002_owners.sql.
+DO $$
+BEGIN
+    EXECUTE coalesce(nullif(current_setting('pytube.stats_grants', true), ''), 'SELECT');
+END
+$$;
+
+-- tube_private_stats_class: the figures of one class of one partition, control pods left out.
+--
+-- class: 0 incremental, 1 backfill. The payload comes first in the condition, because long arrays of ids would have to
+-- be fetched and put together to be compared.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_class(
+    reg :"schema".tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint,
+    OUT max_seq bigint, OUT min_ts timestamptz, OUT max_ts timestamptz
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    slices CONSTANT text[] := (tube_private_slices(reg.tube, reg.partitions, partition)).slices;
+    pods CONSTANT text := format('FROM %I.%I WHERE (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s AND ',
+        tube_private_schema(), reg.tube, class);
+    -- One slice, unless the tube was repartitioned and its index is of before.
+    first_ones CONSTANT text := (
+        SELECT string_agg(format(
+            '(SELECT seq, ts %s%s AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
+            replace(pods, '%', '%%'), replace(s.slice, '%', '%%')), ' UNION ALL ')
+        FROM unnest(slices) AS s (slice));
+    counted integer;
+    plan json;
+    estimate bigint;
+BEGIN
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000)
+    INTO counted;
+    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1)
+    INTO min_seq, min_ts;
+    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq DESC LIMIT 1', ' DESC', 1)
+    INTO max_seq, max_ts;
+    count := counted::text;
+    IF counted = 1000 THEN
+        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s(%s)', pods, array_to_string(slices, ') OR (')) INTO plan;
+        estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
+        count := CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
+    END IF;
+END
+$$;
+
+-- tube_private_stats_shards: how many shards of attached tables one partition works on, and a list of them.
+--
+-- The number is the sum over the attached tables, as consumers of pg-tube's know it; tables that were dropped aside.
+-- The list has each shard once.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_shards(
+    reg :"schema".tube_registry, partition integer, OUT shards integer, OUT list text
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    most CONSTANT integer := 10;
+    total bigint;
+BEGIN
+    WITH range AS (
+        -- The first shard of each table's range that falls into the partition, and how many do.
+        SELECT f.first, greatest(0, (f.behind - f.first + reg.partitions - 1) / reg.partitions) AS shards
+        FROM (
+            SELECT a.shard::bigint + (partition - a.shard % reg.partitions + reg.partitions) % reg.partitions AS first,
+                a.shard::bigint + a.shards AS behind
+            FROM tube_attachment AS a
+            WHERE a.tube = reg.tube AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+        ) AS f
+    ), once AS (
+        SELECT DISTINCT r.first, r.shards FROM range AS r
+    ), shown AS (
+        SELECT o.first + n * reg.partitions AS shard FROM once AS o, generate_series(0, least(o.shards, most) - 1) AS n
+        ORDER BY 1 LIMIT most
+    )
+    SELECT (SELECT least(2147483647, coalesce(sum(r.shards), 0)) FROM range AS r),
+        (SELECT string_agg(s.shard::text, ',' ORDER BY s.shard) FROM shown AS s), (SELECT sum(o.shards) FROM once AS o)
+    INTO shards, list, total;
+    IF total > most THEN
+        list := list || format(',… (%s)', total);
+    END IF;
+END
+$$;

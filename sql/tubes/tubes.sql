@@ -1,0 +1,262 @@
+-- Tubes: made, changed, dropped, listed.
+
+-- tube_ensure_exists: makes a tube, or changes its partitions and its predicate.
+--
+-- Arguments:
+--   tube: its name, 1 to 57 bytes, no comma.
+--   partitions: 1 to 1024. Another number than before ends every term, and waits for no writer. A NOTICE tells when the
+--     index for it is still to be built (see tube_index_sql).
+--   predicate: which rows of attached tables belong to the tube: a condition over their columns that obeys the rules of
+--     row filters. NULL keeps what there is, an empty string removes it. It is put to work on attached tables with the
+--     rights of the caller, who has to own them.
+--   key_type: of the ids: bigint, uuid or text. NULL means bigint for a new tube, and what it has for one that is
+--     there; it can't be changed.
+-- Result: nothing. Nothing is done when the tube is like that already.
+-- Errors: 42501 the caller is no owner of an attached table, and the predicate changes; 22023 key_type; TU101 name;
+--   TU103 partitions; TU105 predicate refused (the table at fault is named); 55P03 the locks could not be had. Nothing
+--   was changed then.
+-- Locks: until the transaction ends, the registry row FOR UPDATE, and with another number of partitions also all leader
+--   rows, and the tube's table if it can be had at once. None when nothing is to be done.
+CREATE OR REPLACE FUNCTION :"schema".tube_ensure_exists(
+    tube text, partitions integer = 1, predicate text = NULL, key_type regtype = NULL
+) RETURNS void
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+    att tube_attachment;
+BEGIN
+    FOR att IN SELECT w.* FROM tube_private_ensure_tube(tube, partitions, predicate, key_type) AS w LOOP
+        PERFORM tube_private_bring_in_line(att, 'ordered');
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_ensure_exists IS
+    'Creates a tube, or changes its number of partitions and its predicate.';
+
+-- tube_private_ensure_tube: tube_ensure_exists, but for the attachments that get another predicate: it returns these.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_ensure_tube(
+    tube text, partitions integer, predicate text, key_type regtype
+) RETURNS SETOF :"schema".tube_attachment
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    reg tube_registry;
+    wanted CONSTANT text := nullif(btrim(predicate, E' \t\r\n'), '');
+BEGIN
+    PERFORM tube_private_parse_predicate(tube, wanted);
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube;
+    PERFORM tube_private_check_tube(tube, partitions, reg.key_type, key_type);
+    IF reg.tube IS NULL THEN
+        INSERT INTO tube_registry (tube, partitions, predicate, key_type, last_epoch)
+        SELECT tube, partitions, wanted, coalesce(key_type, 'bigint'), i.last_epoch FROM tube_installation AS i
+        ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            PERFORM tube_private_make(tube), tube_private_provide_tube(tube);
+            RETURN;
+        END IF;
+        -- Another session made it meanwhile.
+    ELSIF reg.partitions = partitions AND (predicate IS NULL OR reg.predicate IS NOT DISTINCT FROM wanted) THEN
+        RETURN;
+    END IF;
+
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube FOR UPDATE;
+    IF reg.partitions <> partitions THEN
+        -- Every term ends; each worker starts new ones. Writers don't notice: that needs no lock on the tube's table.
+        PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');
+        UPDATE tube_registry AS r SET partitions = $2,
+            generation = r.generation + 1, version = r.version + 1, last_epoch = r.last_epoch + 1
+        WHERE r.tube = tube;
+        PERFORM tube_private_free_partitions(tube);
+        -- Else read by the index of before (tube_private_slices) until tube_index_fit finds it quick to build the next.
+        IF NOT tube_private_fit_index(tube) THEN
+            RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
+                HINT = format('Outside of a transaction, run what tube_index_sql(%L, %s) gives, until it gives NULL.',
+                    tube, partitions);
+        END IF;
+    END IF;
+    IF predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
+        PERFORM tube_private_prune(tube);
+        UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1 WHERE r.tube = tube;
+        RETURN QUERY SELECT w.* FROM tube_attachment AS a, tube_private_attachment_now(a) AS w
+        WHERE a.tube = tube AND w.tube IS NOT NULL ORDER BY a.position;
+    END IF;
+END
+$$;
+
+-- tube_private_check_tube: refuses a number of partitions (TU103), type of keys (22023) or name (TU101) of no tube.
+--
+-- present: the type of the tube's keys; NULL for a new tube, whose name is checked: the table, {tube}_touch and the
+-- channel are named after it, and calls list tubes by commas.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_tube(
+    tube text, partitions integer, present regtype, wanted regtype
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    longest CONSTANT integer := 57; -- with _touch behind it, 63
+    wrong text;
+BEGIN
+    IF (partitions BETWEEN 1 AND 1024) IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU103', HINT = 'Give 1 to 1024.',
+            MESSAGE = format('a tube can''t have %s partitions', coalesce(partitions::text, 'NULL'));
+    ELSIF wanted NOT IN ('bigint', 'uuid', 'text') THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the keys of tube %L can''t have the type %s', tube, wanted),
+            HINT = 'Give bigint (also for tables with smaller integers), uuid or text.';
+    ELSIF wanted <> present THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the keys of tube %L have the type %s, not %s', tube, present, wanted),
+            HINT = 'Make another tube for keys of another type.';
+    END IF;
+    wrong := CASE
+        WHEN present IS NOT NULL THEN NULL
+        WHEN coalesce(tube, '') = '' THEN 'it is empty'
+        WHEN octet_length(tube) > longest
+            THEN format('it has %s bytes, and %s are allowed', octet_length(tube), longest)
+        WHEN tube LIKE '%,%' THEN 'it has a comma'
+        WHEN tube ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
+        WHEN tube LIKE 'pg\_%' THEN 'such names belong to Postgres'
+        WHEN to_regclass(format('%I.%I', tube_private_schema(), tube)) IS NOT NULL
+            THEN format('there is a relation of that name in the schema %I', tube_private_schema())
+    END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU101',
+            MESSAGE = format('%s is no name for a tube: %s', quote_nullable(tube), wrong),
+            HINT = 'Choose a name of 1 to 57 bytes without commas, such as es-live.';
+    END IF;
+END
+$$;
+
+-- tube_private_make: the table of a new tube, its indexes and leader rows.
+--
+-- An update of leader_id stays within its page (fillfactor 45, no index on it: a marked row is longer by its uuid, so
+-- half a page is not enough). Long arrays are stored as they are: compressing them costs five to ten times the insert.
+--
+-- The default of seq gives the transaction its id before it draws: CASE evaluates in this order, for each row, however
+-- it comes. So a transaction that has drawn a seq is seen running until its pods can be seen: the settled seq rests on
+-- it. (A trigger would do as well, at ten times the cost.)
+CREATE OR REPLACE FUNCTION :"schema".tube_private_make(tube text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    queue CONSTANT text := format('%I.%I', tube_private_schema(), tube);
+    reg CONSTANT tube_registry := tube_private_require(tube);
+BEGIN
+    EXECUTE format($ddl$
+        CREATE TABLE %s (
+            seq bigint NOT NULL DEFAULT CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END,
+            op char NOT NULL,
+            shard tube_shard NOT NULL,
+            ids %s[] NOT NULL,
+            payload jsonb,
+            ts timestamptz NOT NULL DEFAULT clock_timestamp(),
+            leader_id uuid
+        ) WITH (
+            fillfactor = 45,
+            autovacuum_vacuum_scale_factor = 0.05,
+            autovacuum_vacuum_threshold = 5000,
+            autovacuum_vacuum_insert_scale_factor = 0.1,
+            autovacuum_vacuum_cost_delay = 0,
+            autovacuum_analyze_scale_factor = 0.1,
+            autovacuum_analyze_threshold = 5000
+        )$ddl$, queue, reg.key_type);
+    EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', queue);
+    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
+    EXECUTE format('GRANT SELECT ON %s TO %I, %I', queue, tube_private_role('admin'), tube_private_role('worker'));
+    -- For COPY, within a job. What names and orders a pod stays its default.
+    EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I, %I', queue, tube_private_role('writer'),
+        tube_private_role('admin'));
+    EXECUTE (tube_private_index(tube, reg.partitions)).ddl;
+    -- Few pods are control pods; they have to be found among many.
+    EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
+        tube_private_name(tube, format('_%s_control_idx', left(md5('queue ' || tube), 8))), queue);
+    PERFORM tube_private_free_partitions(tube);
+END
+$$;
+
+-- tube_private_provide_tube: makes or mends what is generated for a tube itself: its flag and its touch function.
+--
+-- The flag is a sequence that tells writers whether a worker of the tube sleeps: 1 no, 2 yes. It is no part of any
+-- transaction: a writer with an old snapshot sees it, too.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_tube(tube text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    flag CONSTANT text := format('%I.tube_sleeps_%s', tube_private_schema(), reg.number);
+    name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch'));
+BEGIN
+    IF to_regclass(flag) IS NULL THEN
+        EXECUTE format('CREATE SEQUENCE %s', flag);
+        PERFORM setval(flag::regclass, CASE WHEN EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = reg.tube)
+            THEN 2 ELSE 1 END);
+    END IF;
+    PERFORM tube_private_make_function(name,
+        format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
+            reg.key_type), 'void', format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()),
+        tube_private_tube_touch_body(tube),
+        ARRAY[quote_ident(tube_private_role('writer')), quote_ident(tube_private_role('admin'))]::regrole[]);
+END
+$$;
+
+-- tube_private_free_partitions: makes a leader row without a leader for each partition of a tube that has none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_free_partitions(tube text) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO tube_leader (tube, partition, partitions, epoch)
+    SELECT r.tube, p, r.partitions, r.last_epoch
+    FROM tube_registry AS r, generate_series(0, r.partitions - 1) AS p
+    WHERE r.tube = tube_private_free_partitions.tube
+$$;
+
+-- tube_ensure_absent: detaches all tables of a tube and drops it with all its pods. No error when there is no tube.
+--
+-- Its greatest epoch is kept, so that a tube made anew under this name goes on from there; the terms that it had are
+-- kept in tube_term, so that new ones wait for what those may still be sending.
+--
+-- Errors: 55P03 the locks could not be had.
+-- Locks: until the transaction ends, the registry row and all leader rows FOR UPDATE, the attached tables and the
+--   tube's table ACCESS EXCLUSIVE.
+CREATE OR REPLACE FUNCTION :"schema".tube_ensure_absent(in_tube text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+    reg tube_registry;
+BEGIN
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = in_tube FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
+    PERFORM tube_private_end_terms(in_tube, NULL, 'superseded');
+    PERFORM tube_private_patiently(ARRAY[
+        format('SELECT tube_private_forget(%1$L, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %1$L'
+            ' HAVING count(*) > 0', in_tube),
+        format('DROP TABLE %I.%I', tube_private_schema(), in_tube)], format('tube %L is dropped', in_tube));
+    EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
+        tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);
+    DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
+    EXECUTE format('DROP SEQUENCE %I', 'tube_sleeps_' || reg.number);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_ensure_absent IS
+    'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';
+
+-- tube_list: the tubes and the tables attached to them.
+--
+-- Arguments: in_tbl: only what is attached of this table; NULL for all.
+-- Result: a row per attached table, by tube, shard and order of attachment; a tube without tables has one row with a
+--   NULL tbl (unless in_tbl is given). Tables that were dropped are not listed. After the contract's columns: shards
+--   (how many it is spread over), id_col, root (whether the ids of this table are the documents'), columns and replica
+--   (as attached), key_type (of the tube).
+CREATE OR REPLACE FUNCTION :"schema".tube_list(in_tbl regclass = NULL) RETURNS TABLE (
+    tube text, predicate text, partitions integer, tbl regclass, shard integer,
+    shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    WITH present AS (
+        SELECT a.* FROM tube_attachment AS a WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+    )
+    SELECT r.tube, r.predicate, r.partitions, a.tbl, a.shard, a.shards, a.id_col,
+        CASE WHEN a.tbl IS NOT NULL THEN NOT EXISTS (
+            SELECT FROM present AS b WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
+        ) END, a.columns, a.replica, r.key_type
+    FROM tube_registry AS r LEFT JOIN present AS a ON a.tube = r.tube
+    WHERE in_tbl IS NULL OR a.tbl = in_tbl
+    ORDER BY r.tube, a.shard, a.position
+$$;
+COMMENT ON FUNCTION :"schema".tube_list IS 'Lists the tubes and the tables attached to them.';
