@@ -34,10 +34,11 @@ GRANT SELECT ON :"schema".tube_version TO :"role_admin", :"role_worker", :"role_
 
 -- Owners of attached tables: what their functions call. It computes with built-in types, or reads names of columns.
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_private_key_bigint(bigint), :"schema".tube_private_key_bigint(integer), :"schema".tube_private_key_bigint(smallint),
-    :"schema".tube_private_key_bigint(anyelement), :"schema".tube_private_key_uuid(uuid), :"schema".tube_private_key_uuid(anyelement),
-    :"schema".tube_private_key_text(text), :"schema".tube_private_key_text(varchar), :"schema".tube_private_key_text(anyelement),
-    :"schema".tube_private_key_now, :"schema".tube_private_is_current
+    :"schema".tube_private_key_bigint(bigint), :"schema".tube_private_key_bigint(integer),
+    :"schema".tube_private_key_bigint(smallint), :"schema".tube_private_key_bigint(anyelement),
+    :"schema".tube_private_key_uuid(uuid), :"schema".tube_private_key_uuid(anyelement),
+    :"schema".tube_private_key_text(text), :"schema".tube_private_key_text(varchar),
+    :"schema".tube_private_key_text(anyelement), :"schema".tube_private_key_now, :"schema".tube_private_is_current
 TO PUBLIC;
 
 -- tube_admin: makes and drops tubes, attaches tables that its members own, begins and ends backfills; and all that the
@@ -60,129 +61,67 @@ BEGIN
 END
 $$;
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_private_attach,
-    :"schema".tube_private_begin_attach,
-    :"schema".tube_private_ensure_tube,
-    :"schema".tube_private_is_root,
-    :"schema".tube_private_notify, -- by a writer's statement under version 0001
-    :"schema".tube_private_provide,
-    :"schema".tube_private_refuse_table,
-    :"schema".tube_private_require,
-    :"schema".tube_private_store
+    -- tube_private_notify: by a writer's statement under version 0001.
+    :"schema".tube_private_attach, :"schema".tube_private_begin_attach, :"schema".tube_private_ensure_tube,
+    :"schema".tube_private_is_root, :"schema".tube_private_notify, :"schema".tube_private_provide,
+    :"schema".tube_private_refuse_table, :"schema".tube_private_require, :"schema".tube_private_store
 TO :"role_admin";
 
--- Backfills read tables with the rights of whoever calls, who tells these what was read: a worker is trusted with that, as it
--- is at the sink.
+-- Backfills read tables with the rights of the caller, who tells these what was read: a worker is trusted with that, as
+-- it is at the sink.
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_private_begin_collect,
-    :"schema".tube_private_begin_range,
-    :"schema".tube_private_begin_split,
-    :"schema".tube_private_begin_step3,
-    :"schema".tube_private_end_collect,
-    :"schema".tube_private_end_range,
-    :"schema".tube_private_end_split,
-    :"schema".tube_private_end_step3,
-    :"schema".tube_private_put_backfill_pod,
+    :"schema".tube_private_begin_collect, :"schema".tube_private_begin_range, :"schema".tube_private_begin_split,
+    :"schema".tube_private_begin_step3, :"schema".tube_private_end_collect, :"schema".tube_private_end_range,
+    :"schema".tube_private_end_split, :"schema".tube_private_end_step3, :"schema".tube_private_put_backfill_pod,
     :"schema".tube_private_refuse_renamed
 TO :"role_admin", :"role_worker";
 
 -- tube_sync is for workers, too. These see that an owner of the table has agreed.
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_private_begin_sync,
-    :"schema".tube_private_briefly,
-    :"schema".tube_private_bring_in_line,
-    :"schema".tube_private_capture_schema,
-    :"schema".tube_private_has_predicate,
-    :"schema".tube_private_misfit_digest,
-    :"schema".tube_private_owner_ddl,
-    :"schema".tube_private_patiently,
-    :"schema".tube_private_predicate_columns,
-    :"schema".tube_private_refuse_predicate,
-    :"schema".tube_private_run_owner_ddl,
-    :"schema".tube_private_stale_attachments,
-    :"schema".tube_private_store_late,
-    :"schema".tube_private_try_predicate
+    :"schema".tube_private_begin_sync, :"schema".tube_private_briefly, :"schema".tube_private_bring_in_line,
+    :"schema".tube_private_capture_schema, :"schema".tube_private_has_predicate,
+    :"schema".tube_private_misfit_digest, :"schema".tube_private_owner_ddl, :"schema".tube_private_patiently,
+    :"schema".tube_private_predicate_columns, :"schema".tube_private_refuse_predicate,
+    :"schema".tube_private_run_owner_ddl, :"schema".tube_private_stale_attachments,
+    :"schema".tube_private_store_late, :"schema".tube_private_try_predicate
 TO :"role_admin", :"role_worker";
 
 -- tube_worker: leads partitions, takes pods, and reads what names the rows.
 GRANT SELECT ON :"schema".tube_registry, :"schema".tube_attachment TO :"role_worker";
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_backfill_chunk,
-    :"schema".tube_backfill_collect,
-    :"schema".tube_backfill_holders,
-    :"schema".tube_backfill_join,
-    :"schema".tube_backfill_lock,
-    :"schema".tube_backfill_note,
-    :"schema".tube_backfill_pressure,
-    :"schema".tube_backfill_range,
-    :"schema".tube_backfill_split,
-    :"schema".tube_backfill_step1,
-    :"schema".tube_backfill_step2,
-    :"schema".tube_backfill_step3,
-    :"schema".tube_backfill_take,
-    :"schema".tube_backfill_tidy,
-    :"schema".tube_backfill_unlock,
-    :"schema".tube_channel,
-    :"schema".tube_index_fit,
-    :"schema".tube_leader_acquire,
-    :"schema".tube_leader_epoch,
-    :"schema".tube_leader_release,
-    :"schema".tube_leader_renew,
-    :"schema".tube_leader_wait,
-    :"schema".tube_leaders_renew,
-    :"schema".tube_lease_leave,
-    :"schema".tube_lease_tick,
-    :"schema".tube_pods_delete,
-    :"schema".tube_pods_mark,
-    :"schema".tube_pods_park,
-    :"schema".tube_pods_purge,
-    :"schema".tube_pods_reset,
-    :"schema".tube_pods_sql,
-    :"schema".tube_pods_unpark,
-    :"schema".tube_settle_done,
-    :"schema".tube_settle_holders,
-    :"schema".tube_settle_left,
-    :"schema".tube_settle_seq,
-    :"schema".tube_sleep,
-    :"schema".tube_stream_purge,
-    :"schema".tube_sweep_end,
-    :"schema".tube_sweep_ready,
-    :"schema".tube_sweep_touch,
-    :"schema".tube_sync,
-    :"schema".tube_wake,
-    :"schema".tube_wakes
+    :"schema".tube_backfill_chunk, :"schema".tube_backfill_collect, :"schema".tube_backfill_holders,
+    :"schema".tube_backfill_join, :"schema".tube_backfill_lock, :"schema".tube_backfill_note,
+    :"schema".tube_backfill_pressure, :"schema".tube_backfill_range, :"schema".tube_backfill_split,
+    :"schema".tube_backfill_step1, :"schema".tube_backfill_step2, :"schema".tube_backfill_step3,
+    :"schema".tube_backfill_take, :"schema".tube_backfill_tidy, :"schema".tube_backfill_unlock,
+    :"schema".tube_channel, :"schema".tube_index_fit, :"schema".tube_leader_acquire, :"schema".tube_leader_epoch,
+    :"schema".tube_leader_release, :"schema".tube_leader_renew, :"schema".tube_leader_wait,
+    :"schema".tube_leaders_renew, :"schema".tube_lease_leave, :"schema".tube_lease_tick, :"schema".tube_pods_delete,
+    :"schema".tube_pods_mark, :"schema".tube_pods_park, :"schema".tube_pods_purge, :"schema".tube_pods_reset,
+    :"schema".tube_pods_sql, :"schema".tube_pods_unpark, :"schema".tube_settle_done, :"schema".tube_settle_holders,
+    :"schema".tube_settle_left, :"schema".tube_settle_seq, :"schema".tube_sleep, :"schema".tube_stream_purge,
+    :"schema".tube_sweep_end, :"schema".tube_sweep_ready, :"schema".tube_sweep_touch, :"schema".tube_sync,
+    :"schema".tube_wake, :"schema".tube_wakes
 TO :"role_worker";
 
 -- tube_monitor: looks at all of it, but for the payloads of pods. The worker may, too.
 GRANT SELECT ON :"schema".tube_parked, :"schema".tube_backfill TO :"role_worker", :"role_monitor";
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_backfill_list,
-    :"schema".tube_job_list,
-    :"schema".tube_leaders,
-    :"schema".tube_list,
-    :"schema".tube_park_list,
-    :"schema".tube_stats,
-    :"schema".tube_terms
+    :"schema".tube_backfill_list, :"schema".tube_job_list, :"schema".tube_leaders, :"schema".tube_list,
+    :"schema".tube_park_list, :"schema".tube_stats, :"schema".tube_terms
 TO :"role_worker", :"role_monitor";
 
 -- tube_writer: touches, also what a query of theirs gives, and by jobs of their own, which COPY into the
 -- tubes. The right to insert stands with each tube; its seq comes from here.
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_job_begin,
-    :"schema".tube_job_done,
-    :"schema".tube_job_finish,
-    :"schema".tube_job_forget,
-    :"schema".tube_job_list,
-    :"schema".tube_list
+    :"schema".tube_job_begin, :"schema".tube_job_done, :"schema".tube_job_finish, :"schema".tube_job_forget,
+    :"schema".tube_job_list, :"schema".tube_list
 TO :"role_writer";
 GRANT USAGE ON SEQUENCE :"schema".tube_seq TO :"role_writer";
 
 -- Step 3 of a backfill ends in the same as a query of a writer's.
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_as_caller,
-    :"schema".tube_keys_as_caller,
-    :"schema".tube_keys_put,
-    :"schema".tube_pods_insert,
+    :"schema".tube_as_caller, :"schema".tube_keys_as_caller, :"schema".tube_keys_put, :"schema".tube_pods_insert,
     :"schema".tube_pods_put
 TO :"role_worker", :"role_writer";
 
@@ -191,8 +130,7 @@ GRANT EXECUTE ON FUNCTION :"schema".tube_job_units TO :"role_worker", :"role_wri
 
 -- Who touches by shard has to know it.
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_shard_of(bigint, integer, integer),
-    :"schema".tube_shard_of(uuid, integer, integer),
+    :"schema".tube_shard_of(bigint, integer, integer), :"schema".tube_shard_of(uuid, integer, integer),
     :"schema".tube_shard_of(text, integer, integer)
 TO :"role_worker", :"role_writer", :"role_monitor";
 
