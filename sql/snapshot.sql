@@ -751,7 +751,7 @@ BEGIN
     IF job_id IS NULL OR coalesce(tubes, '{}') = '{}' THEN
         RAISE EXCEPTION 'a job needs a name, and a tube' USING ERRCODE = 'null_value_not_allowed', HINT = 'Give both.';
     ELSIF job_id ~ '^backfill [0-9]+$' THEN
-        -- Else anybody could say beforehand which ranges a backfill has, or which of them are in.
+        -- Else any writer could say beforehand which ranges a backfill has, or which of them are in.
         RAISE EXCEPTION USING ERRCODE = 'TU130',
             MESSAGE = format('the name %L is kept for a backfill', job_id), HINT = 'Give the job another name.';
     END IF;

@@ -108,7 +108,8 @@ $$;
 -- Locks: the table ACCESS SHARE; at the end, the backfill's row.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_collect(backfill_id bigint) RETURNS bigint
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off
-SET work_mem = '64MB' SET jit = off SET cursor_tuple_fraction = 1 AS $$
+SET work_mem = '64MB' SET jit = off SET cursor_tuple_fraction = 1 -- all of it will be read
+AS $$
 DECLARE
     plan CONSTANT record := tube_private_begin_collect(backfill_id);
     pod record;

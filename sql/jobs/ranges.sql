@@ -15,7 +15,8 @@
 -- Result: the name of its job. Called again, it does nothing.
 -- Errors: TU122, TU123; TU124 it is not waiting any more, or its table is attached otherwise; 22023 the column may
 --   change without a touch, or a number of ranges that makes no sense; 42501 the caller may not read the table, or a
---   policy would hide rows; TU104 the column is of a type of somebody's; 40001 another table got the name meanwhile.
+--   policy would hide rows; TU104 the column's type is neither built in nor an enum; 40001 another table got the name
+--   meanwhile.
 -- Locks: the backfill's row, and the table ACCESS SHARE.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_split(backfill_id bigint, ranges integer = 16) RETURNS text
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off AS $$
@@ -123,7 +124,8 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_range(backfill_id bigint, unit integer, rate float8 = NULL)
 RETURNS bigint
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off
-SET work_mem = '64MB' SET jit = off SET cursor_tuple_fraction = 1 AS $$
+SET work_mem = '64MB' SET jit = off SET cursor_tuple_fraction = 1 -- all of it will be read
+AS $$
 DECLARE
     plan CONSTANT record := tube_private_begin_range(backfill_id, unit);
     pod record;
