@@ -23,7 +23,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_put IS 'Inserts ids into tubes as pods, 
 
 -- tube_keys_put: tube_pods_put for tubes of any keys, which are given as texts, as each tube's type is written.
 --
--- Errors: those of tube_pods_put but 42804; 22P02, 22003 a key is not of a tube's type.
+-- Errors: those of tube_pods_put, but for the type of ids; 22P02, 22003 a key is not of a tube's type.
 CREATE OR REPLACE FUNCTION :"schema".tube_keys_put(
     tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer = 250, last boolean = true
 ) RETURNS bigint

@@ -184,8 +184,12 @@ def test_every_function_is_documented_as_it_is(conn: psycopg.Connection) -> None
 
 @pytest.mark.parametrize("name", [name for name in entries() if "{" not in name])
 def test_the_errors_that_the_file_names_are_documented(name: str) -> None:
-    (file,) = ROOT.glob(f"sql/*/{name}.sql")
-    comment = file.read_text().partition("CREATE OR REPLACE")[0]
+    written = "".join(
+        file.read_text() for file in ROOT.glob("sql/*/*.sql") if file.parent.name != "migrations"
+    )
+    block = re.search(rf'((?:^--.*\n)+)CREATE OR REPLACE FUNCTION :"schema"\.{name}\(', written, re.MULTILINE)
+    assert block, "it has no comment"
+    comment = block[1]
     said = re.search(r"^-- Errors: (.*?)(?=^-- [A-Z]|\Z)", comment, re.DOTALL | re.MULTILINE)
     codes = set(re.findall(r"\b(?:TU\d{3}|[245]\d[A-Z0-9]\d\d)\b", said[1] if said else ""))
     documented = entries()[name][2]
