@@ -2754,12 +2754,16 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_fill(template text, fragments jsonb) RETURNS text
-    LANGUAGE sql IMMUTABLE
+    LANGUAGE plpgsql IMMUTABLE
     AS $$
-    SELECT string_agg(CASE WHEN p.place = 1 THEN p.piece
-        ELSE coalesce((fragments ->> n.name) || substr(p.piece, length(n.name) + 2), '<' || p.piece) END, '' ORDER BY p.place)
-    FROM regexp_split_to_table(template, '<(?=[a-z_]+>)') WITH ORDINALITY AS p (piece, place),
-        split_part(p.piece, '>', 1) AS n (name)
+BEGIN
+    RETURN ( -- in PL/pgSQL, which plans it once
+        SELECT string_agg(CASE WHEN p.place = 1 THEN p.piece
+            ELSE coalesce((fragments ->> n.name) || substr(p.piece, length(n.name) + 2), '<' || p.piece) END,
+            '' ORDER BY p.place)
+        FROM regexp_split_to_table(template, '<(?=[a-z_]+>)') WITH ORDINALITY AS p (piece, place),
+            split_part(p.piece, '>', 1) AS n (name));
+END
 $$;
 
 CREATE FUNCTION tube.tube_private_fit_index(tube text) RETURNS boolean

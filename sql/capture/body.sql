@@ -231,11 +231,15 @@ $$;
 --
 -- A name that has no value stays as it is, for a later call.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_fill(template text, fragments jsonb) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT string_agg(CASE WHEN p.place = 1 THEN p.piece
-        ELSE coalesce((fragments ->> n.name) || substr(p.piece, length(n.name) + 2), '<' || p.piece) END, '' ORDER BY p.place)
-    FROM regexp_split_to_table(template, '<(?=[a-z_]+>)') WITH ORDINALITY AS p (piece, place),
-        split_part(p.piece, '>', 1) AS n (name)
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN ( -- in PL/pgSQL, which plans it once
+        SELECT string_agg(CASE WHEN p.place = 1 THEN p.piece
+            ELSE coalesce((fragments ->> n.name) || substr(p.piece, length(n.name) + 2), '<' || p.piece) END,
+            '' ORDER BY p.place)
+        FROM regexp_split_to_table(template, '<(?=[a-z_]+>)') WITH ORDINALITY AS p (piece, place),
+            split_part(p.piece, '>', 1) AS n (name));
+END
 $$;
 
 -- tube_private_column_values: expressions by which columns are compared, before and after an UPDATE.
