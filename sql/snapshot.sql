@@ -952,10 +952,12 @@ $$;
 COMMENT ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement of one text column with the rights of the caller and returns its rows.';
 
 CREATE FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last)
+BEGIN
+    RETURN tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last);
+END
 $$;
 
 COMMENT ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) IS 'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';
@@ -1129,9 +1131,12 @@ $$;
 COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the current leader of each partition.';
 
 CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) RETURNS TABLE(leader_id uuid, renewed boolean)
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     WITH present AS MATERIALIZED (
         SELECT l.partition
         FROM tube_leader AS l
@@ -1147,7 +1152,8 @@ CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) RETURNS TA
     )
     SELECT l.leader_id, r.leader_id IS NOT NULL
     FROM tube_leader AS l LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
-    WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
+    WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids);
+END
 $$;
 
 COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) IS 'Renews all terms of a process in a tube in one statement and returns those that still lead.';
@@ -1450,30 +1456,36 @@ $$;
 COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) IS 'Sets failed keys aside, each with its error, so that the partition can go on.';
 
 CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT tube_private_change_pods('DELETE FROM %I AS pod', tube, partitions, partition, leader_id,
-        coalesce(seqs, '{}'))
+BEGIN
+    RETURN tube_private_change_pods('DELETE FROM %I AS pod', tube, partitions, partition, leader_id,
+        coalesce(seqs, '{}'));
+END
 $$;
 
 COMMENT ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Deletes the pods that a term has finished.';
 
 CREATE FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last)
+BEGIN
+    RETURN tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last);
+END
 $$;
 
 COMMENT ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) IS 'Inserts ids into tubes as pods, in the given order.';
 
 CREATE FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[] DEFAULT NULL::bigint[]) RETURNS integer
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT tube_private_change_pods('UPDATE %I AS pod SET leader_id = NULL', tube, partitions, partition, leader_id,
-        seqs)
+BEGIN
+    RETURN tube_private_change_pods('UPDATE %I AS pod SET leader_id = NULL', tube, partitions, partition, leader_id,
+        seqs);
+END
 $$;
 
 COMMENT ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Gives marked pods of a term back, so that the next mark returns them again.';
@@ -3538,9 +3550,10 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer) RETURNS text
-    LANGUAGE sql
+    LANGUAGE plpgsql
     AS $_$
-    SELECT format(CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN $where$
+BEGIN
+    RETURN format(CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN $where$
             %2$s
             AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3
             AND pod.seq = ANY ((SELECT $2)::bigint[])
@@ -3555,7 +3568,8 @@ CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, part
                       AND p.seq = wanted.seq
                       AND p.leader_id = $1
                     OFFSET 0) AS found))$where$
-        END, tube, (tube_private_slices(tube, partitions, partition)).pods)
+        END, tube, (tube_private_slices(tube, partitions, partition)).pods);
+END
 $_$;
 
 CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) RETURNS TABLE(attnum smallint, name name, type oid, bound oid, fault text)
@@ -4681,10 +4695,12 @@ $$;
 COMMENT ON FUNCTION tube.tube_seq_advance(beyond bigint) IS 'Moves the sequence of all tubes forward, beyond the one of another installation.';
 
 CREATE FUNCTION tube.tube_settle_done(x xid8) RETURNS boolean
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT pg_snapshot_xmin(pg_current_snapshot()) >= x
+BEGIN
+    RETURN pg_snapshot_xmin(pg_current_snapshot()) >= x;
+END
 $$;
 
 COMMENT ON FUNCTION tube.tube_settle_done(x xid8) IS 'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
@@ -4711,10 +4727,12 @@ $$;
 COMMENT ON FUNCTION tube.tube_settle_holders(tube text) IS 'Lists the open transactions that may still commit pods into a tube.';
 
 CREATE FUNCTION tube.tube_settle_left(tube text, holders text[]) RETURNS boolean
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT NOT tube_settle_holders(tube) && coalesce(holders, '{}')
+BEGIN
+    RETURN NOT tube_settle_holders(tube) && coalesce(holders, '{}');
+END
 $$;
 
 COMMENT ON FUNCTION tube.tube_settle_left(tube text, holders text[]) IS 'Tells whether all transactions that tube_settle_holders listed have ended.';
@@ -4990,15 +5008,17 @@ $$;
 COMMENT ON FUNCTION tube.tube_terms(in_tube text) IS 'Lists the terms of a tube, current and ended, for at least a day.';
 
 CREATE FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid DEFAULT NULL::uuid) RETURNS void
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+BEGIN
     DELETE FROM tube_sleeper AS s
     WHERE s.tube = tube_wake.tube
       AND s.partition = tube_wake.partition
       AND (tube_wake.leader_id IS NULL OR EXISTS (
           SELECT FROM tube_leader AS l
-          WHERE l.tube = s.tube AND l.partition = s.partition AND l.leader_id = tube_wake.leader_id))
+          WHERE l.tube = s.tube AND l.partition = s.partition AND l.leader_id = tube_wake.leader_id));
+END
 $$;
 
 COMMENT ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) IS 'Registers a leader as awake, so that writers need not NOTIFY it.';

@@ -209,7 +209,10 @@ COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, or fails if t
 -- A lost answer: as tube_leader_renew.
 CREATE OR REPLACE FUNCTION :"schema".tube_leaders_renew(tube text, leader_ids uuid[])
 RETURNS TABLE (leader_id uuid, renewed boolean)
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     WITH present AS MATERIALIZED (
         SELECT l.partition
         FROM tube_leader AS l
@@ -225,7 +228,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     )
     SELECT l.leader_id, r.leader_id IS NOT NULL
     FROM tube_leader AS l LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
-    WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
+    WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids);
+END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leaders_renew IS
     'Renews all terms of a process in a tube in one statement and returns those that still lead.';

@@ -4,6 +4,9 @@
 -- under a term), and 40P01 is to be tried again. The settings of these functions leave the planner the one plan that is
 -- right for a queue, whose statistics are never right: the index over (shard modulo partitions, class, seq), where the
 -- class is 0 for incremental pods and 1 for those of op B.
+--
+-- What workers call for each batch is written in PL/pgSQL, even a single statement: before Postgres 18 a function in SQL
+-- is planned in each call.
 
 -- tube_pods_mark: takes pods for a term, and returns them in processing order.
 --
@@ -116,9 +119,11 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_purge(
     tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]
 ) RETURNS integer
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT tube_private_change_pods('DELETE FROM %I AS pod', tube, partitions, partition, leader_id,
-        coalesce(seqs, '{}'))
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    RETURN tube_private_change_pods('DELETE FROM %I AS pod', tube, partitions, partition, leader_id,
+        coalesce(seqs, '{}'));
+END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_purge IS 'Deletes the pods that a term has finished.';
 
@@ -135,9 +140,11 @@ COMMENT ON FUNCTION :"schema".tube_pods_purge IS 'Deletes the pods that a term h
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_reset(
     tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[] = NULL
 ) RETURNS integer
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT tube_private_change_pods('UPDATE %I AS pod SET leader_id = NULL', tube, partitions, partition, leader_id,
-        seqs)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    RETURN tube_private_change_pods('UPDATE %I AS pod SET leader_id = NULL', tube, partitions, partition, leader_id,
+        seqs);
+END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_reset IS
     'Gives marked pods of a term back, so that the next mark returns them again.';
@@ -179,8 +186,9 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_pods_where(
     tube text, partitions integer, partition integer
 ) RETURNS text
-LANGUAGE sql AS $$
-    SELECT format(CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN $where$
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN format(CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN $where$
             %2$s
             AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3
             AND pod.seq = ANY ((SELECT $2)::bigint[])
@@ -195,7 +203,8 @@ LANGUAGE sql AS $$
                       AND p.seq = wanted.seq
                       AND p.leader_id = $1
                     OFFSET 0) AS found))$where$
-        END, tube, (tube_private_slices(tube, partitions, partition)).pods)
+        END, tube, (tube_private_slices(tube, partitions, partition)).pods);
+END
 $$;
 
 -- tube_private_slices: the condition on pods of a partition, so that an index of the tube serves.

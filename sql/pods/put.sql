@@ -16,8 +16,10 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_put(
     tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer = 250, last boolean = true
 ) RETURNS bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    RETURN tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last);
+END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_put IS 'Inserts ids into tubes as pods, in the given order.';
 
@@ -27,8 +29,10 @@ COMMENT ON FUNCTION :"schema".tube_pods_put IS 'Inserts ids into tubes as pods, 
 CREATE OR REPLACE FUNCTION :"schema".tube_keys_put(
     tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer = 250, last boolean = true
 ) RETURNS bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    RETURN tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last);
+END
 $$;
 COMMENT ON FUNCTION :"schema".tube_keys_put IS
     'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';

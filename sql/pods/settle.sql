@@ -39,8 +39,10 @@ COMMENT ON FUNCTION :"schema".tube_settle_seq IS
 --   and a greater one may be running.)
 -- Result: true when all are over; then statements that begin after the call see what they wrote.
 CREATE OR REPLACE FUNCTION :"schema".tube_settle_done(x xid8) RETURNS boolean
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT pg_snapshot_xmin(pg_current_snapshot()) >= x
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    RETURN pg_snapshot_xmin(pg_current_snapshot()) >= x;
+END
 $$;
 COMMENT ON FUNCTION :"schema".tube_settle_done IS
     'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
@@ -76,8 +78,10 @@ COMMENT ON FUNCTION :"schema".tube_settle_holders IS
 --
 -- NULL counts as none. Errors: TU102 unknown tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_settle_left(tube text, holders text[]) RETURNS boolean
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT NOT tube_settle_holders(tube) && coalesce(holders, '{}')
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    RETURN NOT tube_settle_holders(tube) && coalesce(holders, '{}');
+END
 $$;
 COMMENT ON FUNCTION :"schema".tube_settle_left IS
     'Tells whether all transactions that tube_settle_holders listed have ended.';
