@@ -72,7 +72,8 @@ TO :"role_admin";
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_begin_collect, :"schema".tube_private_begin_range, :"schema".tube_private_begin_split,
     :"schema".tube_private_begin_step3, :"schema".tube_private_end_collect, :"schema".tube_private_end_range,
-    :"schema".tube_private_end_split, :"schema".tube_private_end_step3, :"schema".tube_private_put_backfill_pod,
+    :"schema".tube_private_end_split, :"schema".tube_private_end_step3, :"schema".tube_private_put_range_pod,
+    :"schema".tube_private_store_pod,
     :"schema".tube_private_refuse_renamed
 TO :"role_admin", :"role_worker";
 

@@ -80,12 +80,12 @@ BEGIN
     END IF;
     EXECUTE format($sql$
         WITH put AS (
-            INSERT INTO %I (op, shard, ids, payload)
-            SELECT 'B', i.shard, i.ids, $3 FROM tube_backfill_ids_%s AS i
+            INSERT INTO %s (op, shard, ids, payload)
+            SELECT 'B', i.shard, i.ids, $3 FROM %s AS i
             WHERE i.place > $1 AND i.place <= $1 + $2 ORDER BY i.place
             RETURNING shard, cardinality(ids) AS ids)
         SELECT count(*), coalesce(sum(p.ids), 0), coalesce(array_agg(DISTINCT p.shard), '{}') FROM put AS p$sql$,
-        backfill.tube, backfill.backfill_id)
+        tube_private_qualify(backfill.tube), tube_private_qualify('tube_backfill_ids_' || backfill_id))
     INTO inserted, ids_inserted, touched
     USING backfill.pods_done, pods::bigint, jsonb_build_object('backfill', backfill.backfill_id);
     PERFORM tube_private_wake_sleepers(backfill.tube, touched);
@@ -129,7 +129,7 @@ BEGIN
     BEGIN
         FOR pod IN EXECUTE plan.query LOOP
             places := places + 1;
-            PERFORM tube_private_put_backfill_pod(backfill_id, places, pod.shard, pod.ids);
+            PERFORM tube_private_store_pod(backfill_id, places, pod.shard, pod.ids);
         END LOOP;
     EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR program_limit_exceeded THEN
         IF SQLSTATE LIKE 'TU%' THEN
@@ -366,9 +366,9 @@ DECLARE
 BEGIN
     FOR part IN 0 .. reg.partitions - 1 LOOP
         EXIT WHEN pods > pods_limit;
-        EXECUTE format('SELECT count(*) FROM (SELECT FROM %I WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+        EXECUTE format('SELECT count(*) FROM (SELECT FROM %s WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
             ' AND payload ->> ''type'' IS NULL LIMIT $1) AS first_ones',
-            reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods)
+            tube_private_qualify(reg.tube), (tube_private_slices(reg.tube, reg.partitions, part)).pods)
         INTO counted USING pods_limit + 1 - pods;
         pods := pods + counted;
     END LOOP;
@@ -401,7 +401,7 @@ BEGIN
         RETURN CASE plan.query WHEN '' THEN 0 END;
     END IF;
     FOR pod IN EXECUTE plan.query LOOP
-        PERFORM tube_private_put_backfill_pod(backfill_id, NULL, pod.shard, pod.ids);
+        PERFORM tube_private_put_range_pod(backfill_id, pod.shard, pod.ids);
         pods := pods + 1;
         ids_read := ids_read + cardinality(pod.ids);
         IF pod.shard <> ALL (touched) THEN
@@ -443,8 +443,9 @@ BEGIN
         CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}')
             OR EXISTS (SELECT FROM tube_backfill AS b
                 WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
-        EXECUTE format('SELECT %I($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
-            ' ''tbl'', $2, ''order_col'', $3))', tube_private_name(in_tube, '_touch'))
+        EXECUTE format('SELECT %s($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
+            ' ''tbl'', $2, ''order_col'', $3))',
+            tube_private_qualify(tube_private_name(in_tube, '_touch')))
         USING att.shard, (SELECT format('%I.%I', n.nspname, c.relname)
             FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl),
             column_name::text;
@@ -520,7 +521,7 @@ BEGIN
                 FROM tube_backfill_holders(CASE WHEN is_late THEN running ELSE running[:1] END)
                     WITH ORDINALITY AS x (xid, holder, n)
                 GROUP BY x.holder ORDER BY 2 LIMIT 10) AS h;
-            CONTINUE WHEN holders IS NULL; -- over by now
+            holders := coalesce(holders, 'one that could not be found');
             IF is_late THEN
                 RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
                     MESSAGE = format('transactions that began before are still open after %s: %s', timeout, holders),
@@ -571,8 +572,8 @@ DECLARE
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR KEY SHARE;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
-        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube, partitions, partition)
+    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
+        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube_private_qualify(tube), partitions, partition)
     INTO payload USING seq, leader_id, shard;
     IF payload IS NULL THEN
         RETURN NULL;
@@ -605,10 +606,10 @@ DECLARE
 BEGIN
     -- Found in the catalogue: backfills of the past are many, their tables few.
     FOR ids IN
-        SELECT c.relname FROM pg_class AS c
+        SELECT tube_private_qualify(c.relname) FROM pg_class AS c
         LEFT JOIN tube_backfill AS b ON b.backfill_id = substring(c.relname FROM '([0-9]{1,18})$')::bigint
         WHERE c.relname ~ '^tube_backfill_ids_[0-9]{1,18}$' AND c.relkind = 'r'
-            AND c.relnamespace = to_regnamespace(quote_ident(tube_private_schema()))
+            AND c.relowner = quote_ident(current_user)::regrole AND c.relnamespace = to_regnamespace(quote_ident(tube_private_schema()))
             AND coalesce(b.state, 'gone') NOT IN ('waiting', 'inserting')
             AND NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = c.relname) -- a tube may be called so
     LOOP
@@ -665,7 +666,7 @@ BEGIN
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);
     DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
-    EXECUTE format('DROP SEQUENCE %I', 'tube_sleeps_' || reg.number);
+    EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
 END
 $_$;
 
@@ -775,7 +776,7 @@ BEGIN
             HINT = 'Give this one another name, or forget the old one: tube_job_forget.';
     END IF;
     IF job.kind IN ('staged', 'attempts') THEN
-        stage := format('%I.tube_job_pods_%s', tube_private_schema(), job.number);
+        stage := tube_private_qualify('tube_job_pods_' || job.number);
         IF NOT known THEN
             EXECUTE format('CREATE TABLE %s (op char NOT NULL, shard tube_shard NOT NULL, ids %s[] NOT NULL,'
                 ' payload jsonb, attempt uuid)', stage, key_type);
@@ -844,7 +845,7 @@ CREATE FUNCTION tube.tube_job_finish(job_id text, attempts uuid[] DEFAULT NULL::
     AS $_$
 DECLARE
     job tube_job := tube_private_lock_job(job_id, alone => true);
-    stage text := 'tube_job_pods_' || job.number;
+    stage CONSTANT text := tube_private_qualify('tube_job_pods_' || job.number);
     one text;
 BEGIN
     IF job.state = 'done' THEN
@@ -858,8 +859,8 @@ BEGIN
     IF job.kind IN ('staged', 'attempts') THEN
         FOREACH one IN ARRAY job.tubes LOOP
             PERFORM tube_private_require(one);
-            EXECUTE format('INSERT INTO %I (op, shard, ids, payload) SELECT op, shard, ids, payload FROM %s'
-                ' WHERE $1 OR attempt = ANY ($2)', one, stage) USING job.kind = 'staged', attempts;
+            EXECUTE format('INSERT INTO %s (op, shard, ids, payload) SELECT op, shard, ids, payload FROM %s'
+                ' WHERE $1 OR attempt = ANY ($2)', tube_private_qualify(one), stage) USING job.kind = 'staged', attempts;
             PERFORM tube_private_wake_sleepers(one, NULL);
         END LOOP;
         EXECUTE 'DROP TABLE ' || stage;
@@ -1460,7 +1461,7 @@ CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition in
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    RETURN tube_private_change_pods('DELETE FROM %I AS pod', tube, partitions, partition, leader_id,
+    RETURN tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
         coalesce(seqs, '{}'));
 END
 $$;
@@ -1483,7 +1484,7 @@ CREATE FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition in
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    RETURN tube_private_change_pods('UPDATE %I AS pod SET leader_id = NULL', tube, partitions, partition, leader_id,
+    RETURN tube_private_change_pods('UPDATE %s AS pod SET leader_id = NULL', tube, partitions, partition, leader_id,
         seqs);
 END
 $$;
@@ -1777,8 +1778,8 @@ DECLARE
     backfill tube_backfill := tube_private_lock_backfill(backfill_id);
     ends integer;
 BEGIN
-    EXECUTE format('SELECT count(*) FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1',
-        backfill.tube) INTO ends USING jsonb_build_object('type', 'backfill_end', 'backfill', backfill_id);
+    EXECUTE format('SELECT count(*) FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1',
+        tube_private_qualify(backfill.tube)) INTO ends USING jsonb_build_object('type', 'backfill_end', 'backfill', backfill_id);
     UPDATE tube_backfill AS b
     SET ends_left = ends, updated_at = clock_timestamp(),
         state = CASE WHEN ends > 0 THEN b.state ELSE 'finished' END,
@@ -1849,9 +1850,9 @@ BEGIN
         SELECT array_agg(h.backfill_id) FROM (
             SELECT b.backfill_id FROM tube_backfill AS b
             WHERE b.tube = $1 AND b.state = 'delivering' AND EXISTS (
-                SELECT FROM %I AS t WHERE t.payload IS NOT NULL AND t.ids = '{}' AND t.seq = ANY ($2)
+                SELECT FROM %s AS t WHERE t.payload IS NOT NULL AND t.ids = '{}' AND t.seq = ANY ($2)
                     AND t.payload @> jsonb_build_object('type', 'backfill_end', 'backfill', b.backfill_id))
-            ORDER BY b.backfill_id FOR NO KEY UPDATE) AS h$sql$, tube)
+            ORDER BY b.backfill_id FOR NO KEY UPDATE) AS h$sql$, tube_private_qualify(tube))
     INTO result USING tube, seqs;
     RETURN result;
 END
@@ -1908,7 +1909,7 @@ DECLARE
     backfill tube_backfill;
     att tube_attachment;
     key_type regtype;
-    ids CONSTANT text := format('%I.tube_backfill_ids_%s', tube_private_schema(), backfill_id);
+    ids CONSTANT text := tube_private_qualify('tube_backfill_ids_' || backfill_id);
 BEGIN
     SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = $1;
     IF NOT FOUND OR NOT tube_private_holds_backfill(backfill.backfill_id) THEN
@@ -2335,7 +2336,7 @@ DECLARE
     statement text;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    statement := format(change || ' WHERE', tube) || CASE
+    statement := format(change || ' WHERE', tube_private_qualify(tube)) || CASE
         WHEN seqs IS NULL THEN format(
             $where$ %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3 AND pod.leader_id = $1$where$,
             (tube_private_slices(tube, partitions, partition)).pods)
@@ -2349,6 +2350,17 @@ BEGIN
     RETURN changed;
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_check_ids(ids anyarray) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+        RAISE EXCEPTION 'ids are %', pg_typeof(ids)
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
+    END IF;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) RETURNS void
     LANGUAGE plpgsql
@@ -2448,7 +2460,7 @@ BEGIN
         WHEN tube LIKE '%,%' THEN 'it has a comma'
         WHEN tube ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
         WHEN tube LIKE 'pg\_%' THEN 'such names belong to Postgres'
-        WHEN to_regclass(format('%I.%I', tube_private_schema(), tube)) IS NOT NULL
+        WHEN to_regclass(tube_private_qualify(tube)) IS NOT NULL
             THEN format('there is a relation of that name in the schema %I', tube_private_schema())
     END;
     IF wrong IS NOT NULL THEN
@@ -2517,9 +2529,9 @@ CREATE FUNCTION tube.tube_private_control_waits(tube text, first integer, shards
 DECLARE
     waits boolean;
 BEGIN
-    EXECUTE format('SELECT EXISTS (SELECT FROM %I'
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s'
         ' WHERE payload IS NOT NULL AND ids = ''{}'' AND shard BETWEEN $1 AND $2 AND payload ->> ''type'' = ANY ($3)'
-        ' AND NOT ($4 AND payload ? ''backfill''))', tube)
+        ' AND NOT ($4 AND payload ? ''backfill''))', tube_private_qualify(tube))
     INTO waits USING first, first + (shards - 1), types, of_step3;
     RETURN waits;
 END
@@ -2568,11 +2580,13 @@ BEGIN
     SET state = outcome, note = $3, paused = false, ended_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE b.backfill_id = backfill.backfill_id;
     PERFORM tube_backfill_tidy();
-    EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1', reg.tube) USING tag;
+    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1',
+        tube_private_qualify(reg.tube)) USING tag;
     FOR part IN 0 .. reg.partitions - 1 LOOP
-        EXECUTE format('DELETE FROM %I WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+        EXECUTE format('DELETE FROM %s WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
             ' AND seq > $1 AND leader_id IS NULL AND payload @> $2',
-            reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods) USING backfill.start_seq, tag;
+            tube_private_qualify(reg.tube), (tube_private_slices(reg.tube, reg.partitions, part)).pods)
+        USING backfill.start_seq, tag;
     END LOOP;
 END
 $_$;
@@ -2583,6 +2597,7 @@ CREATE FUNCTION tube.tube_private_end_collect(backfill_id bigint, pods bigint, w
     AS $_$
 DECLARE
     backfill tube_backfill;
+    ids_table CONSTANT text := tube_private_qualify('tube_backfill_ids_' || backfill_id);
 BEGIN
     SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = $1 FOR NO KEY UPDATE;
     IF NOT tube_private_holds_backfill(backfill_id) THEN
@@ -2595,9 +2610,8 @@ BEGIN
     IF wrong IS NOT NULL THEN
         PERFORM tube_private_end_backfill(backfill, 'failed', wrong);
     ELSIF pods IS NOT NULL THEN -- else it is paused
-        EXECUTE format('ALTER TABLE tube_backfill_ids_%s ADD PRIMARY KEY (place)', backfill.backfill_id);
-        EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM tube_backfill_ids_%s', backfill.backfill_id)
-        INTO backfill.rows_total;
+        EXECUTE format('ALTER TABLE %s ADD PRIMARY KEY (place)', ids_table);
+        EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM %s', ids_table) INTO backfill.rows_total;
         UPDATE tube_backfill AS b
         SET state = 'inserting', rows_total = backfill.rows_total, pods_total = pods, note = NULL,
             key_attnum = tube_private_key_attnum(a), row_filter = a.row_filter,
@@ -2793,7 +2807,7 @@ BEGIN
     INTO statements, ready
     FROM tube_private_indexes(tube) AS i;
     IF NOT ready THEN
-        IF pg_relation_size(format('%I.%I', tube_private_schema(), tube)::regclass) > most THEN
+        IF pg_relation_size(tube_private_qualify(tube)::regclass) > most THEN
             RETURN false;
         END IF;
         statements := statements || wanted.ddl;
@@ -3242,7 +3256,7 @@ CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
     LANGUAGE plpgsql
     AS $_$
 DECLARE
-    queue CONSTANT text := format('%I.%I', tube_private_schema(), tube);
+    queue CONSTANT text := tube_private_qualify(tube);
     reg CONSTANT tube_registry := tube_private_require(tube);
 BEGIN
     EXECUTE format($ddl$
@@ -3283,8 +3297,13 @@ CREATE FUNCTION tube.tube_private_make_function(name text, arguments text, retur
 DECLARE
     statement text;
 BEGIN
-    FOR statement IN SELECT tube_private_function_ddl(name, arguments, returns, settings, body, quote_ident(current_user)::regrole, callers) LOOP
-        EXECUTE statement;
+    -- Default privileges may give a new function to others: so it looks again once it is there.
+    FOR look IN 1..2 LOOP
+        FOR statement IN SELECT tube_private_function_ddl(
+            name, arguments, returns, settings, body, quote_ident(current_user)::regrole, array_remove(callers, NULL))
+        LOOP
+            EXECUTE statement;
+        END LOOP;
     END LOOP;
 END
 $$;
@@ -3296,6 +3315,7 @@ DECLARE
     ids CONSTANT text := 'CASE WHEN array_ndims(pod.ids) > 1'
         ' THEN ARRAY(SELECT k.id FROM unnest(pod.ids) AS k (id) WHERE k.id IS NOT NULL)'
         ' ELSE array_remove(pod.ids, NULL) END';
+    queue CONSTANT text := tube_private_qualify(tube);
     slices CONSTANT record := tube_private_slices(tube, partitions, partition);
     merged CONSTANT boolean := cardinality(slices.slices) > 1;
     seqs text[];
@@ -3303,15 +3323,15 @@ DECLARE
 BEGIN
     seqs := ARRAY(
         SELECT format($seqs$
-              SELECT p.seq FROM %I AS p
+              SELECT p.seq FROM %s AS p
               WHERE %s
                 AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $4
                 AND p.seq > $2
                 AND p.leader_id IS DISTINCT FROM $1
-              ORDER BY p.seq$seqs$, tube, slice)
+              ORDER BY p.seq$seqs$, queue, slice)
         FROM unnest(slices.slices) AS slice);
     mark := format($mark$
-        UPDATE %1$I AS pod SET leader_id = $1
+        UPDATE %1$s AS pod SET leader_id = $1
         WHERE %2$s
           AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $4
           AND pod.seq > $2
@@ -3319,7 +3339,7 @@ BEGIN
               LIMIT 1 OFFSET $3 - 1), 9223372036854775807)
           AND pod.leader_id IS DISTINCT FROM $1
         RETURNING pod.seq, pod.op::text, pod.shard::integer, %4$s, pod.payload, pod.ts
-        $mark$, tube, slices.pods,
+        $mark$, queue, slices.pods,
         CASE WHEN merged
             THEN format('SELECT m.seq FROM ((%s)) AS m ORDER BY m.seq', array_to_string(seqs, ') UNION ALL ('))
             ELSE seqs[1] END,
@@ -3392,10 +3412,15 @@ CREATE FUNCTION tube.tube_private_order_column(tbl regclass, order_col text) RET
     AS $$
 DECLARE
     found_name name;
+    written text := order_col;
 BEGIN
+    BEGIN
+        written := (parse_ident(order_col))[1];
+    EXCEPTION WHEN invalid_parameter_value THEN
+        NULL; -- no identifier as SQL writes it
+    END;
     SELECT a.attname INTO found_name FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = order_col
-        OR a.attname = lower(order_col COLLATE "C") OR format('"%s"', replace(a.attname, '"', '""')) = order_col)
+    WHERE a.attrelid = tbl AND a.attname IN (order_col, written) AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attname <> order_col LIMIT 1;
     IF order_col IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
@@ -3562,13 +3587,13 @@ BEGIN
             pod.ctid = ANY (ARRAY(
                 SELECT found.place
                 FROM unnest($2) AS wanted (seq), LATERAL (
-                    SELECT p.ctid AS place FROM %1$I AS p
+                    SELECT p.ctid AS place FROM %1$s AS p
                     WHERE %2$s
                       AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $3
                       AND p.seq = wanted.seq
                       AND p.leader_id = $1
                     OFFSET 0) AS found))$where$
-        END, tube, (tube_private_slices(tube, partitions, partition)).pods);
+        END, tube_private_qualify(tube), (tube_private_slices(tube, partitions, partition)).pods);
 END
 $_$;
 
@@ -3628,7 +3653,7 @@ CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attach
     AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
+    name CONSTANT text := tube_private_qualify(att.touch_name);
     body CONSTANT text := coalesce(tube_private_table_touch_body(att.tbl, key_type),
         CASE WHEN attaching THEN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\nEND\n' END);
 BEGIN
@@ -3650,7 +3675,7 @@ CREATE FUNCTION tube.tube_private_provide_tube(tube text) RETURNS void
 DECLARE
     reg CONSTANT tube_registry := tube_private_require(tube);
     flag CONSTANT text := format('%I.tube_sleeps_%s', tube_private_schema(), reg.number);
-    name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch'));
+    name CONSTANT text := tube_private_qualify(tube_private_name(tube, '_touch'));
 BEGIN
     IF to_regclass(flag) IS NULL THEN
         EXECUTE format('CREATE SEQUENCE %s', flag);
@@ -3742,36 +3767,6 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_put_backfill_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-DECLARE
-    backfill tube_backfill;
-BEGIN
-    -- The casts of other types would run with our owner's rights.
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
-        RAISE EXCEPTION 'ids are %', pg_typeof(ids)
-            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
-    ELSIF place IS NOT NULL THEN
-        IF NOT tube_private_holds_backfill(backfill_id) THEN
-            PERFORM tube_private_lock_backfill(backfill_id, held => true); -- raises TU122 or TU123
-        END IF;
-        EXECUTE format('INSERT INTO tube_backfill_ids_%s (place, shard, ids) VALUES ($1, $2, $3)', backfill_id)
-        USING place, shard, ids;
-        RETURN;
-    END IF;
-    SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
-    WHERE b.backfill_id = $1 AND b.state = 'inserting' AND $3 BETWEEN b.shard AND b.shard + (b.shards - 1);
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'backfill % is not being inserted in ranges, or not into shard %', backfill_id, shard
-            USING ERRCODE = 'TU131', HINT = 'Call tube_backfill_range.';
-    END IF;
-    EXECUTE format('INSERT INTO %I (op, shard, ids, payload) VALUES (''B'', $1, $2, $3)', backfill.tube)
-    USING shard, ids, jsonb_build_object('backfill', backfill.backfill_id);
-END
-$_$;
-
 CREATE FUNCTION tube.tube_private_put_body(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql STABLE
     AS $_$
@@ -3803,11 +3798,11 @@ END
 $put$, jsonb_build_object(
         'put', tube_private_function(att, 'put'),
         'schema', quote_ident(tube_private_schema()),
-        'queue', format('%I.%I', tube_private_schema(), att.tube),
+        'queue', tube_private_qualify(att.tube),
         'tube', quote_literal(att.tube),
         'shard', att.shard,
         'shards', att.shards,
-        'sleeps', format('%L::pg_catalog.regclass', format('%I.%I', tube_private_schema(), 'tube_sleeps_' || reg.number)),
+        'sleeps', format('%L::pg_catalog.regclass', tube_private_qualify('tube_sleeps_' || reg.number)),
         'op', format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
             ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END',
             CASE WHEN tube_private_is_root(att) THEN '$1' ELSE '''U''' END),
@@ -3834,13 +3829,36 @@ CREATE FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_back
 DECLARE
     touched CONSTANT integer[] := ARRAY(SELECT generate_series(backfill.shard, backfill.shard + (backfill.shards - 1)));
 BEGIN
-    EXECUTE format('INSERT INTO %I (op, shard, ids, payload)'
-        ' SELECT $1, s, ''{}'', jsonb_strip_nulls($2) FROM unnest($3) AS s', backfill.tube)
+    EXECUTE format('INSERT INTO %s (op, shard, ids, payload)'
+        ' SELECT $1, s, ''{}'', jsonb_strip_nulls($2) FROM unnest($3) AS s', tube_private_qualify(backfill.tube))
     USING CASE type WHEN 'backfill_start' THEN 'T' ELSE 'B' END, jsonb_build_object('type', type,
         'start_seq', backfill.start_seq::text, 'backfill', backfill.backfill_id, 'sweep', backfill.root), touched;
     PERFORM tube_private_wake_sleepers(backfill.tube, touched);
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    backfill tube_backfill;
+BEGIN
+    PERFORM tube_private_check_ids(ids);
+    SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
+    WHERE b.backfill_id = $1 AND b.state = 'inserting' AND $2 BETWEEN b.shard AND b.shard + (b.shards - 1);
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'backfill % is not being inserted in ranges, or not into shard %', backfill_id, shard
+            USING ERRCODE = 'TU131', HINT = 'Call tube_backfill_range.';
+    END IF;
+    EXECUTE format('INSERT INTO %s (op, shard, ids, payload) VALUES (''B'', $1, $2, $3)', tube_private_qualify(backfill.tube))
+    USING shard, ids, jsonb_build_object('backfill', backfill.backfill_id);
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_qualify(name text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$ SELECT format('%I.%I', tube_private_schema(), name) $$;
 
 CREATE FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) RETURNS integer
     LANGUAGE plpgsql
@@ -4327,6 +4345,20 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    PERFORM tube_private_check_ids(ids);
+    IF NOT tube_private_holds_backfill(backfill_id) THEN
+        PERFORM tube_private_lock_backfill(backfill_id, held => true); -- raises TU122 or TU123
+    END IF;
+    EXECUTE format('INSERT INTO %s (place, shard, ids) VALUES ($1, $2, $3)',
+        tube_private_qualify('tube_backfill_ids_' || backfill_id)) USING place, shard, ids;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4378,7 +4410,7 @@ CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtyp
     IF coalesce($1, '{}') = '{}' AND $3 IS NOT NULL THEN
         PERFORM <touch>(<shard> + n, $1, $2, $3, $4) FROM generate_series(0, <last>) AS n;
     END IF;$spread$ END, jsonb_build_object(
-            'touch', format('%I.%I', tube_private_schema(), tube_private_name(a.tube, '_touch')),
+            'touch', tube_private_qualify(tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
             'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards))), '' ORDER BY a.tube) || E'\nEND\n'
@@ -4390,7 +4422,7 @@ CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SE
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    inner_name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
+    inner_name CONSTANT text := tube_private_qualify(att.touch_name);
     rel record;
     there pg_proc;
     outer_ones oid[];
@@ -4437,7 +4469,7 @@ CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS 
     AS $$
     SELECT s.statement, t.rel
     FROM tube_private_trigger_names(att) AS t
-    JOIN tube_private_trigger_kinds() AS k USING (place)
+    LEFT JOIN tube_private_trigger_kinds() AS k USING (place)
     LEFT JOIN tube_private_trigger_names(att) AS r ON r.rel = t.rel AND r.place = 5
     CROSS JOIN LATERAL (VALUES
         (1, NOT t.wanted, format('DROP TRIGGER %I ON %s', t.name, t.rel)),
@@ -4465,7 +4497,7 @@ $$;
 CREATE FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment) RETURNS TABLE(rel regclass, place integer, wanted boolean, is_there boolean, name name)
     LANGUAGE sql STABLE
     AS $$
-    SELECT coalesce(w.rel, t.tgrelid::regclass), coalesce(w.place, t.place), w.rel IS NOT NULL, t.tgname IS NOT NULL,
+    SELECT coalesce(w.rel, t.tgrelid::regclass), coalesce(w.place, t.place, 0), w.rel IS NOT NULL, t.tgname IS NOT NULL,
         coalesce(t.tgname, (
             SELECT n.name::name
             FROM pg_class AS c,
@@ -4480,7 +4512,7 @@ CREATE FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment) RETURN
         WHERE m.kind <> 'f' AND (k.place <= 3 OR m.kind = 'r' AND (k.place = 4 OR att.replica))
     ) AS w
     FULL JOIN (
-        SELECT p.*, k.place FROM pg_trigger AS p JOIN tube_private_trigger_kinds() AS k ON k.tgtype = p.tgtype
+        SELECT p.*, k.place FROM pg_trigger AS p LEFT JOIN tube_private_trigger_kinds() AS k ON k.tgtype = p.tgtype
         WHERE p.tgfoid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.tgparentid = 0
     ) AS t ON t.tgrelid = w.rel AND t.place = w.place
 $$;
@@ -4573,7 +4605,7 @@ END
 $template$, jsonb_build_object(
         'key', key_type,
         'binary', CASE key_type WHEN 'text'::regtype THEN ' COLLATE "C"' ELSE '' END,
-        'queue', format('%I.%I', tube_private_schema(), tube),
+        'queue', tube_private_qualify(tube),
         'tube', quote_literal(tube),
         'spread', coalesce(spread, '')));
 END
@@ -4853,9 +4885,9 @@ BEGIN
             HINT = 'A tube is read by workers or by a stream. End the workers, or do not purge.';
     END IF;
     FOR part IN 0 .. reg.partitions - 1 LOOP
-        EXECUTE format('DELETE FROM %I AS t WHERE %s'
+        EXECUTE format('DELETE FROM %s AS t WHERE %s'
             ' AND (CASE WHEN t.op = ''B'' THEN 1 ELSE 0 END) = ANY (''{0,1}'') AND t.seq <= $1',
-            reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods) USING seq;
+            tube_private_qualify(reg.tube), (tube_private_slices(reg.tube, reg.partitions, part)).pods) USING seq;
         GET DIAGNOSTICS here = ROW_COUNT;
         gone := gone + here;
     END LOOP;
@@ -4877,8 +4909,8 @@ DECLARE
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
     backfills := tube_private_backfills_at_end(tube, ARRAY[seq]);
-    EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
-        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube, partitions, partition)
+    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
+        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube_private_qualify(tube), partitions, partition)
     INTO payload USING seq, leader_id, shard;
     PERFORM tube_private_backfill_count_ends(b.id) FROM unnest(backfills) AS b (id);
     RETURN payload IS NOT NULL;
@@ -4897,9 +4929,9 @@ DECLARE
     left_over boolean;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
         ' AND seq < $1 AND shard = $2 AND ids <> ''{}'')',
-        tube, (tube_private_slices(tube, partitions, partition)).pods)
+        tube_private_qualify(tube), (tube_private_slices(tube, partitions, partition)).pods)
     INTO left_over USING seq, shard;
     RETURN NOT left_over;
 END
@@ -4919,8 +4951,8 @@ BEGIN
         RAISE EXCEPTION 'shard % is not in partition % of tube %', shard, partition, quote_literal(tube)
             USING ERRCODE = 'TU106', HINT = 'Sweep shards of the term''s own partition only.';
     END IF;
-    EXECUTE format('INSERT INTO %I (op, shard, ids) SELECT ''B'', $1, $2[n : n + 249] '
-        'FROM generate_series(1, cardinality($2), 250) AS n', tube) USING shard, ids;
+    EXECUTE format('INSERT INTO %s (op, shard, ids) SELECT ''B'', $1, $2[n : n + 249] '
+        'FROM generate_series(1, cardinality($2), 250) AS n', tube_private_qualify(tube)) USING shard, ids;
     GET DIAGNOSTICS pods = ROW_COUNT;
     RETURN pods;
 END
@@ -5565,6 +5597,8 @@ GRANT ALL ON FUNCTION tube.tube_private_capture_schema() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_change_pods(change text, tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_check_ids(ids anyarray) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) FROM PUBLIC;
@@ -5717,13 +5751,15 @@ REVOKE ALL ON FUNCTION tube.tube_private_prune(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_put_backfill_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_put_backfill_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_put_backfill_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_worker;
-
 REVOKE ALL ON FUNCTION tube.tube_private_put_body(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_backfill) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_qualify(name text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_range(tube text, tbl regclass, shard integer, shards integer) FROM PUBLIC;
 
@@ -5786,6 +5822,10 @@ GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode tex
 REVOKE ALL ON FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
 

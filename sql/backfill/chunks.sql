@@ -122,7 +122,7 @@ BEGIN
     BEGIN
         FOR pod IN EXECUTE plan.query LOOP
             places := places + 1;
-            PERFORM tube_private_put_backfill_pod(backfill_id, places, pod.shard, pod.ids);
+            PERFORM tube_private_store_pod(backfill_id, places, pod.shard, pod.ids);
         END LOOP;
     EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR program_limit_exceeded THEN
         IF SQLSTATE LIKE 'TU%' THEN
@@ -146,7 +146,7 @@ DECLARE
     backfill tube_backfill;
     att tube_attachment;
     key_type regtype;
-    ids CONSTANT text := format('%I.tube_backfill_ids_%s', tube_private_schema(), backfill_id);
+    ids CONSTANT text := tube_private_qualify('tube_backfill_ids_' || backfill_id);
 BEGIN
     SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = $1;
     IF NOT FOUND OR NOT tube_private_holds_backfill(backfill.backfill_id) THEN
@@ -167,35 +167,49 @@ BEGIN
 END
 $$;
 
--- tube_private_put_backfill_pod: stores a pod that was read: for tube_backfill_collect at its place, for
--- tube_backfill_range, where place is NULL, in the tube. Takes neither ids nor shards that the backfill can't have.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_put_backfill_pod(
+-- tube_private_store_pod: stores a pod that tube_backfill_collect has read, at its place; for that alone.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_store_pod(
     backfill_id bigint, place bigint, shard integer, ids anyarray
 ) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    PERFORM tube_private_check_ids(ids);
+    IF NOT tube_private_holds_backfill(backfill_id) THEN
+        PERFORM tube_private_lock_backfill(backfill_id, held => true); -- raises TU122 or TU123
+    END IF;
+    EXECUTE format('INSERT INTO %s (place, shard, ids) VALUES ($1, $2, $3)',
+        tube_private_qualify('tube_backfill_ids_' || backfill_id)) USING place, shard, ids;
+END
+$$;
+
+-- tube_private_put_range_pod: puts a pod that tube_backfill_range has read into the tube; for that alone. Takes no shard
+-- that the backfill can't have.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray)
+RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     backfill tube_backfill;
 BEGIN
-    -- The casts of other types would run with our owner's rights.
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
-        RAISE EXCEPTION 'ids are %', pg_typeof(ids)
-            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
-    ELSIF place IS NOT NULL THEN
-        IF NOT tube_private_holds_backfill(backfill_id) THEN
-            PERFORM tube_private_lock_backfill(backfill_id, held => true); -- raises TU122 or TU123
-        END IF;
-        EXECUTE format('INSERT INTO tube_backfill_ids_%s (place, shard, ids) VALUES ($1, $2, $3)', backfill_id)
-        USING place, shard, ids;
-        RETURN;
-    END IF;
+    PERFORM tube_private_check_ids(ids);
     SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
-    WHERE b.backfill_id = $1 AND b.state = 'inserting' AND $3 BETWEEN b.shard AND b.shard + (b.shards - 1);
+    WHERE b.backfill_id = $1 AND b.state = 'inserting' AND $2 BETWEEN b.shard AND b.shard + (b.shards - 1);
     IF NOT FOUND THEN
         RAISE EXCEPTION 'backfill % is not being inserted in ranges, or not into shard %', backfill_id, shard
             USING ERRCODE = 'TU131', HINT = 'Call tube_backfill_range.';
     END IF;
-    EXECUTE format('INSERT INTO %I (op, shard, ids, payload) VALUES (''B'', $1, $2, $3)', backfill.tube)
+    EXECUTE format('INSERT INTO %s (op, shard, ids, payload) VALUES (''B'', $1, $2, $3)', tube_private_qualify(backfill.tube))
     USING shard, ids, jsonb_build_object('backfill', backfill.backfill_id);
+END
+$$;
+
+-- tube_private_check_ids: refuses ids of a type that no tube has: its casts would run with our owner's rights.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_ids(ids anyarray) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+        RAISE EXCEPTION 'ids are %', pg_typeof(ids)
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
+    END IF;
 END
 $$;
 
@@ -206,6 +220,7 @@ RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     backfill tube_backfill;
+    ids_table CONSTANT text := tube_private_qualify('tube_backfill_ids_' || backfill_id);
 BEGIN
     SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = $1 FOR NO KEY UPDATE;
     IF NOT tube_private_holds_backfill(backfill_id) THEN
@@ -218,9 +233,8 @@ BEGIN
     IF wrong IS NOT NULL THEN
         PERFORM tube_private_end_backfill(backfill, 'failed', wrong);
     ELSIF pods IS NOT NULL THEN -- else it is paused
-        EXECUTE format('ALTER TABLE tube_backfill_ids_%s ADD PRIMARY KEY (place)', backfill.backfill_id);
-        EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM tube_backfill_ids_%s', backfill.backfill_id)
-        INTO backfill.rows_total;
+        EXECUTE format('ALTER TABLE %s ADD PRIMARY KEY (place)', ids_table);
+        EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM %s', ids_table) INTO backfill.rows_total;
         UPDATE tube_backfill AS b
         SET state = 'inserting', rows_total = backfill.rows_total, pods_total = pods, note = NULL,
             key_attnum = tube_private_key_attnum(a), row_filter = a.row_filter,
@@ -291,12 +305,12 @@ BEGIN
     END IF;
     EXECUTE format($sql$
         WITH put AS (
-            INSERT INTO %I (op, shard, ids, payload)
-            SELECT 'B', i.shard, i.ids, $3 FROM tube_backfill_ids_%s AS i
+            INSERT INTO %s (op, shard, ids, payload)
+            SELECT 'B', i.shard, i.ids, $3 FROM %s AS i
             WHERE i.place > $1 AND i.place <= $1 + $2 ORDER BY i.place
             RETURNING shard, cardinality(ids) AS ids)
         SELECT count(*), coalesce(sum(p.ids), 0), coalesce(array_agg(DISTINCT p.shard), '{}') FROM put AS p$sql$,
-        backfill.tube, backfill.backfill_id)
+        tube_private_qualify(backfill.tube), tube_private_qualify('tube_backfill_ids_' || backfill_id))
     INTO inserted, ids_inserted, touched
     USING backfill.pods_done, pods::bigint, jsonb_build_object('backfill', backfill.backfill_id);
     PERFORM tube_private_wake_sleepers(backfill.tube, touched);
@@ -412,10 +426,15 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_order_column(tbl regclass, ord
 LANGUAGE plpgsql AS $$
 DECLARE
     found_name name;
+    written text := order_col;
 BEGIN
+    BEGIN
+        written := (parse_ident(order_col))[1];
+    EXCEPTION WHEN invalid_parameter_value THEN
+        NULL; -- no identifier as SQL writes it
+    END;
     SELECT a.attname INTO found_name FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = order_col
-        OR a.attname = lower(order_col COLLATE "C") OR format('"%s"', replace(a.attname, '"', '""')) = order_col)
+    WHERE a.attrelid = tbl AND a.attname IN (order_col, written) AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attname <> order_col LIMIT 1;
     IF order_col IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',

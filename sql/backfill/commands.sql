@@ -94,11 +94,13 @@ BEGIN
     SET state = outcome, note = $3, paused = false, ended_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE b.backfill_id = backfill.backfill_id;
     PERFORM tube_backfill_tidy();
-    EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1', reg.tube) USING tag;
+    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1',
+        tube_private_qualify(reg.tube)) USING tag;
     FOR part IN 0 .. reg.partitions - 1 LOOP
-        EXECUTE format('DELETE FROM %I WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+        EXECUTE format('DELETE FROM %s WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
             ' AND seq > $1 AND leader_id IS NULL AND payload @> $2',
-            reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods) USING backfill.start_seq, tag;
+            tube_private_qualify(reg.tube), (tube_private_slices(reg.tube, reg.partitions, part)).pods)
+        USING backfill.start_seq, tag;
     END LOOP;
 END
 $$;
@@ -118,10 +120,10 @@ DECLARE
 BEGIN
     -- Found in the catalogue: backfills of the past are many, their tables few.
     FOR ids IN
-        SELECT c.relname FROM pg_class AS c
+        SELECT tube_private_qualify(c.relname) FROM pg_class AS c
         LEFT JOIN tube_backfill AS b ON b.backfill_id = substring(c.relname FROM '([0-9]{1,18})$')::bigint
         WHERE c.relname ~ '^tube_backfill_ids_[0-9]{1,18}$' AND c.relkind = 'r'
-            AND c.relnamespace = to_regnamespace(quote_ident(tube_private_schema()))
+            AND c.relowner = quote_ident(current_user)::regrole AND c.relnamespace = to_regnamespace(quote_ident(tube_private_schema()))
             AND coalesce(b.state, 'gone') NOT IN ('waiting', 'inserting')
             AND NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = c.relname) -- a tube may be called so
     LOOP
@@ -221,9 +223,9 @@ DECLARE
 BEGIN
     FOR part IN 0 .. reg.partitions - 1 LOOP
         EXIT WHEN pods > pods_limit;
-        EXECUTE format('SELECT count(*) FROM (SELECT FROM %I WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+        EXECUTE format('SELECT count(*) FROM (SELECT FROM %s WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
             ' AND payload ->> ''type'' IS NULL LIMIT $1) AS first_ones',
-            reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods)
+            tube_private_qualify(reg.tube), (tube_private_slices(reg.tube, reg.partitions, part)).pods)
         INTO counted USING pods_limit + 1 - pods;
         pods := pods + counted;
     END LOOP;

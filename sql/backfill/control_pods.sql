@@ -43,8 +43,9 @@ BEGIN
         CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}')
             OR EXISTS (SELECT FROM tube_backfill AS b
                 WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
-        EXECUTE format('SELECT %I($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
-            ' ''tbl'', $2, ''order_col'', $3))', tube_private_name(in_tube, '_touch'))
+        EXECUTE format('SELECT %s($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
+            ' ''tbl'', $2, ''order_col'', $3))',
+            tube_private_qualify(tube_private_name(in_tube, '_touch')))
         USING att.shard, (SELECT format('%I.%I', n.nspname, c.relname)
             FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl),
             column_name::text;
@@ -65,9 +66,9 @@ LANGUAGE plpgsql SET enable_seqscan = off AS $$ -- there is an index of the few 
 DECLARE
     waits boolean;
 BEGIN
-    EXECUTE format('SELECT EXISTS (SELECT FROM %I'
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s'
         ' WHERE payload IS NOT NULL AND ids = ''{}'' AND shard BETWEEN $1 AND $2 AND payload ->> ''type'' = ANY ($3)'
-        ' AND NOT ($4 AND payload ? ''backfill''))', tube)
+        ' AND NOT ($4 AND payload ? ''backfill''))', tube_private_qualify(tube))
     INTO waits USING first, first + (shards - 1), types, of_step3;
     RETURN waits;
 END
@@ -80,8 +81,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     touched CONSTANT integer[] := ARRAY(SELECT generate_series(backfill.shard, backfill.shard + (backfill.shards - 1)));
 BEGIN
-    EXECUTE format('INSERT INTO %I (op, shard, ids, payload)'
-        ' SELECT $1, s, ''{}'', jsonb_strip_nulls($2) FROM unnest($3) AS s', backfill.tube)
+    EXECUTE format('INSERT INTO %s (op, shard, ids, payload)'
+        ' SELECT $1, s, ''{}'', jsonb_strip_nulls($2) FROM unnest($3) AS s', tube_private_qualify(backfill.tube))
     USING CASE type WHEN 'backfill_start' THEN 'T' ELSE 'B' END, jsonb_build_object('type', type,
         'start_seq', backfill.start_seq::text, 'backfill', backfill.backfill_id, 'sweep', backfill.root), touched;
     PERFORM tube_private_wake_sleepers(backfill.tube, touched);
@@ -107,8 +108,8 @@ DECLARE
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR KEY SHARE;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
-        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube, partitions, partition)
+    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
+        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube_private_qualify(tube), partitions, partition)
     INTO payload USING seq, leader_id, shard;
     IF payload IS NULL THEN
         RETURN NULL;
@@ -142,9 +143,9 @@ DECLARE
     left_over boolean;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE %s AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = 1'
         ' AND seq < $1 AND shard = $2 AND ids <> ''{}'')',
-        tube, (tube_private_slices(tube, partitions, partition)).pods)
+        tube_private_qualify(tube), (tube_private_slices(tube, partitions, partition)).pods)
     INTO left_over USING seq, shard;
     RETURN NOT left_over;
 END
@@ -171,8 +172,8 @@ BEGIN
         RAISE EXCEPTION 'shard % is not in partition % of tube %', shard, partition, quote_literal(tube)
             USING ERRCODE = 'TU106', HINT = 'Sweep shards of the term''s own partition only.';
     END IF;
-    EXECUTE format('INSERT INTO %I (op, shard, ids) SELECT ''B'', $1, $2[n : n + 249] '
-        'FROM generate_series(1, cardinality($2), 250) AS n', tube) USING shard, ids;
+    EXECUTE format('INSERT INTO %s (op, shard, ids) SELECT ''B'', $1, $2[n : n + 249] '
+        'FROM generate_series(1, cardinality($2), 250) AS n', tube_private_qualify(tube)) USING shard, ids;
     GET DIAGNOSTICS pods = ROW_COUNT;
     RETURN pods;
 END
@@ -193,8 +194,8 @@ DECLARE
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
     backfills := tube_private_backfills_at_end(tube, ARRAY[seq]);
-    EXECUTE format('DELETE FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
-        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube, partitions, partition)
+    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
+        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube_private_qualify(tube), partitions, partition)
     INTO payload USING seq, leader_id, shard;
     PERFORM tube_private_backfill_count_ends(b.id) FROM unnest(backfills) AS b (id);
     RETURN payload IS NOT NULL;
@@ -213,9 +214,9 @@ BEGIN
         SELECT array_agg(h.backfill_id) FROM (
             SELECT b.backfill_id FROM tube_backfill AS b
             WHERE b.tube = $1 AND b.state = 'delivering' AND EXISTS (
-                SELECT FROM %I AS t WHERE t.payload IS NOT NULL AND t.ids = '{}' AND t.seq = ANY ($2)
+                SELECT FROM %s AS t WHERE t.payload IS NOT NULL AND t.ids = '{}' AND t.seq = ANY ($2)
                     AND t.payload @> jsonb_build_object('type', 'backfill_end', 'backfill', b.backfill_id))
-            ORDER BY b.backfill_id FOR NO KEY UPDATE) AS h$sql$, tube)
+            ORDER BY b.backfill_id FOR NO KEY UPDATE) AS h$sql$, tube_private_qualify(tube))
     INTO result USING tube, seqs;
     RETURN result;
 END
@@ -229,8 +230,8 @@ DECLARE
     backfill tube_backfill := tube_private_lock_backfill(backfill_id);
     ends integer;
 BEGIN
-    EXECUTE format('SELECT count(*) FROM %I WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1',
-        backfill.tube) INTO ends USING jsonb_build_object('type', 'backfill_end', 'backfill', backfill_id);
+    EXECUTE format('SELECT count(*) FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND payload @> $1',
+        tube_private_qualify(backfill.tube)) INTO ends USING jsonb_build_object('type', 'backfill_end', 'backfill', backfill_id);
     UPDATE tube_backfill AS b
     SET ends_left = ends, updated_at = clock_timestamp(),
         state = CASE WHEN ends > 0 THEN b.state ELSE 'finished' END,

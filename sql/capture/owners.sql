@@ -85,8 +85,13 @@ LANGUAGE plpgsql AS $$
 DECLARE
     statement text;
 BEGIN
-    FOR statement IN SELECT tube_private_function_ddl(name, arguments, returns, settings, body, quote_ident(current_user)::regrole, callers) LOOP
-        EXECUTE statement;
+    -- Default privileges may give a new function to others: so it looks again once it is there.
+    FOR look IN 1..2 LOOP
+        FOR statement IN SELECT tube_private_function_ddl(
+            name, arguments, returns, settings, body, quote_ident(current_user)::regrole, array_remove(callers, NULL))
+        LOOP
+            EXECUTE statement;
+        END LOOP;
     END LOOP;
 END
 $$;
@@ -212,11 +217,11 @@ $$;
 -- Where another trigger has the name, ours gets a digest of the tube into it: the table a in the tube b_c and a_b in c
 -- have the same names.
 --
--- Result: place: as of tube_private_trigger_kinds; name: of the one that is there, or that it is to have.
+-- Result: place: as of tube_private_trigger_kinds, 0 for another kind; name: of the one that is there, or that it is to have.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_names(att :"schema".tube_attachment)
 RETURNS TABLE (rel regclass, place integer, wanted boolean, is_there boolean, name name)
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce(w.rel, t.tgrelid::regclass), coalesce(w.place, t.place), w.rel IS NOT NULL, t.tgname IS NOT NULL,
+    SELECT coalesce(w.rel, t.tgrelid::regclass), coalesce(w.place, t.place, 0), w.rel IS NOT NULL, t.tgname IS NOT NULL,
         coalesce(t.tgname, (
             SELECT n.name::name
             FROM pg_class AS c,
@@ -231,7 +236,7 @@ LANGUAGE sql STABLE AS $$
         WHERE m.kind <> 'f' AND (k.place <= 3 OR m.kind = 'r' AND (k.place = 4 OR att.replica))
     ) AS w
     FULL JOIN (
-        SELECT p.*, k.place FROM pg_trigger AS p JOIN tube_private_trigger_kinds() AS k ON k.tgtype = p.tgtype
+        SELECT p.*, k.place FROM pg_trigger AS p LEFT JOIN tube_private_trigger_kinds() AS k ON k.tgtype = p.tgtype
         WHERE p.tgfoid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.tgparentid = 0
     ) AS t ON t.tgrelid = w.rel AND t.place = w.place
 $$;
@@ -246,7 +251,7 @@ RETURNS TABLE (statement text, rel regclass)
 LANGUAGE sql STABLE AS $$
     SELECT s.statement, t.rel
     FROM tube_private_trigger_names(att) AS t
-    JOIN tube_private_trigger_kinds() AS k USING (place)
+    LEFT JOIN tube_private_trigger_kinds() AS k USING (place)
     LEFT JOIN tube_private_trigger_names(att) AS r ON r.rel = t.rel AND r.place = 5
     CROSS JOIN LATERAL (VALUES
         (1, NOT t.wanted, format('DROP TRIGGER %I ON %s', t.name, t.rel)),

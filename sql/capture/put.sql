@@ -37,11 +37,11 @@ END
 $put$, jsonb_build_object(
         'put', tube_private_function(att, 'put'),
         'schema', quote_ident(tube_private_schema()),
-        'queue', format('%I.%I', tube_private_schema(), att.tube),
+        'queue', tube_private_qualify(att.tube),
         'tube', quote_literal(att.tube),
         'shard', att.shard,
         'shards', att.shards,
-        'sleeps', format('%L::pg_catalog.regclass', format('%I.%I', tube_private_schema(), 'tube_sleeps_' || reg.number)),
+        'sleeps', format('%L::pg_catalog.regclass', tube_private_qualify('tube_sleeps_' || reg.number)),
         'op', format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
             ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END',
             CASE WHEN tube_private_is_root(att) THEN '$1' ELSE '''U''' END),

@@ -60,7 +60,7 @@ END
 $template$, jsonb_build_object(
         'key', key_type,
         'binary', CASE key_type WHEN 'text'::regtype THEN ' COLLATE "C"' ELSE '' END,
-        'queue', format('%I.%I', tube_private_schema(), tube),
+        'queue', tube_private_qualify(tube),
         'tube', quote_literal(tube),
         'spread', coalesce(spread, '')));
 END
@@ -84,7 +84,7 @@ LANGUAGE sql STABLE AS $$
     IF coalesce($1, '{}') = '{}' AND $3 IS NOT NULL THEN
         PERFORM <touch>(<shard> + n, $1, $2, $3, $4) FROM generate_series(0, <last>) AS n;
     END IF;$spread$ END, jsonb_build_object(
-            'touch', format('%I.%I', tube_private_schema(), tube_private_name(a.tube, '_touch')),
+            'touch', tube_private_qualify(tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
             'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards))), '' ORDER BY a.tube) || E'\nEND\n'
@@ -115,7 +115,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_touch(
 LANGUAGE plpgsql SET client_min_messages = warning AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
+    name CONSTANT text := tube_private_qualify(att.touch_name);
     body CONSTANT text := coalesce(tube_private_table_touch_body(att.tbl, key_type),
         CASE WHEN attaching THEN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\nEND\n' END);
 BEGIN
@@ -138,7 +138,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_ddl(att :"schema".tube_a
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    inner_name CONSTANT text := format('%I.%I', tube_private_schema(), att.touch_name);
+    inner_name CONSTANT text := tube_private_qualify(att.touch_name);
     rel record;
     there pg_proc;
     outer_ones oid[];

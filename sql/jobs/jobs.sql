@@ -55,7 +55,7 @@ BEGIN
             HINT = 'Give this one another name, or forget the old one: tube_job_forget.';
     END IF;
     IF job.kind IN ('staged', 'attempts') THEN
-        stage := format('%I.tube_job_pods_%s', tube_private_schema(), job.number);
+        stage := tube_private_qualify('tube_job_pods_' || job.number);
         IF NOT known THEN
             EXECUTE format('CREATE TABLE %s (op char NOT NULL, shard tube_shard NOT NULL, ids %s[] NOT NULL,'
                 ' payload jsonb, attempt uuid)', stage, key_type);
@@ -155,7 +155,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_job_finish(job_id text, attempts uuid[
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     job tube_job := tube_private_lock_job(job_id, alone => true);
-    stage text := 'tube_job_pods_' || job.number;
+    stage CONSTANT text := tube_private_qualify('tube_job_pods_' || job.number);
     one text;
 BEGIN
     IF job.state = 'done' THEN
@@ -169,8 +169,8 @@ BEGIN
     IF job.kind IN ('staged', 'attempts') THEN
         FOREACH one IN ARRAY job.tubes LOOP
             PERFORM tube_private_require(one);
-            EXECUTE format('INSERT INTO %I (op, shard, ids, payload) SELECT op, shard, ids, payload FROM %s'
-                ' WHERE $1 OR attempt = ANY ($2)', one, stage) USING job.kind = 'staged', attempts;
+            EXECUTE format('INSERT INTO %s (op, shard, ids, payload) SELECT op, shard, ids, payload FROM %s'
+                ' WHERE $1 OR attempt = ANY ($2)', tube_private_qualify(one), stage) USING job.kind = 'staged', attempts;
             PERFORM tube_private_wake_sleepers(one, NULL);
         END LOOP;
         EXECUTE 'DROP TABLE ' || stage;
@@ -287,9 +287,9 @@ BEGIN
             HINT = 'A tube is read by workers or by a stream. End the workers, or do not purge.';
     END IF;
     FOR part IN 0 .. reg.partitions - 1 LOOP
-        EXECUTE format('DELETE FROM %I AS t WHERE %s'
+        EXECUTE format('DELETE FROM %s AS t WHERE %s'
             ' AND (CASE WHEN t.op = ''B'' THEN 1 ELSE 0 END) = ANY (''{0,1}'') AND t.seq <= $1',
-            reg.tube, (tube_private_slices(reg.tube, reg.partitions, part)).pods) USING seq;
+            tube_private_qualify(reg.tube), (tube_private_slices(reg.tube, reg.partitions, part)).pods) USING seq;
         GET DIAGNOSTICS here = ROW_COUNT;
         gone := gone + here;
     END LOOP;

@@ -137,7 +137,7 @@ BEGIN
         RETURN CASE plan.query WHEN '' THEN 0 END;
     END IF;
     FOR pod IN EXECUTE plan.query LOOP
-        PERFORM tube_private_put_backfill_pod(backfill_id, NULL, pod.shard, pod.ids);
+        PERFORM tube_private_put_range_pod(backfill_id, pod.shard, pod.ids);
         pods := pods + 1;
         ids_read := ids_read + cardinality(pod.ids);
         IF pod.shard <> ALL (touched) THEN

@@ -76,6 +76,7 @@ DECLARE
     ids CONSTANT text := 'CASE WHEN array_ndims(pod.ids) > 1'
         ' THEN ARRAY(SELECT k.id FROM unnest(pod.ids) AS k (id) WHERE k.id IS NOT NULL)'
         ' ELSE array_remove(pod.ids, NULL) END';
+    queue CONSTANT text := tube_private_qualify(tube);
     slices CONSTANT record := tube_private_slices(tube, partitions, partition);
     merged CONSTANT boolean := cardinality(slices.slices) > 1;
     seqs text[];
@@ -83,15 +84,15 @@ DECLARE
 BEGIN
     seqs := ARRAY(
         SELECT format($seqs$
-              SELECT p.seq FROM %I AS p
+              SELECT p.seq FROM %s AS p
               WHERE %s
                 AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $4
                 AND p.seq > $2
                 AND p.leader_id IS DISTINCT FROM $1
-              ORDER BY p.seq$seqs$, tube, slice)
+              ORDER BY p.seq$seqs$, queue, slice)
         FROM unnest(slices.slices) AS slice);
     mark := format($mark$
-        UPDATE %1$I AS pod SET leader_id = $1
+        UPDATE %1$s AS pod SET leader_id = $1
         WHERE %2$s
           AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $4
           AND pod.seq > $2
@@ -99,7 +100,7 @@ BEGIN
               LIMIT 1 OFFSET $3 - 1), 9223372036854775807)
           AND pod.leader_id IS DISTINCT FROM $1
         RETURNING pod.seq, pod.op::text, pod.shard::integer, %4$s, pod.payload, pod.ts
-        $mark$, tube, slices.pods,
+        $mark$, queue, slices.pods,
         CASE WHEN merged
             THEN format('SELECT m.seq FROM ((%s)) AS m ORDER BY m.seq', array_to_string(seqs, ') UNION ALL ('))
             ELSE seqs[1] END,
@@ -121,7 +122,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_pods_purge(
 ) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
-    RETURN tube_private_change_pods('DELETE FROM %I AS pod', tube, partitions, partition, leader_id,
+    RETURN tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
         coalesce(seqs, '{}'));
 END
 $$;
@@ -142,7 +143,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_pods_reset(
 ) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
-    RETURN tube_private_change_pods('UPDATE %I AS pod SET leader_id = NULL', tube, partitions, partition, leader_id,
+    RETURN tube_private_change_pods('UPDATE %s AS pod SET leader_id = NULL', tube, partitions, partition, leader_id,
         seqs);
 END
 $$;
@@ -161,7 +162,7 @@ DECLARE
     statement text;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    statement := format(change || ' WHERE', tube) || CASE
+    statement := format(change || ' WHERE', tube_private_qualify(tube)) || CASE
         WHEN seqs IS NULL THEN format(
             $where$ %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3 AND pod.leader_id = $1$where$,
             (tube_private_slices(tube, partitions, partition)).pods)
@@ -197,13 +198,13 @@ BEGIN
             pod.ctid = ANY (ARRAY(
                 SELECT found.place
                 FROM unnest($2) AS wanted (seq), LATERAL (
-                    SELECT p.ctid AS place FROM %1$I AS p
+                    SELECT p.ctid AS place FROM %1$s AS p
                     WHERE %2$s
                       AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $3
                       AND p.seq = wanted.seq
                       AND p.leader_id = $1
                     OFFSET 0) AS found))$where$
-        END, tube, (tube_private_slices(tube, partitions, partition)).pods);
+        END, tube_private_qualify(tube), (tube_private_slices(tube, partitions, partition)).pods);
 END
 $$;
 

@@ -110,7 +110,7 @@ BEGIN
     INTO statements, ready
     FROM tube_private_indexes(tube) AS i;
     IF NOT ready THEN
-        IF pg_relation_size(format('%I.%I', tube_private_schema(), tube)::regclass) > most THEN
+        IF pg_relation_size(tube_private_qualify(tube)::regclass) > most THEN
             RETURN false;
         END IF;
         statements := statements || wanted.ddl;

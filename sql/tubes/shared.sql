@@ -4,6 +4,11 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_private_schema() RETURNS name
 LANGUAGE sql IMMUTABLE RETURN :'schema'::name;
 
+-- tube_private_qualify: a name, quoted and with our schema. Each dynamic statement names tables by it: a table that is
+-- missing would else be looked for in pg_temp, where the caller may have put one.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_qualify(name text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$ SELECT format('%I.%I', tube_private_schema(), name) $$;
+
 -- tube_private_capture_schema: the name of the schema whose functions belong to the owners of attached tables.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_schema() RETURNS name
 LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp

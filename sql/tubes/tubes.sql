@@ -114,7 +114,7 @@ BEGIN
         WHEN tube LIKE '%,%' THEN 'it has a comma'
         WHEN tube ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
         WHEN tube LIKE 'pg\_%' THEN 'such names belong to Postgres'
-        WHEN to_regclass(format('%I.%I', tube_private_schema(), tube)) IS NOT NULL
+        WHEN to_regclass(tube_private_qualify(tube)) IS NOT NULL
             THEN format('there is a relation of that name in the schema %I', tube_private_schema())
     END;
     IF wrong IS NOT NULL THEN
@@ -136,7 +136,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_make(tube text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    queue CONSTANT text := format('%I.%I', tube_private_schema(), tube);
+    queue CONSTANT text := tube_private_qualify(tube);
     reg CONSTANT tube_registry := tube_private_require(tube);
 BEGIN
     EXECUTE format($ddl$
@@ -180,7 +180,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 DECLARE
     reg CONSTANT tube_registry := tube_private_require(tube);
     flag CONSTANT text := format('%I.tube_sleeps_%s', tube_private_schema(), reg.number);
-    name CONSTANT text := format('%I.%I', tube_private_schema(), tube_private_name(tube, '_touch'));
+    name CONSTANT text := tube_private_qualify(tube_private_name(tube, '_touch'));
 BEGIN
     IF to_regclass(flag) IS NULL THEN
         EXECUTE format('CREATE SEQUENCE %s', flag);
@@ -230,7 +230,7 @@ BEGIN
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);
     DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
-    EXECUTE format('DROP SEQUENCE %I', 'tube_sleeps_' || reg.number);
+    EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_ensure_absent IS

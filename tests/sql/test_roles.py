@@ -148,7 +148,7 @@ PRIVATE: dict[str, set[str]] = {
     "tube_private_patiently": SERVES,
     "tube_private_predicate_columns": SERVES,
     "tube_private_provide": ADMINISTERS,
-    "tube_private_put_backfill_pod": SERVES,
+    "tube_private_put_range_pod": SERVES,
     "tube_private_refuse_predicate": SERVES,
     "tube_private_refuse_renamed": SERVES,
     "tube_private_refuse_table": ADMINISTERS,
@@ -157,6 +157,7 @@ PRIVATE: dict[str, set[str]] = {
     "tube_private_stale_attachments": SERVES,
     "tube_private_store": ADMINISTERS,
     "tube_private_store_late": SERVES,
+    "tube_private_store_pod": SERVES,
     "tube_private_try_predicate": SERVES,
 }
 """Those of the others that a role may call."""
