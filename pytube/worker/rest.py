@@ -8,7 +8,7 @@
              snapshot was older than the sleeper row)
 
 The row stays while pods come one by one, and is taken away once they come in a stream (see
-`stream.py`). A line that is woken for a pod looks once and is deep again: the row was there all the
+`leaky_bucket.py`). A line that is woken for a pod looks once and is deep again: the row was there all the
 time, so that whoever comes later notifies. So pods one by one are delivered at once, without polls,
 and a stream's writers send no notifications.
 """
@@ -25,7 +25,7 @@ from pytube.sources import wakeup
 from pytube.sources.session import Session
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
-from pytube.worker.stream import Stream
+from pytube.worker.leaky_bucket import LeakyBucket
 
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
@@ -57,7 +57,7 @@ class Rest:
         self._pause = _FIRST_PAUSE
         self._next_look = 0.0
         self._looked_at = 0.0
-        self._stream = Stream()
+        self._bucket = LeakyBucket()
         self._empty_looks = 0
         self._saw_all = False
 
@@ -94,8 +94,8 @@ class Rest:
         longest = _HELD_BACK_PAUSE if left_out else _LONGEST_PAUSE
         self._pause = min(longest, self._pause * 2) if self._empty_looks > 1 else _FIRST_PAUSE
         self._next_look = now if more else now + self._pause
-        self._stream.came(pods, now)
-        if self._asleep and self._stream.runs(now):
+        self._bucket.add(pods, now)
+        if self._asleep and self._bucket.is_full(now):
             await self._get_up()
 
     async def wait(self, settled: Settled | None, *, idle: bool, may_look: bool = True) -> None:
@@ -123,7 +123,7 @@ class Rest:
     def _may_sleep(self) -> bool:
         if self._quiet and self._saw_all:
             return True
-        return self._empty_looks > 1 and self._stream.is_over(time.monotonic())
+        return self._empty_looks > 1 and self._bucket.is_empty(time.monotonic())
 
     async def _fell_asleep(self, settled: Settled | None) -> bool:
         """Go as deep as can be; whether that takes one more look first."""

@@ -10,7 +10,7 @@ import pytest
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
 from pytube.worker import rest as module
-from pytube.worker import stream
+from pytube.worker import leaky_bucket
 from pytube.worker.rest import Rest
 from tests.unit.fakes import FakeSession, FakeTube
 
@@ -158,7 +158,7 @@ async def test_while_a_stream_runs_the_line_does_not_fall_asleep(monkeypatch: py
         await sleeper.look()
         await sleeper.wait()
     assert not sleeper.tube.sleeping, "it fell asleep in a short gap"
-    monkeypatch.setattr(stream, "RATE", 1e9)
+    monkeypatch.setattr(leaky_bucket, "RATE", 1e9)
     await sleeper.look_and_wait_until("the row is there", lambda: sleeper.tube.sleeping)
 
 
