@@ -41,14 +41,14 @@ class Control:
         sweep: Sweep,
         term: Term,
         emit: Callable[[Event], None],
-        news: asyncio.Event,
+        attention: asyncio.Event,
     ) -> None:
-        """`news` is set when a sweep is over."""
+        """`attention` is set when a sweep is over."""
         self._source = source
         self._parking = parking
         self._term = term
         self._emit = emit
-        self._sweeps = Sweeps(source, parking, sweep, term, emit, news)
+        self._sweeps = Sweeps(source, parking, sweep, term, emit, attention)
         self._scheduled: list[Pod] = []
         self._scheduled_at = 0.0
 

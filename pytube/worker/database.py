@@ -95,7 +95,7 @@ class Database:
         """None while the sessions are down."""
 
     @property
-    def hears(self) -> bool:
+    def notifications_work(self) -> bool:
         """Whether notifications arrive."""
         return self._listener is not None and self._listener.works
 

@@ -55,7 +55,7 @@ class Carrier:
         sink: Sink,
         limits: Limits,
         gates: Gates,
-        news: asyncio.Event,
+        attention: asyncio.Event,
         client_id: str,
     ) -> None:
         """Nothing is begun here.
@@ -66,7 +66,7 @@ class Carrier:
             sink: takes them.
             limits: what to keep to.
             gates: shut while the sink or the source is down.
-            news: set whenever something landed.
+            attention: set whenever something landed.
             client_id: how the process calls itself.
         """
         self.tenure = tenure
@@ -74,7 +74,7 @@ class Carrier:
         self.sink = sink
         self.limits = limits
         self.gates = gates
-        self.news = news
+        self.attention = attention
         self.client_id = client_id
         self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
         self.turns = asyncio.Semaphore(limits.sends)
@@ -87,7 +87,7 @@ class Carrier:
     def land(self, flight: Flight, landed: Landed) -> None:
         """Report keys that are done with."""
         self.landed.append((flight, landed))
-        self.news.set()
+        self.attention.set()
 
     async def clear_the_air(self) -> None:
         """Wait, as long as a request may last, until no write that was given up can come late."""
@@ -109,7 +109,7 @@ class Delivery:
         """When the last read began that took too long."""
         self.sending = False
         """Whether a write is under way, which is better waited for than cut off."""
-        self.resting = False
+        self.backing_off = False
         """Whether nothing is to be done but to wait before sending again."""
 
     @property
@@ -136,18 +136,18 @@ class Delivery:
             at = self._todo.next_at
             if at is None:
                 return
-            await self._rest(at - time.monotonic())
+            await self._back_off(at - time.monotonic())
             groups = by_shard(self._todo.pop())
 
-    async def _rest(self, pause: float) -> None:
+    async def _back_off(self, pause: float) -> None:
         if pause <= 0:
             return
-        self.resting = True
-        self._c.news.set()  # the line may begin another flight
+        self.backing_off = True
+        self._c.attention.set()  # the line may begin another flight
         try:
             await asyncio.sleep(pause)
         finally:
-            self.resting = False
+            self.backing_off = False
 
     # --- one attempt ----------------------------------------------------------------------
 

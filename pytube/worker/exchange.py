@@ -16,7 +16,7 @@ from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled
 from pytube.worker.delivery import Carrier
 from pytube.worker.meter import Meter
-from pytube.worker.rest import Rest
+from pytube.worker.poller import Poller
 
 _IDS_PER_POD = 250.0
 """What pods hold at most as a rule; assumed until some were seen."""
@@ -31,7 +31,7 @@ class Exchange:
         source: TubeSource,
         machine: InFlight,
         carrier: Carrier,
-        rest: Rest,
+        poller: Poller,
         meter: Meter,
         settled: Callable[[], Settled | None],
     ) -> None:
@@ -41,7 +41,7 @@ class Exchange:
             source: what is asked.
             machine: says what is done, and how much is held.
             carrier: the term and its limits.
-            rest: says when to look for pods, and is told what came of it.
+            poller: says when to poll for pods, and learns what each poll found.
             meter: counts what was marked and purged.
             settled: the settled seq, as far as it is known.
         """
@@ -50,7 +50,7 @@ class Exchange:
         self._tenure = carrier.tenure
         self._limits = carrier.limits
         self._client_id = carrier.client_id
-        self._rest = rest
+        self._poller = poller
         self._meter = meter
         self._settled = settled
         self._task: asyncio.Task[list[Pod]] | None = None
@@ -68,17 +68,17 @@ class Exchange:
         if self._task is not None:
             return False
         limit = 0
-        if self._rest.is_due() and self.may_mark():
+        if self._poller.is_due() and self.may_mark():
             room = self._room
             if self._room_for_backfill > 0:
                 room = min(room, self._room_for_backfill)
             limit = max(1, min(self._limits.mark_limit, int(room / self._ids_per_pod)))
-            self._rest.looking()
+            self._poller.begin_poll()
         done = self._machine.finished()
         if not (done or limit):
             return False
         self._task = asyncio.create_task(self._purge_and_mark(done, limit))
-        self._task.add_done_callback(lambda _: self._rest.news.set())
+        self._task.add_done_callback(lambda _: self._poller.attention.set())
         for _ in range(2):  # the task, and the one in it that sends: Postgres is at work when we go on
             await asyncio.sleep(0)
         return True
@@ -166,7 +166,7 @@ class Exchange:
             spell=settled.spell if settled is not None else 0,
             done=done,
         )
-        await self._rest.looked(len(pods), more=len(pods) == limit, left_out=not with_backfill)
+        await self._poller.end_poll(len(pods), more=len(pods) == limit, left_out=not with_backfill)
         return pods
 
     def _saw(self, pods: Sequence[Pod]) -> None:

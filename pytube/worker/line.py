@@ -24,7 +24,7 @@ from pytube.worker.delivery import Carrier, Delivery
 from pytube.worker.exchange import Exchange
 from pytube.worker.meter import Meter
 from pytube.worker.parking import Parking
-from pytube.worker.rest import Rest
+from pytube.worker.poller import Poller
 from pytube.worker.sweep import Sweep
 
 _FLIGHTS_AHEAD = 4
@@ -38,7 +38,7 @@ class Line:
         self,
         source: TubeSource,
         carrier: Carrier,
-        rest: Rest,
+        poller: Poller,
         control: ControlSource,
         settled: Callable[[], Settled | None],
         emit: Callable[[Event], None],
@@ -51,14 +51,14 @@ class Line:
         self._carrier = carrier
         self._parking = Parking(source, term, emit)
         sweep = Sweep(carrier.sink, control, term, carrier.limits.sweep_backlog)
-        self._control = Control(control, self._parking, sweep, term, emit, carrier.news)
-        self._rest = rest
+        self._control = Control(control, self._parking, sweep, term, emit, carrier.attention)
+        self._poller = poller
         self._settled = settled
         self._emit = emit
         self._limits = carrier.limits
         self._share = BackfillShare(self._limits.backfill_share)
         self._deliveries: dict[asyncio.Task[None], Delivery] = {}
-        self._exchange = Exchange(source, self.machine, carrier, rest, self.meter, settled)
+        self._exchange = Exchange(source, self.machine, carrier, poller, self.meter, settled)
         self._stopping = False
         self._meter_at = time.monotonic() + self._limits.meter_interval
 
@@ -85,20 +85,20 @@ class Line:
         """Begin nothing more."""
         self._stopping = True
         self._carrier.closing = True
-        self._rest.news.set()
+        self._poller.attention.set()
 
     def wake(self) -> None:
         """Pods may have come."""
-        self._rest.wake()
+        self._poller.wake()
 
     @property
     def is_awake(self) -> bool:
         """Whether it looks for pods by itself."""
-        return not self._rest.is_deep
+        return not self._poller.is_deep
 
     def attend(self) -> None:
         """Something happened to the tenure: look at it now."""
-        self._rest.news.set()
+        self._poller.attention.set()
 
     async def _round(self) -> None:
         self._raise_failure()
@@ -113,9 +113,9 @@ class Line:
         busy |= await self._control.attend(self.machine)
         self._read_meter()
         if not busy:
-            may_look = not self._exchange.under_way and self._exchange.may_mark()
+            may_poll = not self._exchange.under_way and self._exchange.may_mark()
             idle = not (self.machine.keys or self._control.waits)
-            await self._rest.wait(self._settled(), idle=idle, may_look=may_look)
+            await self._poller.wait(self._settled(), idle=idle, may_poll=may_poll)
 
     async def _hold(self, pods: Sequence[Pod]) -> None:
         """Take over pods that were marked."""
@@ -135,22 +135,24 @@ class Line:
             delivery = Delivery(self._carrier, flight)
             task = asyncio.create_task(delivery.run())
             self._deliveries[task] = delivery
-            task.add_done_callback(lambda _: self._rest.news.set())
+            task.add_done_callback(lambda _: self._poller.attention.set())
             launched = True
         return launched
 
     def _under_way(self) -> int:
-        """Flights under way. Those that rest count by the keys they have left.
+        """Flights under way. Those that back off count by the keys they have left.
 
         So a few keys that are tried again hold nobody up, while a sink that puts everything off is
         not given ever more.
         """
-        resting = [delivery.keys for delivery in self._deliveries.values() if delivery.resting]
-        return len(self._deliveries) - len(resting) + sum(resting) // self._carrier.size.keys
+        backing_off = [delivery.keys for delivery in self._deliveries.values() if delivery.backing_off]
+        return len(self._deliveries) - len(backing_off) + sum(backing_off) // self._carrier.size.keys
 
     def _backfilling(self) -> int:
-        """Flights of backfill under way, but for those that rest."""
-        return sum(delivery.is_backfill and not delivery.resting for delivery in self._deliveries.values())
+        """Flights of backfill under way, except those that back off."""
+        return sum(
+            delivery.is_backfill and not delivery.backing_off for delivery in self._deliveries.values()
+        )
 
     def _next_flight(self) -> Flight | None:
         incremental = self.machine.waiting(PodClass.INCREMENTAL)

@@ -30,7 +30,7 @@ from pytube.worker.gate import Gate, Gates
 from pytube.worker.lead import Lead
 from pytube.worker.limits import Limits
 from pytube.worker.line import Line
-from pytube.worker.rest import Rest
+from pytube.worker.poller import Poller
 from pytube.worker.tasks import end
 from pytube.worker.tenure import Tenure
 from pytube.worker.upkeep import follow_ddl
@@ -184,7 +184,7 @@ class TubeRunner:
     def make_line(self, tenure: Tenure, session: Session) -> Line:
         """The line of a term, over a session of its own."""
         term = tenure.term
-        rest = Rest(session, term, lambda: self.database.hears)
+        poller = Poller(session, term, lambda: self.database.notifications_work)
         gates = Gates(
             sink=Gate(
                 lambda reason: self.emit(SinkDown(term.tube, term.partition, reason)),
@@ -196,12 +196,12 @@ class TubeRunner:
             ),
         )
         carrier = Carrier(
-            tenure, self._enricher, self._sink, self.limits, gates, rest.news, self.candidate.client_id
+            tenure, self._enricher, self._sink, self.limits, gates, poller.attention, self.candidate.client_id
         )
         return Line(
             TubeSource(session, term),
             carrier,
-            rest,
+            poller,
             ControlSource(session, term),
             lambda: self.database.settled,
             self.emit,

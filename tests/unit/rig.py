@@ -20,7 +20,7 @@ from pytube.worker.delivery import Carrier
 from pytube.worker.gate import Gate, Gates
 from pytube.worker.limits import Limits
 from pytube.worker.line import Line
-from pytube.worker.rest import Rest
+from pytube.worker.poller import Poller
 from pytube.worker.tenure import Tenure
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeEnricher, FakeSession, FakeTube
@@ -55,13 +55,13 @@ class Rig:
         self.sink = sink or MemorySink()
         self.claim = FakeClaim()
         self.events: list[Event] = []
-        self.hears = True
+        self.notifications_work = True
         self.limits = replace(LIMITS, **limits)  # type: ignore[arg-type] # counts are given as int
         self.term = Term("t", 1, 0, epoch=100)
         self.tube.leader_id = self.term.leader_id
         trust = Trust(self.limits.receive_deadline, monotonic())
         self.tenure = Tenure(self.term, self.claim, trust, self.events.append)
-        self.rest = Rest(self.session, self.term, lambda: self.hears)
+        self.poller = Poller(self.session, self.term, lambda: self.notifications_work)
         gates = Gates(
             sink=Gate(
                 lambda reason: self.events.append(SinkDown("t", 0, reason)),
@@ -73,11 +73,11 @@ class Rig:
             ),
         )
         self.carrier = Carrier(
-            self.tenure, self.enricher, self.sink, self.limits, gates, self.rest.news, "tester"
+            self.tenure, self.enricher, self.sink, self.limits, gates, self.poller.attention, "tester"
         )
         source = TubeSource(self.session, self.term)
         control = ControlSource(self.session, self.term)
-        self.line = Line(source, self.carrier, self.rest, control, lambda: self.settled, self.events.append)
+        self.line = Line(source, self.carrier, self.poller, control, lambda: self.settled, self.events.append)
         self.task: asyncio.Task[None] | None = None
 
     def told(self, kind: type[E]) -> list[E]:

@@ -214,7 +214,7 @@ async def test_rows_that_all_break_the_query_are_not_read_without_pause(
     for _ in range(100):
         await asyncio.sleep(0)
     assert len(trip.rig.enricher.reads) == 1, "it is read again and again without a pause"
-    assert trip.delivery.resting
+    assert trip.delivery.backing_off
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -12,7 +12,7 @@ from pytube.events import MeterRead
 from pytube.model import Batch, Result
 from pytube.pipeline import redelivery
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import rest
+from pytube.worker import poller
 from tests.unit.rig import Rig
 
 
@@ -20,7 +20,7 @@ from tests.unit.rig import Rig
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short back-offs; a line that sleeps is woken by writers only."""
     monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
-    monkeypatch.setattr(rest, "_DEEP_PAUSE", 3600.0)
+    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
 
 
 # --- the plain way ---
@@ -76,7 +76,7 @@ async def test_a_line_that_sleeps_is_woken_by_each_writer() -> None:
     rig = Rig()
     async with rig.running():
         for key in range(5):
-            await rig.until("the line sleeps", lambda: not rig.line.is_awake and not rig.rest.is_due())
+            await rig.until("the line sleeps", lambda: not rig.line.is_awake and not rig.poller.is_due())
             rig.insert(key)
             await rig.until_empty()
 
@@ -84,7 +84,7 @@ async def test_a_line_that_sleeps_is_woken_by_each_writer() -> None:
 async def test_pods_that_come_while_a_mark_is_under_way_are_found_without_another_writer() -> None:
     rig = Rig()
     async with rig.running():
-        await rig.until("the line sleeps", lambda: not rig.line.is_awake and not rig.rest.is_due())
+        await rig.until("the line sleeps", lambda: not rig.line.is_awake and not rig.poller.is_due())
         rig.session.on_mark = asyncio.Event()
         rig.line.wake()
         await asyncio.wait_for(rig.session.marking.wait(), 5)
@@ -162,18 +162,18 @@ async def test_large_pods_do_not_burst_the_bound() -> None:
 
 
 async def test_a_full_line_does_not_go_round_and_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest, "_HELD_UP_PAUSE", 3600.0)
+    monkeypatch.setattr(poller, "_HELD_UP_PAUSE", 3600.0)
     rig = Rig(keys_in_flight=1)
     rig.sink.faults = Faults(hang=True)
     rounds = 0
-    wait = rig.rest.wait
+    wait = rig.poller.wait
 
     async def counted(*args: object, **options: object) -> None:
         nonlocal rounds
         rounds += 1
         await wait(*args, **options)  # type: ignore[arg-type] # passed on as they came
 
-    monkeypatch.setattr(rig.rest, "wait", counted)
+    monkeypatch.setattr(rig.poller, "wait", counted)
     async with rig.running():
         rig.insert(1)
         rig.insert(2)

@@ -10,7 +10,7 @@ from pytube.errors import Fenced, FencedBySink
 from pytube.model import Batch, Document, Token
 from pytube.pipeline import redelivery
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import rest
+from pytube.worker import poller
 from tests.unit.rig import Rig
 
 
@@ -18,7 +18,7 @@ from tests.unit.rig import Rig
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short back-offs; a line that sleeps is woken by writers only."""
     monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
-    monkeypatch.setattr(rest, "_DEEP_PAUSE", 3600.0)
+    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
 
 
 class StuckSink(MemorySink):

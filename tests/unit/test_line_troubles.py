@@ -11,7 +11,7 @@ from pytube.events import LeaderRefreshed, Parked, SinkDown, SinkUp, TrustLapsed
 from pytube.model import Document, Token
 from pytube.pipeline import redelivery
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import parking, rest
+from pytube.worker import parking, poller
 from tests.unit.rig import Rig
 
 
@@ -19,7 +19,7 @@ from tests.unit.rig import Rig
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short back-offs; a line that sleeps is woken by writers only."""
     monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
-    monkeypatch.setattr(rest, "_DEEP_PAUSE", 3600.0)
+    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
 
 
 # --- troubles of the sink ---
@@ -170,10 +170,10 @@ async def test_a_line_that_holds_nothing_tells_of_a_lapse_and_of_its_end() -> No
 async def test_pods_that_came_while_there_was_no_trust_are_found_when_it_is_back() -> None:
     rig = Rig()
     async with rig.running():
-        await rig.until("the line sleeps", lambda: not rig.line.is_awake and not rig.rest.is_due())
+        await rig.until("the line sleeps", lambda: not rig.line.is_awake and not rig.poller.is_due())
         rig.claim.proof = float("-inf")
         rig.insert(1)
-        await rig.until("the wake-up is seen", lambda: not rig.rest.news.is_set())
+        await rig.until("the wake-up is seen", lambda: not rig.poller.attention.is_set())
         rig.claim.proof = float("inf")
         await rig.until_empty()
 

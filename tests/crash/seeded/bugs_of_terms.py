@@ -133,9 +133,9 @@ SEEDS = [
     Seed(
         "sleeper_after_the_quiet_check",
         "a writer between the check and the row wakes nobody",
-        "pytube/worker/rest.py",
+        "pytube/worker/poller.py",
         "        if not self._asleep:\n",
-        "        if not self._asleep and self._quiet:\n",
-        ("unit/test_rest.py",),
+        "        if not self._asleep and self._deep:\n",
+        ("unit/test_poller.py",),
     ),
 ]
