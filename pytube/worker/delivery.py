@@ -29,7 +29,7 @@ from pytube.pipeline.inflight import Flight
 from pytube.pipeline.redelivery import GaveUp, Redelivery, delay
 from pytube.pipeline.sizing import BatchSize
 from pytube.sinks.base import Sink
-from pytube.worker.gate import Gate, Gates
+from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.limits import Limits
 from pytube.worker.tenure import Tenure
 
@@ -54,7 +54,7 @@ class Carrier:
         enricher: Enricher,
         sink: Sink,
         limits: Limits,
-        gates: Gates,
+        breakers: CircuitBreakers,
         attention: asyncio.Event,
         client_id: str,
     ) -> None:
@@ -65,7 +65,7 @@ class Carrier:
             enricher: reads the documents.
             sink: takes them.
             limits: what to keep to.
-            gates: shut while the sink or the source is down.
+            breakers: open while the sink or the source is down.
             attention: set whenever something landed.
             client_id: how the process calls itself.
         """
@@ -73,7 +73,7 @@ class Carrier:
         self.enricher = enricher
         self.sink = sink
         self.limits = limits
-        self.gates = gates
+        self.breakers = breakers
         self.attention = attention
         self.client_id = client_id
         self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
@@ -163,8 +163,8 @@ class Delivery:
             await self._send(token, part)
 
     async def _read(self, groups: Mapping[int, Sequence[Id]], token: Token) -> Documents:
-        gate = self._c.gates.source
-        await gate.passage()
+        breaker = self._c.breakers.source
+        await breaker.acquire()
         begun = time.monotonic()
         documents = Documents(token, self._flight.stamp)
         orphans: list[Key] = []
@@ -178,44 +178,44 @@ class Delivery:
                     known = [key for key in ids if key not in gone]
                 documents.add(shard, known, map(read.bodies.get, known))
         except EnrichDataError as error:
-            gate.open()
+            breaker.succeed()
             self._failed(keys_of(groups), str(error))
             return Documents(token, self._flight.stamp)
         except EnrichTimeout as error:
-            self._took_too_long(keys_of(groups), str(error), gate, begun)
+            self._took_too_long(keys_of(groups), str(error), breaker, begun)
             return Documents(token, self._flight.stamp)
         except EnrichFailed as error:
-            gate.shut(str(error))
+            breaker.fail(str(error))
             self._todo.push(keys_of(groups))
             return Documents(token, self._flight.stamp)
         except BaseException:
-            gate.left()
+            breaker.release()
             raise
-        gate.open()
+        breaker.succeed()
         self._orphaned(orphans)
         self._c.size.saw(len(documents), documents.size)
         return documents
 
-    def _took_too_long(self, keys: Sequence[Key], reason: str, gate: Gate, begun: float) -> None:
+    def _took_too_long(self, keys: Sequence[Key], reason: str, breaker: CircuitBreaker, begun: float) -> None:
         """Try in halves. If others were read since the last time, these rows are at fault, not the source."""
-        alive = gate.opened_at > min(begun, self._slow_since)
+        alive = breaker.succeeded_at > min(begun, self._slow_since)
         self._slow_since = begun
         if alive:
-            gate.left()
+            breaker.release()
             self._failed(keys, reason)
         else:
-            gate.shut(reason)
+            breaker.fail(reason)
             self._todo.halve(keys, time.monotonic())
 
     async def _send(self, token: Token, documents: Documents) -> None:
         term = self._c.tenure.term
         batch = Batch(term.tube, term.partition, token, documents)
-        gate = self._c.gates.sink
-        await gate.passage()
+        breaker = self._c.breakers.sink
+        await breaker.acquire()
         begun = time.monotonic()
         batch.trust_until(self._c.tenure.trusted_until())
         if batch.has_lapsed():
-            gate.left()
+            breaker.release()
             self._todo.push(documents.keys)  # what was read is old by the time that trust is back
             return
         await fault(Point.BEFORE_SEND)
@@ -224,22 +224,22 @@ class Delivery:
             answers = None if is_all_ok(batch, results) else sort_answers(batch, results)
         except SinkUnavailable as error:
             if batch.has_lapsed():
-                gate.left()  # it refused because our right to send had lapsed, and is well
+                breaker.release()  # it refused because our right to send had lapsed, and is well
             else:
-                gate.shut(str(error))
+                breaker.fail(str(error))
             self._todo.push(documents.keys)
         except SinkTimeout as error:
             await self._unknown(batch, documents.keys, str(error), begun)
         except Exception as error:  # noqa: BLE001 # whatever a sink raises is about its documents
-            gate.left()
+            breaker.release()
             self._failed(documents.keys, f"{type(error).__name__}: {error}")
         except BaseException:
-            gate.left()
+            breaker.release()
             raise
         else:
             await fault(Point.AFTER_SEND)
             if answers is None:
-                gate.open()
+                breaker.succeed()
                 self._done(documents.by_shard())
             else:
                 self._answered(answers)
@@ -265,25 +265,25 @@ class Delivery:
 
     async def _unknown(self, batch: Batch, keys: Sequence[Key], reason: str, begun: float) -> None:
         """Whether the sink took it is not known: make sure that it can't come late, read anew."""
-        gate = self._c.gates.sink
-        alive = gate.opened_at > begun  # it answered others meanwhile: the fault is in this batch
+        breaker = self._c.breakers.sink
+        alive = breaker.succeeded_at > begun  # it answered others meanwhile: the fault is in this batch
         if not alive:
-            gate.shut(reason)
+            breaker.fail(reason)
         self._c.tenure.in_the_air.add(batch)
         await self._c.sink.abandon(batch)
         self._c.tenure.in_the_air.discard(batch)
         if alive:
-            gate.left()
+            breaker.release()
             self._failed(keys, reason)
         else:
             self._todo.halve(keys, time.monotonic())  # should it be one document, the others get through
 
     def _answered(self, answers: Answers) -> None:
-        gate = self._c.gates.sink
+        breaker = self._c.breakers.sink
         if answers.newer is not None:
-            gate.left()
+            breaker.release()
             raise FencedBySink(answers.newer)
-        gate.open()
+        breaker.succeed()
         if answers.done:
             self._done(by_shard(answers.done))
         self._todo.delayed(answers.delayed, time.monotonic())
@@ -301,7 +301,7 @@ class Delivery:
 
     def _park(self, gave_up: GaveUp) -> None:
         if self._c.parked_in_a_row >= _MOST_PARKED_IN_A_ROW:
-            self._c.gates.sink.shut(
+            self._c.breakers.sink.fail(
                 f"{self._c.parked_in_a_row} documents in a row failed, so it is not their fault; "
                 f"the last one: {gave_up.reason}"
             )

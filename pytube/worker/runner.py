@@ -23,10 +23,10 @@ from pytube.sources.pods import TubeSource
 from pytube.sources.session import Session
 from pytube.sources.terms import Candidate
 from pytube.worker.backfills import Backfills
+from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.database import Database
 from pytube.worker.delivery import Carrier
 from pytube.worker.elections import build_election
-from pytube.worker.gate import Gate, Gates
 from pytube.worker.lead import Lead
 from pytube.worker.limits import Limits
 from pytube.worker.line import Line
@@ -185,18 +185,24 @@ class TubeRunner:
         """The line of a term, over a session of its own."""
         term = tenure.term
         poller = Poller(session, term, lambda: self.database.notifications_work)
-        gates = Gates(
-            sink=Gate(
+        breakers = CircuitBreakers(
+            sink=CircuitBreaker(
                 lambda reason: self.emit(SinkDown(term.tube, term.partition, reason)),
                 lambda seconds: self.emit(SinkUp(term.tube, term.partition, seconds)),
             ),
-            source=Gate(
+            source=CircuitBreaker(
                 lambda reason: self.emit(SourceDown(term.tube, term.partition, reason)),
                 lambda seconds: self.emit(SourceUp(term.tube, term.partition, seconds)),
             ),
         )
         carrier = Carrier(
-            tenure, self._enricher, self._sink, self.limits, gates, poller.attention, self.candidate.client_id
+            tenure,
+            self._enricher,
+            self._sink,
+            self.limits,
+            breakers,
+            poller.attention,
+            self.candidate.client_id,
         )
         return Line(
             TubeSource(session, term),

@@ -16,8 +16,8 @@ from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
 from pytube.testing.memory import MemorySink
+from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.delivery import Carrier
-from pytube.worker.gate import Gate, Gates
 from pytube.worker.limits import Limits
 from pytube.worker.line import Line
 from pytube.worker.poller import Poller
@@ -62,18 +62,18 @@ class Rig:
         trust = Trust(self.limits.receive_deadline, monotonic())
         self.tenure = Tenure(self.term, self.claim, trust, self.events.append)
         self.poller = Poller(self.session, self.term, lambda: self.notifications_work)
-        gates = Gates(
-            sink=Gate(
+        breakers = CircuitBreakers(
+            sink=CircuitBreaker(
                 lambda reason: self.events.append(SinkDown("t", 0, reason)),
                 lambda seconds: self.events.append(SinkUp("t", 0, seconds)),
             ),
-            source=Gate(
+            source=CircuitBreaker(
                 lambda reason: self.events.append(SourceDown("t", 0, reason)),
                 lambda seconds: self.events.append(SourceUp("t", 0, seconds)),
             ),
         )
         self.carrier = Carrier(
-            self.tenure, self.enricher, self.sink, self.limits, gates, self.poller.attention, "tester"
+            self.tenure, self.enricher, self.sink, self.limits, breakers, self.poller.attention, "tester"
         )
         source = TubeSource(self.session, self.term)
         control = ControlSource(self.session, self.term)

@@ -173,7 +173,7 @@ async def test_a_row_that_always_takes_too_long_is_parked_while_others_are_read(
     async with asyncio.timeout(5):
         task = trip.start()
         while not task.done():
-            trip.rig.carrier.gates.source.open()  # reads of other flights
+            trip.rig.carrier.breakers.source.succeed()  # reads of other flights
             await asyncio.sleep(0)
         await task
     assert trip.parked == {6: "the fake source took too long"}
@@ -231,11 +231,11 @@ async def test_ids_of_no_table_are_parked() -> None:
 async def test_a_connection_that_is_lost_ends_the_delivery_and_leaves_its_probe_to_others() -> None:
     trip = Trip(1)
     trip.rig.enricher.lost = True
-    gate = trip.rig.carrier.gates.source
-    gate.shut("down")
+    breaker = trip.rig.carrier.breakers.source
+    breaker.fail("down")
     with pytest.raises(DatabaseUnavailable):
         await trip.run()
-    await asyncio.wait_for(gate.passage(), 5)
+    await asyncio.wait_for(breaker.acquire(), 5)
     assert trip.landed == []
 
 

@@ -48,7 +48,7 @@ async def test_a_document_that_only_the_sink_times_out_on_is_parked_in_the_end()
         async def send(self, batch: Batch) -> Sequence[Result]:
             if any(document.id == 3 for document in batch):
                 await asyncio.sleep(0)
-                trip.rig.carrier.gates.sink.open()  # as if others had been answered meanwhile
+                trip.rig.carrier.breakers.sink.succeed()  # as if others had been answered meanwhile
                 raise SinkTimeout("no answer")
             return await super().send(batch)
 

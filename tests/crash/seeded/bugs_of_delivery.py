@@ -130,7 +130,7 @@ SEEDS = [
         "slow_rows_for_ever",
         "a row whose read always takes too long is tried without end",
         "pytube/worker/delivery.py",
-        "        alive = gate.opened_at > min(begun, self._slow_since)\n",
+        "        alive = breaker.succeeded_at > min(begun, self._slow_since)\n",
         "        alive = False\n",
         ("unit/test_delivery.py::test_a_row_that_always_takes_too_long_is_parked_while_others_are_read",),
     ),

@@ -1,4 +1,4 @@
-"""The gate: told once per outage, probed by one at a time, opened for all by one success."""
+"""The circuit breaker: one report per outage, one probe at a time, closed for all by one success."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pytube.pipeline import redelivery
-from pytube.worker.gate import Gate
+from pytube.worker.circuit_breaker import CircuitBreaker
 from tests.helpers.waiting import wait_until_async
 
 
@@ -17,49 +17,49 @@ def _short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Watched:
-    """A gate, and what it told."""
+    """A circuit breaker, and what it reported."""
 
     def __init__(self) -> None:
-        self.shut: list[str] = []
-        self.opened: list[float] = []
-        self.gate = Gate(self.shut.append, self.opened.append)
+        self.opened: list[str] = []
+        self.closed: list[float] = []
+        self.breaker = CircuitBreaker(self.opened.append, self.closed.append)
 
 
-async def test_an_open_gate_lets_pass_at_once() -> None:
+async def test_a_closed_circuit_lets_pass_at_once() -> None:
     watched = Watched()
-    await watched.gate.passage()
-    watched.gate.open()
-    assert (watched.shut, watched.opened) == ([], [])
+    await watched.breaker.acquire()
+    watched.breaker.succeed()
+    assert (watched.opened, watched.closed) == ([], [])
 
 
 async def test_an_outage_is_told_once_and_so_is_its_end() -> None:
     watched = Watched()
     for reason in ("down", "still down", "down again"):
-        watched.gate.shut(reason)
-        await watched.gate.passage()
-    watched.gate.open()
-    watched.gate.open()
-    assert watched.shut == ["down"]
-    assert len(watched.opened) == 1
-    assert watched.opened[0] > 0
+        watched.breaker.fail(reason)
+        await watched.breaker.acquire()
+    watched.breaker.succeed()
+    watched.breaker.succeed()
+    assert watched.opened == ["down"]
+    assert len(watched.closed) == 1
+    assert watched.closed[0] > 0
 
 
 async def test_a_second_outage_is_told_again() -> None:
     watched = Watched()
-    watched.gate.shut("down")
-    watched.gate.open()
-    watched.gate.shut("down again")
-    assert watched.shut == ["down", "down again"]
-    assert not watched.gate.is_open
+    watched.breaker.fail("down")
+    watched.breaker.succeed()
+    watched.breaker.fail("down again")
+    assert watched.opened == ["down", "down again"]
+    assert not watched.breaker.is_closed
 
 
 async def test_one_at_a_time_probes_and_its_success_lets_all_pass() -> None:
     watched = Watched()
-    watched.gate.shut("down")
+    watched.breaker.fail("down")
     passed: list[int] = []
 
     async def pass_it(number: int) -> None:
-        await watched.gate.passage()
+        await watched.breaker.acquire()
         passed.append(number)
 
     async with asyncio.TaskGroup() as group:
@@ -69,37 +69,37 @@ async def test_one_at_a_time_probes_and_its_success_lets_all_pass() -> None:
         for _ in range(50):
             await asyncio.sleep(0)
         assert len(passed) == 1, "only one may probe"
-        watched.gate.open()
+        watched.breaker.succeed()
     assert sorted(passed) == list(range(5))
 
 
 async def test_a_probe_that_told_nothing_leaves_its_turn_to_another() -> None:
     watched = Watched()
-    watched.gate.shut("down")
-    await watched.gate.passage()
-    second = asyncio.create_task(watched.gate.passage())
+    watched.breaker.fail("down")
+    await watched.breaker.acquire()
+    second = asyncio.create_task(watched.breaker.acquire())
     await asyncio.sleep(0)
     assert not second.done()
-    watched.gate.left()
+    watched.breaker.release()
     await asyncio.wait_for(second, 5)
-    assert not watched.gate.is_open
+    assert not watched.breaker.is_closed
 
 
 async def test_sends_that_failed_together_count_as_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redelivery, "_FIRST_DELAY", 20.0)
     watched = Watched()
     for _ in range(50):
-        watched.gate.shut("down")
-    assert watched.gate._tries == 1
+        watched.breaker.fail("down")
+    assert watched.breaker._failures == 1
 
 
 async def test_a_waiter_that_is_cancelled_holds_nothing() -> None:
     watched = Watched()
-    watched.gate.shut("down")
-    await watched.gate.passage()
-    waiter = asyncio.create_task(watched.gate.passage())
+    watched.breaker.fail("down")
+    await watched.breaker.acquire()
+    waiter = asyncio.create_task(watched.breaker.acquire())
     await asyncio.sleep(0)
     waiter.cancel()
     await asyncio.gather(waiter, return_exceptions=True)
-    watched.gate.left()
-    await asyncio.wait_for(watched.gate.passage(), 5)
+    watched.breaker.release()
+    await asyncio.wait_for(watched.breaker.acquire(), 5)
