@@ -15,7 +15,7 @@ from pytube.pipeline.inflight import InFlight
 from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled
 from pytube.worker.delivery import Carrier
-from pytube.worker.meter import Meter
+from pytube.worker.metrics import Metrics
 from pytube.worker.poller import Poller
 
 _IDS_PER_POD = 250.0
@@ -32,7 +32,7 @@ class Exchange:
         machine: InFlight,
         carrier: Carrier,
         poller: Poller,
-        meter: Meter,
+        metrics: Metrics,
         settled: Callable[[], Settled | None],
     ) -> None:
         """Nothing is begun here.
@@ -42,7 +42,7 @@ class Exchange:
             machine: says what is done, and how much is held.
             carrier: the term and its limits.
             poller: says when to poll for pods, and learns what each poll found.
-            meter: counts what was marked and purged.
+            metrics: counts what was marked and purged.
             settled: the settled seq, as far as it is known.
         """
         self._source = source
@@ -51,7 +51,7 @@ class Exchange:
         self._limits = carrier.limits
         self._client_id = carrier.client_id
         self._poller = poller
-        self._meter = meter
+        self._metrics = metrics
         self._settled = settled
         self._task: asyncio.Task[list[Pod]] | None = None
         self._ids_per_pod = _IDS_PER_POD
@@ -148,7 +148,7 @@ class Exchange:
             await self._source.purge(list(done))
         if done:
             await fault(Point.AFTER_PURGE)
-            self._meter.purged(done)
+            self._metrics.count_purged(done)
             self._beat()
         if pods:
             await fault(Point.AFTER_MARK)
@@ -172,7 +172,7 @@ class Exchange:
     def _saw(self, pods: Sequence[Pod]) -> None:
         """Growth counts at once, shrinking slowly, so that a mark rarely brings more than fits."""
         touches = _touches(pods)
-        self._meter.touches += touches
+        self._metrics.touches += touches
         self._coming += touches
         average = touches / len(pods)
         if average < self._ids_per_pod:
@@ -183,7 +183,9 @@ class Exchange:
         """Tell the others how far the term is."""
         term = self._tenure.term
         self._tenure.claim.beat(
-            Heartbeat(self._client_id, term.leader_id, term.epoch, self._meter.purged_seq, self._meter.lag)
+            Heartbeat(
+                self._client_id, term.leader_id, term.epoch, self._metrics.purged_seq, self._metrics.lag
+            )
         )
 
 

@@ -22,7 +22,7 @@ from pytube.sources.settled import Settled
 from pytube.worker.control import Control
 from pytube.worker.delivery import Carrier, Delivery
 from pytube.worker.exchange import Exchange
-from pytube.worker.meter import Meter
+from pytube.worker.metrics import Metrics
 from pytube.worker.parking import Parking
 from pytube.worker.poller import Poller
 from pytube.worker.sweep import Sweep
@@ -46,7 +46,7 @@ class Line:
         self.tenure = carrier.tenure
         term = self.tenure.term
         self.machine = InFlight()
-        self.meter = Meter(term.tube, term.partition)
+        self.metrics = Metrics(term.tube, term.partition)
         self._source = source
         self._carrier = carrier
         self._parking = Parking(source, term, emit)
@@ -58,9 +58,9 @@ class Line:
         self._limits = carrier.limits
         self._share = BackfillShare(self._limits.backfill_share)
         self._deliveries: dict[asyncio.Task[None], Delivery] = {}
-        self._exchange = Exchange(source, self.machine, carrier, poller, self.meter, settled)
+        self._exchange = Exchange(source, self.machine, carrier, poller, self.metrics, settled)
         self._stopping = False
-        self._meter_at = time.monotonic() + self._limits.meter_interval
+        self._metrics_at = time.monotonic() + self._limits.meter_interval
 
     # --- life -----------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class Line:
             busy = True
         busy |= self._launch()
         busy |= await self._control.attend(self.machine)
-        self._read_meter()
+        self._read_metrics()
         if not busy:
             may_poll = not self._exchange.under_way and self._exchange.may_mark()
             idle = not (self.machine.keys or self._control.waits)
@@ -178,10 +178,10 @@ class Line:
     async def _land(self) -> bool:
         """Park and land what deliveries reported; whether there was anything."""
         landed, self._carrier.landed = self._carrier.landed, []
-        self.meter.parked += await self._parking.park(landed)
+        self.metrics.parked += await self._parking.park(landed)
         for flight, report in landed:
             self.machine.land_keys(flight, report.keys)
-            self.meter.documents += sum(map(len, report.keys.values())) - len(report.parked)
+            self.metrics.documents += sum(map(len, report.keys.values())) - len(report.parked)
         await self._parking.unpark(landed)
         return bool(landed)
 
@@ -234,7 +234,7 @@ class Line:
 
     # --- what it tells --------------------------------------------------------------------
 
-    def _read_meter(self) -> None:
-        if time.monotonic() >= self._meter_at:
-            self._emit(self.meter.read(self.machine))
-            self._meter_at = time.monotonic() + self._limits.meter_interval
+    def _read_metrics(self) -> None:
+        if time.monotonic() >= self._metrics_at:
+            self._emit(self.metrics.read(self.machine))
+            self._metrics_at = time.monotonic() + self._limits.meter_interval

@@ -114,7 +114,7 @@ SEEDS = [
         "land_before_park",
         "a rejected key is purged, and not set aside when the process dies then",
         "pytube/worker/line.py",
-        "        self.meter.parked += await self._parking.park(landed)\n",
+        "        self.metrics.parked += await self._parking.park(landed)\n",
         "",
         ("unit/test_line_troubles.py::test_a_rejected_key_is_parked_before_its_pod_is_purged",),
     ),
