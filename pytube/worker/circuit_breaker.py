@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pytube.pipeline.redelivery import delay
+from pytube.pipeline.retry_queue import backoff
 
 _JITTER = 0.25
 _CHECK_INTERVAL = 0.05
@@ -67,7 +67,7 @@ class CircuitBreaker:
         if now >= self._next_probe:  # requests that were under way together count as one failure
             self._failures += 1
             jitter = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 # spreads load, guards nothing
-            self._next_probe = now + delay(self._failures) * jitter
+            self._next_probe = now + backoff(self._failures) * jitter
         self._probing = False
 
     def succeed(self) -> None:

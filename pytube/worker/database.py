@@ -20,7 +20,7 @@ from pytube.errors import (
     UsageError,
 )
 from pytube.events import DatabaseDown, DatabaseUp, Event
-from pytube.pipeline.redelivery import delay
+from pytube.pipeline.retry_queue import backoff
 from pytube.sources import queries, terms
 from pytube.sources.session import Session
 from pytube.sources.settled import Settled
@@ -145,7 +145,7 @@ class Database:
                     tries = 0 if time.monotonic() - began > _STEADY else tries
                     self._down_since = time.monotonic()
                 tries += 1
-                await asyncio.sleep(min(_LONGEST_PAUSE, delay(tries)))
+                await asyncio.sleep(min(_LONGEST_PAUSE, backoff(tries)))
 
     async def _open_shared(self, stack: AsyncExitStack, purpose: str) -> Session:
         session = await self.open_session(purpose, durable=True)

@@ -1,7 +1,7 @@
-"""Brings one flight to the sink: token, enrich, send, and again what was not taken.
+"""Delivers one flight to the sink: draw a token, enrich, send, and retry what the sink did not accept.
 
-A delivery ends when every key of its flight has landed: written, deleted or parked. Until then
-the keys stay in the flight, so that nobody else works on them.
+A delivery ends when every key of its flight is done: written, deleted or parked. Until then the keys stay
+in the flight, so that no other delivery works on them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pytube.model import Batch, Documents, Id, Key, PodClass, Result, Token
 from pytube.pipeline.answers import Answers, is_all_ok, sort_answers
 from pytube.pipeline.batching import by_shard, keys_of, split
 from pytube.pipeline.inflight import Flight
-from pytube.pipeline.redelivery import GaveUp, Redelivery, delay
+from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
 from pytube.pipeline.sizing import BatchSize
 from pytube.sinks.base import Sink
 from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
@@ -38,11 +38,11 @@ _MOST_PARKED_IN_A_ROW = 100
 
 
 @dataclass(slots=True)
-class Landed:
-    """Keys that are done with, and those of them that are to be parked first."""
+class Outcome:
+    """Keys of a flight that are done, and those of them that must be parked first."""
 
     keys: Mapping[int, Sequence[Id]]
-    parked: Sequence[GaveUp] = ()
+    dead_letters: Sequence[DeadLetter] = ()
 
 
 class Carrier:
@@ -66,7 +66,7 @@ class Carrier:
             sink: takes them.
             limits: what to keep to.
             breakers: open while the sink or the source is down.
-            attention: set whenever something landed.
+            attention: set whenever an outcome is reported.
             client_id: how the process calls itself.
         """
         self.tenure = tenure
@@ -81,12 +81,12 @@ class Carrier:
         self.parked_in_a_row = 0
         self.closing = False
         """Set when the line stops: nothing is begun any more."""
-        self.landed: list[tuple[Flight, Landed]] = []
-        """Where deliveries report; the line takes it from there."""
+        self.outcomes: list[tuple[Flight, Outcome]] = []
+        """What deliveries reported and the line has not handled yet."""
 
-    def land(self, flight: Flight, landed: Landed) -> None:
-        """Report keys that are done with."""
-        self.landed.append((flight, landed))
+    def report(self, flight: Flight, outcome: Outcome) -> None:
+        """Report keys that are done."""
+        self.outcomes.append((flight, outcome))
         self.attention.set()
 
     async def clear_the_air(self) -> None:
@@ -104,7 +104,7 @@ class Delivery:
     def __init__(self, carrier: Carrier, flight: Flight) -> None:
         self._c = carrier
         self._flight = flight
-        self._todo = Redelivery(carrier.limits.attempts)
+        self._retries = RetryQueue(carrier.limits.attempts)
         self._slow_since = float("inf")
         """When the last read began that took too long."""
         self.sending = False
@@ -114,7 +114,7 @@ class Delivery:
 
     @property
     def keys(self) -> int:
-        """Keys that have not landed."""
+        """Keys that are not done."""
         return len(self._flight)
 
     @property
@@ -133,11 +133,11 @@ class Delivery:
         while not self._c.closing:
             async with self._c.turns:
                 await self._attempt(groups)
-            at = self._todo.next_at
+            at = self._retries.next_at
             if at is None:
                 return
             await self._back_off(at - time.monotonic())
-            groups = by_shard(self._todo.pop())
+            groups = by_shard(self._retries.pop())
 
     async def _back_off(self, pause: float) -> None:
         if pause <= 0:
@@ -186,7 +186,7 @@ class Delivery:
             return Documents(token, self._flight.stamp)
         except EnrichFailed as error:
             breaker.fail(str(error))
-            self._todo.push(keys_of(groups))
+            self._retries.push(keys_of(groups))
             return Documents(token, self._flight.stamp)
         except BaseException:
             breaker.release()
@@ -205,7 +205,7 @@ class Delivery:
             self._failed(keys, reason)
         else:
             breaker.fail(reason)
-            self._todo.halve(keys, time.monotonic())
+            self._retries.halve(keys, time.monotonic())
 
     async def _send(self, token: Token, documents: Documents) -> None:
         term = self._c.tenure.term
@@ -216,7 +216,7 @@ class Delivery:
         batch.trust_until(self._c.tenure.trusted_until())
         if batch.has_lapsed():
             breaker.release()
-            self._todo.push(documents.keys)  # what was read is old by the time that trust is back
+            self._retries.push(documents.keys)  # what was read is old by the time that trust is back
             return
         await fault(Point.BEFORE_SEND)
         try:
@@ -227,7 +227,7 @@ class Delivery:
                 breaker.release()  # it refused because our right to send had lapsed, and is well
             else:
                 breaker.fail(str(error))
-            self._todo.push(documents.keys)
+            self._retries.push(documents.keys)
         except SinkTimeout as error:
             await self._unknown(batch, documents.keys, str(error), begun)
         except Exception as error:  # noqa: BLE001 # whatever a sink raises is about its documents
@@ -276,7 +276,7 @@ class Delivery:
             breaker.release()
             self._failed(keys, reason)
         else:
-            self._todo.halve(keys, time.monotonic())  # should it be one document, the others get through
+            self._retries.halve(keys, time.monotonic())  # should it be one document, the others get through
 
     def _answered(self, answers: Answers) -> None:
         breaker = self._c.breakers.sink
@@ -286,40 +286,41 @@ class Delivery:
         breaker.succeed()
         if answers.done:
             self._done(by_shard(answers.done))
-        self._todo.delayed(answers.delayed, time.monotonic())
+        self._retries.delay(answers.delayed, time.monotonic())
         for key, reason in answers.rejected.items():
-            self._land([key], [GaveUp(key, reason, self._todo.attempts_of(key) + 1)])
+            self._report([key], [DeadLetter(key, reason, self._retries.attempts_of(key) + 1)])
 
     def _done(self, keys: Mapping[int, Sequence[Id]]) -> None:
         self._c.parked_in_a_row = 0
-        self._c.land(self._flight, Landed(keys))
+        self._c.report(self._flight, Outcome(keys))
 
     def _failed(self, keys: Sequence[Key], reason: str) -> None:
-        gave_up = self._todo.failed(keys, reason, time.monotonic())
-        if gave_up is not None:
-            self._park(gave_up)
+        dead_letter = self._retries.fail(keys, reason, time.monotonic())
+        if dead_letter is not None:
+            self._park(dead_letter)
 
-    def _park(self, gave_up: GaveUp) -> None:
+    def _park(self, dead_letter: DeadLetter) -> None:
         if self._c.parked_in_a_row >= _MOST_PARKED_IN_A_ROW:
             self._c.breakers.sink.fail(
                 f"{self._c.parked_in_a_row} documents in a row failed, so it is not their fault; "
-                f"the last one: {gave_up.reason}"
+                f"the last one: {dead_letter.reason}"
             )
-            self._todo.push([gave_up.key], time.monotonic() + delay(gave_up.attempts))
+            self._retries.push([dead_letter.key], time.monotonic() + backoff(dead_letter.attempts))
             return
         self._c.parked_in_a_row += 1
-        self._land([gave_up.key], [gave_up])
+        self._report([dead_letter.key], [dead_letter])
 
     def _orphaned(self, orphans: Sequence[Key]) -> None:
         if orphans:
             tube = self._c.tenure.term.tube
-            reasons = [
-                GaveUp(key, f"no table attached to tube {tube!r} has shard {key[0]}", 0) for key in orphans
+            dead_letters = [
+                DeadLetter(key, f"no table attached to tube {tube!r} has shard {key[0]}", 0)
+                for key in orphans
             ]
-            self._land(orphans, reasons)
+            self._report(orphans, dead_letters)
 
-    def _land(self, keys: Iterable[Key], parked: Sequence[GaveUp]) -> None:
-        self._c.land(self._flight, Landed(by_shard(keys), parked))
+    def _report(self, keys: Iterable[Key], dead_letters: Sequence[DeadLetter]) -> None:
+        self._c.report(self._flight, Outcome(by_shard(keys), dead_letters))
 
 
 def _is_cancelled() -> bool:

@@ -30,7 +30,7 @@ from pytube.errors import (
 from pytube.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from pytube.faults import Point, fault
 from pytube.model import Heartbeat
-from pytube.pipeline.redelivery import delay
+from pytube.pipeline.retry_queue import backoff
 from pytube.pipeline.trust import Trust
 from pytube.sources import terms
 from pytube.sources.session import Session
@@ -93,7 +93,7 @@ class Lead:
                         self._tries, self._told = 0, None
                     self._tries += 1
                     self._tell_once(error)
-                    await self._pause(min(_LONGEST_PAUSE, delay(self._tries)))
+                    await self._pause(min(_LONGEST_PAUSE, backoff(self._tries)))
             await self._release_last()
         finally:
             self._claim.handed_over()

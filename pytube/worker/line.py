@@ -103,7 +103,7 @@ class Line:
     async def _round(self) -> None:
         self._raise_failure()
         self.tenure.look()
-        busy = await self._land()
+        busy = await self._handle_outcomes()
         pods = self._exchange.taken()
         busy |= await self._exchange.begin()  # Postgres works on the next one while we turn to these
         if pods:
@@ -175,15 +175,15 @@ class Line:
 
     # --- keys land ------------------------------------------------------------------------
 
-    async def _land(self) -> bool:
-        """Park and land what deliveries reported; whether there was anything."""
-        landed, self._carrier.landed = self._carrier.landed, []
-        self.metrics.parked += await self._parking.park(landed)
-        for flight, report in landed:
-            self.machine.land_keys(flight, report.keys)
-            self.metrics.documents += sum(map(len, report.keys.values())) - len(report.parked)
-        await self._parking.unpark(landed)
-        return bool(landed)
+    async def _handle_outcomes(self) -> bool:
+        """Park dead letters and finish keys that deliveries reported; whether there were any."""
+        outcomes, self._carrier.outcomes = self._carrier.outcomes, []
+        self.metrics.parked += await self._parking.park(outcomes)
+        for flight, outcome in outcomes:
+            self.machine.land_keys(flight, outcome.keys)
+            self.metrics.documents += sum(map(len, outcome.keys.values())) - len(outcome.dead_letters)
+        await self._parking.unpark(outcomes)
+        return bool(outcomes)
 
     # --- the end --------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Line:
             if isinstance(failure, NotLeader):
                 raise failure
         await fault(Point.DURING_DRAIN)
-        await self._land()
+        await self._handle_outcomes()
         await self._exchange.purge()
         await fault(Point.BEFORE_RESET)
         await self._source.reset(self.machine.unfinished())

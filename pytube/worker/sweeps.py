@@ -15,7 +15,7 @@ from pytube.events import BackfillFinished, Event, SweepFailed, SweepFinished
 from pytube.faults import Point, fault
 from pytube.model import Pod
 from pytube.pipeline.inflight import InFlight
-from pytube.pipeline.redelivery import delay
+from pytube.pipeline.retry_queue import backoff
 from pytube.sources.control import ControlSource
 from pytube.sources.payload import asks_for_sweep, start_seq_of, type_of
 from pytube.sources.terms import Term
@@ -163,7 +163,7 @@ class Sweeps:
         """Try again later, after the others: it may be this shard only that can't be swept."""
         shard = pods[0].shard
         failures = self._back_offs[shard].failures + 1 if shard in self._back_offs else 1
-        self._back_offs[shard] = _BackOff(failures, time.monotonic() + delay(failures))
+        self._back_offs[shard] = _BackOff(failures, time.monotonic() + backoff(failures))
         if failures == 1 and reason != self._reason:
             self._emit(SweepFailed(self._term.tube, self._term.partition, shard, reason))
         self._reason = reason

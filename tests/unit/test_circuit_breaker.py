@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from pytube.pipeline import redelivery
+from pytube.pipeline import retry_queue
 from pytube.worker.circuit_breaker import CircuitBreaker
 from tests.helpers.waiting import wait_until_async
 
 
 @pytest.fixture(autouse=True)
 def _short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
 
 
 class Watched:
@@ -86,7 +86,7 @@ async def test_a_probe_that_told_nothing_leaves_its_turn_to_another() -> None:
 
 
 async def test_sends_that_failed_together_count_as_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 20.0)
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 20.0)
     watched = Watched()
     for _ in range(50):
         watched.breaker.fail("down")

@@ -10,7 +10,7 @@ import pytest
 from pytube.errors import DatabaseUnavailable, FencedBySink
 from pytube.events import SinkDown, SinkUp, SourceDown, SourceUp
 from pytube.model import Batch, Document, Result, Token
-from pytube.pipeline import redelivery
+from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
 from tests.helpers.waiting import wait_until_async
 from tests.unit.trip import Trip
@@ -18,13 +18,13 @@ from tests.unit.trip import Trip
 
 @pytest.fixture(autouse=True)
 def _short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
 
 
 async def test_a_flight_is_written_and_lands() -> None:
     trip = Trip(1, 2, 3)
     await trip.run()
-    assert trip.held == trip.landed == [1, 2, 3]
+    assert trip.held == trip.done == [1, 2, 3]
     assert trip.parked == {}
 
 
@@ -53,7 +53,7 @@ async def test_a_flight_is_cut_into_batches() -> None:
     trip = Trip(1, 2, 3, 4, 5, batch_documents=2)
     await trip.run()
     assert trip.rig.sink.sends == 3
-    assert trip.landed == [1, 2, 3, 4, 5]
+    assert trip.done == [1, 2, 3, 4, 5]
 
 
 # --- what the sink answers ---
@@ -65,7 +65,7 @@ async def test_a_batch_that_fails_is_sent_in_halves_and_the_poison_parked_alone(
     await trip.run()
     assert list(trip.parked) == [5]
     assert "fails on (0, 5)" in trip.parked[5]
-    assert trip.landed == list(range(16))
+    assert trip.done == list(range(16))
     assert trip.held == [key for key in range(16) if key != 5]
     assert trip.rig.told(SinkDown) == [], "a poison document is no outage"
 
@@ -75,7 +75,7 @@ async def test_a_rejected_document_is_parked_at_once() -> None:
     trip.rig.sink.faults = Faults(reject={(0, 1)})
     await trip.run()
     assert list(trip.parked) == [1]
-    assert trip.landed == [1, 2]
+    assert trip.done == [1, 2]
     assert trip.rig.sink.sends == 1
 
 
@@ -84,10 +84,10 @@ async def test_a_document_that_is_put_off_is_read_and_sent_again() -> None:
     trip.rig.sink.faults = Faults(retry={(0, 1): 0.0})
     task = trip.start()
     await wait_until_async(lambda: trip.rig.sink.sends > trip.rig.limits.attempts + 2, what="sent again")
-    assert trip.landed == [2]
+    assert trip.done == [2]
     trip.rig.sink.faults = Faults()
     await task
-    assert trip.landed == [1, 2]
+    assert trip.done == [1, 2]
     assert trip.parked == {}, "being put off uses up no attempt"
     assert len(trip.rig.enricher.reads) == trip.rig.sink.sends, "each time it is read anew"
 
@@ -105,7 +105,7 @@ async def test_a_newer_write_of_our_own_epoch_is_of_a_term_that_had_it_before_an
     trip.rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(100, 1000), 99)
     with pytest.raises(FencedBySink):
         await trip.run()
-    assert trip.landed == []
+    assert trip.done == []
 
 
 async def test_a_write_of_a_later_term_ends_ours_and_nothing_lands() -> None:
@@ -114,7 +114,7 @@ async def test_a_write_of_a_later_term_ends_ours_and_nothing_lands() -> None:
     with pytest.raises(FencedBySink) as caught:
         await trip.run()
     assert caught.value.newer == Token(101, 1)
-    assert trip.landed == []
+    assert trip.done == []
 
 
 async def test_a_sink_that_is_down_is_waited_for_and_nothing_is_parked() -> None:
@@ -125,7 +125,7 @@ async def test_a_sink_that_is_down_is_waited_for_and_nothing_is_parked() -> None
     await wait_until_async(lambda: trip.rig.sink.sends > trip.rig.limits.attempts + 2, what="probes")
     trip.rig.sink.faults = Faults()
     await asyncio.wait_for(task, 5)
-    assert trip.landed == [1, 2]
+    assert trip.done == [1, 2]
     assert trip.parked == {}
     assert (len(trip.rig.told(SinkDown)), len(trip.rig.told(SinkUp))) == (1, 1)
 
@@ -138,7 +138,7 @@ async def test_a_sink_that_fails_every_document_is_held_to_be_down() -> None:
     trip.rig.sink.faults = Faults()
     await asyncio.wait_for(task, 5)
     assert len(trip.parked) == 100
-    assert trip.landed == list(range(200))
+    assert trip.done == list(range(200))
 
 
 # --- what the source says ---
@@ -152,7 +152,7 @@ async def test_a_source_that_cannot_be_read_is_waited_for() -> None:
     assert trip.rig.sink.sends == 0
     trip.rig.enricher.failing = None
     await asyncio.wait_for(task, 5)
-    assert trip.landed == [1, 2]
+    assert trip.done == [1, 2]
     assert trip.parked == {}
     assert [event.reason for event in trip.rig.told(SourceDown)] == ["permission denied"]
     assert len(trip.rig.told(SourceUp)) == 1
@@ -207,8 +207,8 @@ async def test_rows_that_all_break_the_query_are_not_read_without_pause(
     trip = Trip(1, attempts=1)
     trip.rig.carrier.parked_in_a_row = 1000
     trip.rig.enricher.bad = {(0, 1)}
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 3600.0)
-    monkeypatch.setattr(redelivery, "_LONGEST_DELAY", 3600.0)
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 3600.0)
+    monkeypatch.setattr(retry_queue, "_LONGEST_DELAY", 3600.0)
     task = trip.start()
     await wait_until_async(lambda: trip.rig.told(SinkDown), what="too many failed in a row")
     for _ in range(100):
@@ -224,7 +224,7 @@ async def test_ids_of_no_table_are_parked() -> None:
     trip.rig.enricher.orphans = {(0, 1)}
     await trip.run()
     assert trip.held == [2]
-    assert trip.landed == [1, 2]
+    assert trip.done == [1, 2]
     assert "no table attached to tube 't' has shard 0" in trip.parked[1]
 
 
@@ -236,7 +236,7 @@ async def test_a_connection_that_is_lost_ends_the_delivery_and_leaves_its_probe_
     with pytest.raises(DatabaseUnavailable):
         await trip.run()
     await asyncio.wait_for(breaker.acquire(), 5)
-    assert trip.landed == []
+    assert trip.done == []
 
 
 # --- trust, and the end of the line ---
@@ -279,4 +279,4 @@ async def test_a_line_that_closes_begins_no_further_batch() -> None:
     trip.rig.sink.faults = Faults()
     await asyncio.wait_for(task, 5)
     assert trip.rig.sink.sends == 1
-    assert trip.landed == [1]
+    assert trip.done == [1]

@@ -10,7 +10,7 @@ import pytest
 from pytube.errors import SinkTimeout
 from pytube.events import SinkDown, SinkUp
 from pytube.model import Batch, Result, Token
-from pytube.pipeline import redelivery
+from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
 from tests.helpers.waiting import wait_until_async
 from tests.unit.trip import AbandoningSink, Trip
@@ -18,7 +18,7 @@ from tests.unit.trip import AbandoningSink, Trip
 
 @pytest.fixture(autouse=True)
 def _short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
 
 
 async def test_a_send_without_an_answer_is_abandoned_before_it_is_sent_again() -> None:
@@ -34,7 +34,7 @@ async def test_a_send_without_an_answer_is_abandoned_before_it_is_sent_again() -
     sink.may_return.set()
     await asyncio.wait_for(task, 5)
     assert not trip.rig.tenure.in_the_air
-    assert trip.landed == [1]
+    assert trip.done == [1]
     tokens = [document.token for document in sink.store.log]
     assert tokens == sorted(set(tokens)), "it was not sent under a new token"
     assert len(trip.rig.enricher.reads) == 2, "it was not read anew"
@@ -90,7 +90,7 @@ async def test_a_sink_that_cancels_its_own_call_is_unknown_not_the_end() -> None
     trip = Trip(1, sink=sink)
     await trip.run()
     assert len(sink.abandoned) == 1
-    assert trip.landed == [1]
+    assert trip.done == [1]
 
 
 async def test_a_send_that_is_cancelled_is_in_the_air_until_it_is_abandoned() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from pytube.events import MeterRead
 from pytube.model import Batch, Result
-from pytube.pipeline import redelivery
+from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
 from pytube.worker import poller
 from tests.unit.rig import Rig
@@ -19,7 +19,7 @@ from tests.unit.rig import Rig
 @pytest.fixture(autouse=True)
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short back-offs; a line that sleeps is woken by writers only."""
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
     monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
 
 

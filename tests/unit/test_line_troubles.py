@@ -9,7 +9,7 @@ import pytest
 from pytube.errors import ClaimLost, DatabaseUnavailable, Fenced, FencedBySink
 from pytube.events import LeaderRefreshed, Parked, SinkDown, SinkUp, TrustLapsed
 from pytube.model import Document, Token
-from pytube.pipeline import redelivery
+from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
 from pytube.worker import parking, poller
 from tests.unit.rig import Rig
@@ -18,7 +18,7 @@ from tests.unit.rig import Rig
 @pytest.fixture(autouse=True)
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short back-offs; a line that sleeps is woken by writers only."""
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
     monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
 
 

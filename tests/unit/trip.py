@@ -37,14 +37,14 @@ class Trip:
         await self.delivery.run()
 
     @property
-    def landed(self) -> list[Any]:
-        reports = [report for _, report in self.rig.carrier.landed]
-        return sorted(key for report in reports for ids in report.keys.values() for key in ids)
+    def done(self) -> list[Any]:
+        outcomes = [outcome for _, outcome in self.rig.carrier.outcomes]
+        return sorted(key for outcome in outcomes for ids in outcome.keys.values() for key in ids)
 
     @property
     def parked(self) -> dict[Any, str]:
-        reports = [report for _, report in self.rig.carrier.landed]
-        return {gone.key[1]: gone.reason for report in reports for gone in report.parked}
+        outcomes = [outcome for _, outcome in self.rig.carrier.outcomes]
+        return {dead.key[1]: dead.reason for outcome in outcomes for dead in outcome.dead_letters}
 
     @property
     def held(self) -> list[Any]:

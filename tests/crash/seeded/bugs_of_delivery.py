@@ -111,10 +111,10 @@ SEEDS = [
         ("unit/test_answers.py",),
     ),
     Seed(
-        "land_before_park",
+        "done_before_park",
         "a rejected key is purged, and not set aside when the process dies then",
         "pytube/worker/line.py",
-        "        self.metrics.parked += await self._parking.park(landed)\n",
+        "        self.metrics.parked += await self._parking.park(outcomes)\n",
         "",
         ("unit/test_line_troubles.py::test_a_rejected_key_is_parked_before_its_pod_is_purged",),
     ),
