@@ -107,7 +107,7 @@ class ClaimLost(NotLeader):
 
 
 class EnrichFailed(PytubeError):
-    """The source can't be read (a missing grant, a wrong query). The line waits; nothing is lost."""
+    """The source can't be read (a missing grant, a wrong query). The worker waits; nothing is lost."""
 
 
 class EnrichTimeout(EnrichFailed):
@@ -126,7 +126,7 @@ class SinkError(PytubeError):
 
 
 class SinkUnavailable(SinkError):
-    """The sink is down: nothing of the batch was taken. The line waits; no attempt is used up."""
+    """The sink is down: nothing of the batch was taken. The worker waits; no attempt is used up."""
 
 
 class SinkTimeout(SinkError):

@@ -101,7 +101,7 @@ class RowEnricher:
 
 
 def _as_ours(error: psycopg.Error, tube: str) -> PytubeError:
-    if isinstance(error, NoAnswer):  # a slow query, or a dead server: then the line's own session tells
+    if isinstance(error, NoAnswer):  # a slow query, or a dead server: then the worker's own session tells
         return EnrichTimeout(f"rows for tube {tube!r} can't be read: {error} (postgres.answer_timeout)")
     if is_connection_lost(error):
         return DatabaseUnavailable(f"Postgres is not available: {describe(error)}")

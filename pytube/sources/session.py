@@ -28,7 +28,7 @@ _AGAIN = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 
 class Session:
-    """A connection that several tasks of one line share; calls wait for each other.
+    """A connection that several tasks of one partition share; calls wait for each other.
 
     All errors are ours where they can be (`DatabaseUnavailable`, `Fenced`, …). After
     `DatabaseUnavailable` the session is of no more use.

@@ -40,7 +40,7 @@ class _Probe:
 
 
 class Settled:
-    """Finds the settled seq, over one session that several lines of the tube share."""
+    """Finds the settled seq, over one session that several partitions of the tube share."""
 
     def __init__(self, session: Session, tube: str) -> None:
         self._session = session
@@ -65,7 +65,7 @@ class Settled:
     async def is_quiet(self) -> bool:
         """Whether everything that was drawn before this call is settled.
 
-        True tells a line that went to sleep before it asked: whatever was drawn by somebody who
+        True tells a worker that went to sleep before it asked: whatever was drawn by somebody who
         may not have seen the sleeper is visible to the next mark.
         """
         async with self._turn:

@@ -1,7 +1,7 @@
-"""The wake-up: how a line that sleeps learns that pods came, without costing writers much.
+"""The wake-up: how a sleeping worker learns that pods arrived, at little cost to writers.
 
-A line leaves a sleeper row; a writer that sees one sends a NOTIFY. One listening session serves
-all lines of the process. Where notifications do not arrive (behind a transaction pooler), lines
+A worker leaves a sleeper row; a writer that sees one sends a NOTIFY. One listening session serves
+all partitions of the process. Where notifications do not arrive (behind a transaction pooler), workers
 poll instead.
 """
 
@@ -56,7 +56,7 @@ class Listener:
         self._log = structlog.get_logger("pytube.worker").bind(tube=tube)
         self._writers_notify = False
         self.works = False
-        """Whether notifications do arrive; until it is known, and where they don't, lines poll."""
+        """Whether notifications do arrive; until it is known, and where they don't, workers poll."""
 
     async def run(self) -> None:
         """Listen until cancelled.

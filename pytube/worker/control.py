@@ -1,4 +1,4 @@
-"""Control pods of one line: schedules become backfills, and ends of backfills become sweeps.
+"""Control pods of one partition: schedules become backfills, and ends of backfills become sweeps.
 
 A pod `sweep` asks for one without a backfill: rows went away unseen (TRUNCATE at REPEATABLE READ, a
 partition that was dropped).
@@ -32,7 +32,7 @@ _NO_NUMBER = "a control pod whose start_seq or backfill is not the number of one
 
 
 class Control:
-    """The control pods that one line holds, under one term."""
+    """One partition's control pods, under one term."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The sessions that all lines of one tube share, and what runs on them without pause.
+"""The sessions that all partitions of one tube share, and what runs on them without pause.
 
 When one of them is lost, all are opened anew. Claims and terms outlive that: trust runs out by
 itself while nothing can be renewed.
@@ -37,7 +37,7 @@ _RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError
 
 _SETTLE_INTERVAL = 0.1
 _SETTLE_AT_LEAST = 5.0
-"""Seconds; lines that sleep between pods move their floors on, too."""
+"""Seconds; workers that sleep between pods advance their floors, too."""
 _GUARD_INTERVAL = 0.5
 _LONGEST_PAUSE = 2.0
 _STEADY = 10.0
@@ -72,7 +72,7 @@ class Database:
             renewal_timeout: the same for renewals, which are worth nothing when they come late.
             tenures: the terms to be renewed.
             on_wake: told the partition that pods came for; None: for any.
-            awake: whether any line is; while none is, it is enough to settle now and then.
+            awake: whether any partition is; while none is, settling now and then is enough.
             emit: told when the sessions are lost and when they are back.
         """
         self._dsn = dsn
@@ -199,7 +199,7 @@ class Database:
                 await settled.advance()
                 due = now + _SETTLE_AT_LEAST
             if settled.spell != spell:
-                # The look that its commit woke a line for may have come before we knew: it passed it.
+                # A poll that its commit triggered may have run before we knew, and passed its pods.
                 spell = settled.spell
                 self._on_wake(None)
             await asyncio.sleep(_SETTLE_INTERVAL)

@@ -46,7 +46,7 @@ class Outcome:
 
 
 class Carrier:
-    """What the deliveries of one line share."""
+    """What the deliveries of one partition share."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class Carrier:
         self.turns = asyncio.Semaphore(limits.sends)
         self.parked_in_a_row = 0
         self.closing = False
-        """Set when the line stops: nothing is begun any more."""
+        """Set when the worker stops: nothing is begun any more."""
         self.outcomes: list[tuple[Flight, Outcome]] = []
-        """What deliveries reported and the line has not handled yet."""
+        """What deliveries reported and the worker has not handled yet."""
 
     def report(self, flight: Flight, outcome: Outcome) -> None:
         """Report keys that are done."""
@@ -143,7 +143,7 @@ class Delivery:
         if pause <= 0:
             return
         self.backing_off = True
-        self._c.attention.set()  # the line may begin another flight
+        self._c.attention.set()  # the worker may begin another flight
         try:
             await asyncio.sleep(pause)
         finally:
@@ -255,7 +255,7 @@ class Delivery:
         except asyncio.CancelledError:
             if not _is_cancelled():
                 raise SinkTimeout("the sink gave its own call up") from None
-            # The line ends. Its term may be released only when this write can't come late.
+            # The worker ends. Its term may be released only when this write can't come late.
             self._c.tenure.in_the_air.add(batch)
             raise
         finally:

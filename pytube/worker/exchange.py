@@ -1,7 +1,7 @@
-"""What a line asks of its pods' source: to purge those that are done, and to mark more.
+"""What a partition's worker asks of its source: to purge pods that are done, and to mark more.
 
 One exchange is under way at a time, in a task of its own and one round trip. So Postgres works on
-it while the line handles the pods of the last one, and what deliveries have reported.
+it while the worker handles the pods of the previous exchange and the outcomes of deliveries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WEIGHT = 0.3
 
 
 class Exchange:
-    """The exchanges of one line."""
+    """The exchanges of one partition."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from pytube.sources.session import Session
 from pytube.sources.terms import Candidate
 from pytube.worker.database import Database
 from pytube.worker.limits import Limits
-from pytube.worker.line import Line
+from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.tenure import Tenure
 
 
@@ -36,5 +36,5 @@ class Host(Protocol):
     async def reload_partitions(self) -> None:
         """Read the tube's partition count; `UsageError` when the tube is gone."""
 
-    def make_line(self, tenure: Tenure, session: Session) -> Line:
-        """The line of a term, over a session of its own."""
+    def make_partition_worker(self, tenure: Tenure, session: Session) -> PartitionWorker:
+        """The worker of one term, over a session of its own."""

@@ -1,4 +1,4 @@
-"""Leads one partition for as long as its claim lasts: term after term, a line for each.
+"""Leads one partition for as long as its claim lasts: term after term, a `PartitionWorker` for each.
 
 The order of a term's beginning is what makes it safe: read the epoch, prove the right to lead,
 acquire against that epoch, wait until no earlier term can write any more, and only then mark.
@@ -35,7 +35,7 @@ from pytube.pipeline.trust import Trust
 from pytube.sources import terms
 from pytube.sources.session import Session
 from pytube.worker.host import Host
-from pytube.worker.line import Line
+from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.tenure import Tenure
 
 _TRIED_AGAIN = (BrokerUnavailable, DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
@@ -46,7 +46,7 @@ _STEADY = 10.0
 
 _AHEAD_PAUSE = 10.0
 _CANCEL_LIMIT = 5.0
-"""Seconds for a cancelled line to end; a statement under way takes one of them at most."""
+"""Seconds for a cancelled worker to end; a statement under way takes one of them at most."""
 
 _WAIT_STEP = 0.2
 
@@ -61,7 +61,7 @@ class Lead:
         self._told: str | None = None
         self._tries = 0
         self.tenure: Tenure | None = None
-        self.line: Line | None = None
+        self.partition_worker: PartitionWorker | None = None
 
     @property
     def _over(self) -> bool:
@@ -168,7 +168,7 @@ class Lead:
             self._revoked(tenure, str(error))
             raise
         finally:
-            self.tenure = self.line = None
+            self.tenure = self.partition_worker = None
             self._claim.beat(None)
             if tenure.in_the_air:  # then the next leader has to wait for the time-out of that write
                 self._unreleased = None
@@ -200,19 +200,19 @@ class Lead:
     async def _work(self, tenure: Tenure) -> None:
         session = await self._runner.database.open_session(f"line {tenure.term.partition}", durable=False)
         try:
-            self.line = line = self._runner.make_line(tenure, session)
-            working = asyncio.create_task(line.run())
-            watching = asyncio.create_task(self._watch(tenure, line))
+            self.partition_worker = worker = self._runner.make_partition_worker(tenure, session)
+            working = asyncio.create_task(worker.run())
+            watching = asyncio.create_task(self._watch(tenure, worker))
             try:
                 await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
                 if watching.done():
-                    watching.result()  # a line that nobody watches would outlive its claim
+                    watching.result()  # a worker that nobody watches would outlive its claim
                 await working
-                await line.drain(self._drain_limit())
+                await worker.drain(self._drain_limit())
             except BaseException:
                 working.cancel()
                 await asyncio.wait([working], timeout=_CANCEL_LIMIT)
-                await line.abort()
+                await worker.abort()
                 raise
             finally:
                 watching.cancel()
@@ -226,15 +226,15 @@ class Lead:
             limits.drain_limit if self._runner.stopping else min(limits.request_timeout, limits.drain_limit)
         )
 
-    async def _watch(self, tenure: Tenure, line: Line) -> None:
-        """Tell the line when the claim is over, or the term."""
-        tenure.ended.add_done_callback(lambda _: line.attend())
+    async def _watch(self, tenure: Tenure, worker: PartitionWorker) -> None:
+        """Tell the worker when the claim is over, or the term."""
+        tenure.ended.add_done_callback(lambda _: worker.attend())
         await self._claim_over(None)
         if self._claim.lost.is_set():
             tenure.end(ClaimLost("the election gave the partition to another worker"))
         else:
             await fault(Point.ON_REVOKE)
-            line.stop()
+            worker.stop()
 
     # --- its end --------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class Lead:
         self._runner.emit(LeaderFenced(term.tube, term.partition, term.leader_id, str(error)))
 
     async def _release_late(self) -> None:
-        """Release a term whose line has ended; one that is over already is no matter."""
+        """Release a term whose worker has ended; a term that is over already needs nothing."""
         if self._unreleased is None:
             return
         try:

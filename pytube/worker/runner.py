@@ -29,7 +29,7 @@ from pytube.worker.delivery import Carrier
 from pytube.worker.elections import build_election
 from pytube.worker.lead import Lead
 from pytube.worker.limits import Limits
-from pytube.worker.line import Line
+from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
 from pytube.worker.tasks import end
 from pytube.worker.tenure import Tenure
@@ -67,7 +67,7 @@ class TubeRunner:
             emit=emit,
         )
         self._sink = build_sink(settings.sink.type, settings.sink.options)
-        # The lines of a process share the pool: more readers than this only queue at the source.
+        # The partitions of a process share the pool: more readers than this only queue at the source.
         self._pool = make_pool(dsn, schema, f"pytube {tube} enrich", size=settings.sink.sends * 2)
         self._enricher = build_enricher(settings.enrich, tube, self._pool, config.postgres.answer_timeout)
         self._backfills = Backfills(self.database, tube, BackfillLimits.of(settings.backfill), self.warn)
@@ -181,8 +181,8 @@ class TubeRunner:
             self.partitions = 0
             raise
 
-    def make_line(self, tenure: Tenure, session: Session) -> Line:
-        """The line of a term, over a session of its own."""
+    def make_partition_worker(self, tenure: Tenure, session: Session) -> PartitionWorker:
+        """The worker of one term, over a session of its own."""
         term = tenure.term
         poller = Poller(session, term, lambda: self.database.notifications_work)
         breakers = CircuitBreakers(
@@ -204,7 +204,7 @@ class TubeRunner:
             poller.attention,
             self.candidate.client_id,
         )
-        return Line(
+        return PartitionWorker(
             TubeSource(session, term),
             carrier,
             poller,
@@ -219,13 +219,16 @@ class TubeRunner:
         return [lead.tenure for lead in self.leads.values() if lead.tenure is not None]
 
     def _is_awake(self) -> bool:
-        return any(lead.line is not None and lead.line.is_awake for lead in self.leads.values())
+        return any(
+            lead.partition_worker is not None and lead.partition_worker.is_awake
+            for lead in self.leads.values()
+        )
 
     def _wake(self, partition: int | None) -> None:
         """Pods came for the partition; None: perhaps for any."""
         for number, lead in self.leads.items():
-            if lead.line is not None and partition in (None, number):
-                lead.line.wake()
+            if lead.partition_worker is not None and partition in (None, number):
+                lead.partition_worker.wake()
 
     def warn(self, message: str, **fields: object) -> None:
         """Log a trouble."""
@@ -233,5 +236,5 @@ class TubeRunner:
 
     @property
     def leads_now(self) -> set[int]:
-        """The partitions whose line works."""
-        return {number for number, lead in self.leads.items() if lead.line is not None}
+        """The partitions that are being worked on."""
+        return {number for number, lead in self.leads.items() if lead.partition_worker is not None}

@@ -1,4 +1,4 @@
-"""The ends of backfills that one line holds, and the sweep that is under way: one at a time.
+"""One partition's ends of backfills, and the sweep that is under way: one at a time.
 
 Ends of one shard that wait together are one sweep, by the latest start seq of theirs.
 """

@@ -114,5 +114,5 @@ class Worker:
             return
         try:
             self._on_event(event)
-        except Exception:  # noqa: BLE001 # a fault of the caller's must not end a line
+        except Exception:  # noqa: BLE001 # a fault of the caller's must not end a partition's worker
             self._log.exception("on_event failed", event_type=type(event).__name__)

@@ -39,6 +39,6 @@ def test_a_tree_that_was_not_patched_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("old", ["no such text", "import"])
 def test_a_patch_that_does_not_fit_is_an_error(tmp_path: Path, old: str) -> None:
     copy_tree(tmp_path)
-    seed = Seed("misfit", "nothing", "pytube/worker/line.py", old, "", ())
+    seed = Seed("misfit", "nothing", "pytube/worker/partition_worker.py", old, "", ())
     with pytest.raises(AssertionError, match="bring the seed up to date"):
         seed.plant(tmp_path)

@@ -1,4 +1,4 @@
-"""A whole line over fakes: what a test sets up, breaks, and looks at."""
+"""A partition's worker over fakes: what a test sets up, breaks, and looks at."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytube.testing.memory import MemorySink
 from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.delivery import Carrier
 from pytube.worker.limits import Limits
-from pytube.worker.line import Line
+from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
 from pytube.worker.tenure import Tenure
 from tests.helpers.waiting import wait_until_async
@@ -44,7 +44,7 @@ LIMITS = Limits(
 
 
 class Rig:
-    """One line, its database, source, sink and election. To be made within an event loop."""
+    """One partition worker, its database, source, sink and election. To be made within an event loop."""
 
     def __init__(self, sink: MemorySink | None = None, **limits: float) -> None:
         """`limits` replace those of `LIMITS`."""
@@ -77,7 +77,9 @@ class Rig:
         )
         source = TubeSource(self.session, self.term)
         control = ControlSource(self.session, self.term)
-        self.line = Line(source, self.carrier, self.poller, control, lambda: self.settled, self.events.append)
+        self.worker = PartitionWorker(
+            source, self.carrier, self.poller, control, lambda: self.settled, self.events.append
+        )
         self.task: asyncio.Task[None] | None = None
 
     def told(self, kind: type[E]) -> list[E]:
@@ -85,15 +87,15 @@ class Rig:
         return [event for event in self.events if isinstance(event, kind)]
 
     def insert(self, *ids: int, op: str = "U", shard: int = 0) -> int:
-        """Commit a pod with rows for all its ids; wakes the line. The pod's seq."""
+        """Commit a pod with rows for all its ids; wakes the worker. The pod's seq."""
         for key in ids:
             self.enricher.rows[shard, key] = b'{"id": %d}' % key
         seq = self.tube.insert(*ids, op=op, shard=shard)
-        self.line.wake()
+        self.worker.wake()
         return seq
 
     async def until(self, what: str, predicate: object) -> None:
-        """Wait for a condition; fail with the line's own error when it ended, or with `what`."""
+        """Wait for a condition; fail with the worker's own error when it ended, or with `what`."""
         assert callable(predicate)
 
         def holds() -> bool:
@@ -108,26 +110,26 @@ class Rig:
         await self.until(f"all pods are purged, left are {list(self.tube.pods)}", lambda: self.tube.is_empty)
 
     async def until_it_ends(self) -> BaseException | None:
-        """Wait until the line ends by itself; what it failed with."""
+        """Wait until the worker ends by itself; what it failed with."""
         assert self.task is not None
         await asyncio.wait([self.task], timeout=5)
-        assert self.task.done(), "the line goes on"
+        assert self.task.done(), "the worker goes on"
         return self.task.exception()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The line runs within; at the end it is aborted, and nothing of it may be left."""
+        """The worker runs within; at the end it is aborted, and nothing of it may be left."""
         before = asyncio.all_tasks()
         await self.sink.open()
-        self.task = asyncio.create_task(self.line.run())
+        self.task = asyncio.create_task(self.worker.run())
         try:
             yield
         finally:
             self.task.cancel()
             with suppress(BaseException):
                 await self.task
-            await self.line.abort()
+            await self.worker.abort()
             await self.sink.close()
         left = [task for task in asyncio.all_tasks() - before if not task.done()]
-        assert not left, f"tasks that outlive their line: {left}"
+        assert not left, f"tasks that outlive their worker: {left}"
         assert self.sink.overlaps == [], "a key was in two sends at once"

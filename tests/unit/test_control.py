@@ -1,4 +1,4 @@
-"""Control pods of a line: schedules, ends of backfills, sweeps."""
+"""Control pods of a partition: schedules, ends of backfills, sweeps."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_a_sweep_comes_after_all_earlier_keys() -> None:
     rig.insert(3, op="B", shard=1)
     rig.tube.insert(op="B", payload=END)
     async with rig.running():
-        await rig.until("all are held", lambda: rig.line.machine.pods == 4)
+        await rig.until("all are held", lambda: rig.worker.machine.pods == 4)
         assert not rig.told(BackfillFinished)
         rig.enricher.go.set()
         await rig.until_empty()

@@ -239,7 +239,7 @@ async def test_a_connection_that_is_lost_ends_the_delivery_and_leaves_its_probe_
     assert trip.done == []
 
 
-# --- trust, and the end of the line ---
+# --- trust, and the end of the worker ---
 
 
 async def test_nothing_is_sent_when_trust_lapses_between_the_read_and_the_send() -> None:
@@ -270,7 +270,7 @@ async def test_the_sink_is_told_until_when_it_may_begin_to_write() -> None:
     assert seen == [pytest.approx(trip.rig.tenure.trusted_until(), abs=0.05)]
 
 
-async def test_a_line_that_closes_begins_no_further_batch() -> None:
+async def test_a_worker_that_closes_begins_no_further_batch() -> None:
     trip = Trip(1, 2, 3, batch_documents=1)
     trip.rig.sink.faults = Faults(hang=True)
     task = trip.start()

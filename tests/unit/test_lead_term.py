@@ -15,7 +15,7 @@ from pytube.sources import terms
 from pytube.sources.session import Session
 from pytube.sources.terms import Candidate, Term
 from pytube.worker.lead import Lead
-from pytube.worker.line import Line
+from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.runner import TubeRunner
 from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
 from tests.unit.rig import LIMITS, Rig
@@ -76,15 +76,15 @@ class FakeRunner:
         return self.session
 
     stopping: bool = True
-    line: Line | None = None
+    partition_worker: PartitionWorker | None = None
 
     async def open_session(self, _purpose: str, *, durable: bool) -> Session:
         assert not durable, "marks and purges need not be"
         return self.session
 
-    def make_line(self, *_: object) -> Line:
-        assert self.line is not None
-        return self.line
+    def make_partition_worker(self, *_: object) -> PartitionWorker:
+        assert self.partition_worker is not None
+        return self.partition_worker
 
     def emit(self, _: object) -> None:
         """Nobody listens."""
@@ -130,14 +130,14 @@ async def test_a_term_whose_write_may_come_late_is_not_released(steps: Steps, le
     assert steps.taken[3:] == []
 
 
-async def test_a_line_that_nobody_watches_any_more_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_nobody_watches_any_more_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     async def strike(*_: object) -> None:
         raise InjectedFault("the watcher fails")
 
     monkeypatch.setattr("pytube.worker.lead.fault", strike)
     rig = Rig()
     await rig.sink.open()
-    lead = Lead(cast("TubeRunner", FakeRunner(session=rig.session, line=rig.line)), rig.claim)
+    lead = Lead(cast("TubeRunner", FakeRunner(session=rig.session, partition_worker=rig.worker)), rig.claim)
     working = asyncio.create_task(lead._work(rig.tenure))
     await asyncio.sleep(0)
     rig.claim.revoked.set()

@@ -71,11 +71,11 @@ class Sleeper:
         waiting = asyncio.create_task(self.poller.wait(self.settled, idle=True))
         for _ in range(20):
             await asyncio.sleep(0)
-        assert not waiting.done(), "the line does not sleep"
+        assert not waiting.done(), "the worker does not sleep"
         return waiting
 
 
-def test_a_new_line_polls_at_once() -> None:
+def test_a_new_worker_polls_at_once() -> None:
     assert Sleeper().poller.is_due()
 
 
@@ -85,7 +85,7 @@ async def test_a_full_poll_is_followed_by_another_at_once() -> None:
     assert sleeper.poller.is_due()
 
 
-async def test_a_line_without_work_leaves_its_row_and_polls_once_more_before_it_sleeps() -> None:
+async def test_a_worker_without_work_leaves_its_row_and_polls_once_more_before_it_sleeps() -> None:
     sleeper = Sleeper()
     await sleeper.poll_and_wait_until("the row is there", lambda: sleeper.tube.sleeping)
     await sleeper.poll_and_wait_until("it is quiet", lambda: sleeper.poller.is_deep)
@@ -97,7 +97,7 @@ async def test_a_line_without_work_leaves_its_row_and_polls_once_more_before_it_
     assert sleeper.poller.is_due()
 
 
-async def test_a_line_that_holds_keys_does_not_fall_asleep() -> None:
+async def test_a_worker_that_holds_keys_does_not_fall_asleep() -> None:
     sleeper = Sleeper()
     for _ in range(5):
         await sleeper.poll()
@@ -113,7 +113,7 @@ async def test_a_wake_up_during_a_poll_is_not_lost() -> None:
     sleeper.poller.wake()
     await sleeper.poller.end_poll(0, more=False)
     await sleeper.wait()
-    assert sleeper.poller.is_due(), "the line sleeps on, though pods came"
+    assert sleeper.poller.is_due(), "the worker sleeps on, though pods came"
 
 
 async def test_news_between_two_waits_is_not_lost() -> None:
@@ -133,7 +133,7 @@ async def test_pods_one_by_one_leave_the_row_and_a_stream_takes_it_away() -> Non
     assert not sleeper.tube.sleeping, "the row is still there"
 
 
-async def test_a_line_that_is_woken_for_a_pod_polls_once_and_sleeps_on() -> None:
+async def test_a_worker_that_is_woken_for_a_pod_polls_once_and_sleeps_on() -> None:
     """The row was there all the time, so whoever came after the look began has notified."""
     sleeper = Sleeper()
     await sleeper.woken()
@@ -145,7 +145,7 @@ async def test_a_line_that_is_woken_for_a_pod_polls_once_and_sleeps_on() -> None
 
 
 @pytest.mark.parametrize("look", [{"more": True}, {"left_out": True}])
-async def test_a_line_that_did_not_take_all_pods_polls_again(look: dict[str, bool]) -> None:
+async def test_a_worker_that_did_not_take_all_pods_polls_again(look: dict[str, bool]) -> None:
     sleeper = Sleeper()
     await sleeper.woken()
     await sleeper.poll(1, **look)
@@ -153,7 +153,7 @@ async def test_a_line_that_did_not_take_all_pods_polls_again(look: dict[str, boo
     assert sleeper.poller.is_due(), "it sleeps, though pods wait"
 
 
-async def test_while_a_stream_runs_the_line_does_not_fall_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_a_stream_runs_the_worker_does_not_fall_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     sleeper = Sleeper()
     await sleeper.poll(1000)
     for _ in range(3):
@@ -164,7 +164,7 @@ async def test_while_a_stream_runs_the_line_does_not_fall_asleep(monkeypatch: py
     await sleeper.poll_and_wait_until("the row is there", lambda: sleeper.tube.sleeping)
 
 
-async def test_where_notifications_do_not_arrive_the_line_polls() -> None:
+async def test_where_notifications_do_not_arrive_the_worker_polls() -> None:
     sleeper = Sleeper()
     sleeper.notifications_work = False
     for _ in range(10):
@@ -173,7 +173,7 @@ async def test_where_notifications_do_not_arrive_the_line_polls() -> None:
     assert not sleeper.poller.is_deep
 
 
-async def test_a_line_that_was_deaf_for_a_while_polls_before_it_sleeps_again() -> None:
+async def test_a_worker_that_was_deaf_for_a_while_polls_before_it_sleeps_again() -> None:
     sleeper = Sleeper()
     await sleeper.sleep_deep()
     sleeper.notifications_work = False
@@ -185,7 +185,7 @@ async def test_a_line_that_was_deaf_for_a_while_polls_before_it_sleeps_again() -
     assert sleeper.poller.is_due(), "what was notified meanwhile waits for the next wake-up"
 
 
-async def test_without_a_settled_seq_the_line_does_not_sleep_deep() -> None:
+async def test_without_a_settled_seq_the_worker_does_not_sleep_deep() -> None:
     sleeper = Sleeper()
     for _ in range(5):
         await sleeper.poll()
@@ -194,13 +194,13 @@ async def test_without_a_settled_seq_the_line_does_not_sleep_deep() -> None:
     assert not sleeper.poller.is_deep
 
 
-async def test_a_line_that_may_not_poll_waits_and_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_may_not_poll_waits_and_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_HELD_UP_PAUSE", 3600.0)
     sleeper = Sleeper()
     assert sleeper.poller.is_due()
     waiting = asyncio.create_task(sleeper.poller.wait(sleeper.settled, idle=False, may_poll=False))
     for _ in range(50):
         await asyncio.sleep(0)
-    assert not waiting.done(), "it returned at once, so the line goes round and round"
+    assert not waiting.done(), "it returned at once, so the worker spins"
     sleeper.poller.attention.set()
     await asyncio.wait_for(waiting, 5)

@@ -1,4 +1,4 @@
-"""Sweeps of a line: which come together, which wait, and what ends them."""
+"""Sweeps of a partition: which come together, which wait, and what ends them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_a_sweep_waits_while_many_backfill_pods_do(monkeypatch: pytest.Mon
     async with rig.running():
         await rig.until("the sweep waits", lambda: rig.tube.backlog() == 4)
         rig.insert(100)
-        await rig.until("touches are marked meanwhile", lambda: rig.line.machine.pods == 6)
+        await rig.until("touches are marked meanwhile", lambda: rig.worker.machine.pods == 6)
         assert rig.tube.backlog() == 4, "one for each page"
         rig.enricher.go.set()
         await rig.until_empty()
@@ -182,7 +182,7 @@ async def test_sweeps_that_wait_hold_no_touches_up() -> None:
     for shard in range(60):
         rig.tube.insert(op="B", payload=END, shard=shard)
     async with rig.running():
-        await rig.until("all are held", lambda: rig.line.machine.control == 60)
+        await rig.until("all are held", lambda: rig.worker.machine.control == 60)
         rig.insert(1)
         rig.insert(2, op="B", shard=70)
         await rig.until("touches are delivered", lambda: live(rig) == {(0, 1), (70, 2)})
@@ -211,9 +211,9 @@ async def test_a_stop_ends_a_sweep_and_gives_its_pod_back() -> None:
     seq = rig.tube.insert(op="B", payload=END)
     async with rig.running():
         await sink.scanning.wait()
-        rig.line.stop()
-        await rig.until("the line ends", lambda: rig.task is not None and rig.task.done())
-        await rig.line.drain(1.0)
+        rig.worker.stop()
+        await rig.until("the worker ends", lambda: rig.task is not None and rig.task.done())
+        await rig.worker.drain(1.0)
     assert list(rig.tube.pods) == [seq]
     assert rig.tube.marked == set()
 
@@ -233,7 +233,7 @@ class Slow(MemorySink):
             yield page
 
 
-async def test_a_sweep_under_a_term_that_is_over_ends_the_line() -> None:
+async def test_a_sweep_under_a_term_that_is_over_ends_the_worker() -> None:
     """Nobody touches anything then, whatever the scan finds."""
     sink = Slow()
     rig = Rig(sink)

@@ -1,4 +1,4 @@
-"""One delivery on its way, without a line around it."""
+"""One delivery on its way, without a worker around it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.rig import Rig
 
 
 class Trip:
-    """One delivery of the ids given, without a line around it."""
+    """One delivery of the ids given, without a worker around it."""
 
     def __init__(self, *ids: int, sink: MemorySink | None = None, **limits: float) -> None:
         self.rig = Rig(sink, **limits)

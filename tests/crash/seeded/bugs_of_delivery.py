@@ -8,11 +8,11 @@ SEEDS = [
     Seed(
         "purge_before_acknowledge",
         "pods are deleted as soon as they are marked",
-        "pytube/worker/line.py",
+        "pytube/worker/partition_worker.py",
         "        control = self.machine.add(pods)\n",
         "        control = self.machine.add(pods)\n"
         "        await self._source.purge([pod.seq for pod in pods])\n",
-        ("unit/test_line.py::test_nothing_is_purged_before_it_is_acknowledged",),
+        ("unit/test_partition_worker.py::test_nothing_is_purged_before_it_is_acknowledged",),
     ),
     Seed(
         "pod_done_with_its_first_key",
@@ -113,18 +113,20 @@ SEEDS = [
     Seed(
         "done_before_park",
         "a rejected key is purged, and not set aside when the process dies then",
-        "pytube/worker/line.py",
+        "pytube/worker/partition_worker.py",
         "        self.metrics.parked += await self._parking.park(outcomes)\n",
         "",
-        ("unit/test_line_troubles.py::test_a_rejected_key_is_parked_before_its_pod_is_purged",),
+        ("unit/test_partition_worker_troubles.py::test_a_rejected_key_is_parked_before_its_pod_is_purged",),
     ),
     Seed(
         "drain_purges_for_another_term",
-        "a line that the sink has fenced purges and gives back all the same",
-        "pytube/worker/line.py",
+        "a worker that the sink has fenced purges and gives back all the same",
+        "pytube/worker/partition_worker.py",
         "            if isinstance(failure, NotLeader):\n                raise failure\n",
         "            del failure\n",
-        ("unit/test_line_end.py::test_a_drain_that_finds_a_later_term_at_the_sink_purges_nothing",),
+        (
+            "unit/test_partition_worker_end.py::test_a_drain_that_finds_a_later_term_at_the_sink_purges_nothing",
+        ),
     ),
     Seed(
         "slow_rows_for_ever",

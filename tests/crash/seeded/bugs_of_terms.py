@@ -107,7 +107,7 @@ SEEDS = [
     ),
     Seed(
         "nobody_woken_for_a_late_commit",
-        "a line in deep sleep passes a late commit by, and is not told when that is known",
+        "a worker in deep sleep passes a late commit by, and is not told when that is known",
         "pytube/worker/database.py",
         "                spell = settled.spell\n                self._on_wake(None)\n",
         "                spell = settled.spell\n",

@@ -1,7 +1,7 @@
-"""The line of one term: mark, fly, land, purge, round and round, until it is stopped.
+"""The worker of one partition, for one term: mark, deliver, purge, in rounds, until it is stopped.
 
-Nothing here decides who leads; the line stops when its tenure ends. Killed between any two steps,
-it leaves pods that are marked and not purged: the next term takes them over.
+It does not decide who leads; it stops when its tenure ends. If the process is killed between any two
+steps, pods stay marked but not purged, and the next term takes them over.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _FLIGHTS_AHEAD = 4
 """Flights begun beyond the free sends, so that a send never waits for a round."""
 
 
-class Line:
-    """One partition's pods on their way, under one tenure."""
+class PartitionWorker:
+    """Delivers the pods of one partition under one tenure."""
 
     def __init__(
         self,
@@ -82,22 +82,22 @@ class Line:
             await self._exchange.cancel()
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Start nothing more."""
         self._stopping = True
         self._carrier.closing = True
         self._poller.attention.set()
 
     def wake(self) -> None:
-        """Pods may have come."""
+        """Pods may have arrived."""
         self._poller.wake()
 
     @property
     def is_awake(self) -> bool:
-        """Whether it looks for pods by itself."""
+        """Whether it polls for pods without being woken."""
         return not self._poller.is_deep
 
     def attend(self) -> None:
-        """Something happened to the tenure: look at it now."""
+        """The tenure changed: check it now."""
         self._poller.attention.set()
 
     async def _round(self) -> None:
@@ -105,7 +105,7 @@ class Line:
         self.tenure.look()
         busy = await self._handle_outcomes()
         pods = self._exchange.taken()
-        busy |= await self._exchange.begin()  # Postgres works on the next one while we turn to these
+        busy |= await self._exchange.begin()  # Postgres works on the next exchange while we handle these
         if pods:
             await self._hold(pods)
             busy = True
@@ -118,12 +118,12 @@ class Line:
             await self._poller.wait(self._settled(), idle=idle, may_poll=may_poll)
 
     async def _hold(self, pods: Sequence[Pod]) -> None:
-        """Take over pods that were marked."""
+        """Hold pods that were marked."""
         control = self.machine.add(pods)
         self._exchange.held(pods)
         await self._control.came(control, self.machine)
 
-    # --- keys fly -------------------------------------------------------------------------
+    # --- flights --------------------------------------------------------------------------
 
     def _launch(self) -> bool:
         """Begin flights while there is room for them; whether any was begun."""
@@ -142,8 +142,8 @@ class Line:
     def _under_way(self) -> int:
         """Flights under way. Those that back off count by the keys they have left.
 
-        So a few keys that are tried again hold nobody up, while a sink that puts everything off is
-        not given ever more.
+        So a few keys that are retried hold up no others, and a sink that delays everything is not
+        given ever more.
         """
         backing_off = [delivery.keys for delivery in self._deliveries.values() if delivery.backing_off]
         return len(self._deliveries) - len(backing_off) + sum(backing_off) // self._carrier.size.keys
@@ -168,12 +168,12 @@ class Line:
         return flight
 
     def _raise_failure(self) -> None:
-        """A delivery that failed fails the line."""
+        """A delivery that failed fails the worker."""
         for task in [task for task in self._deliveries if task.done()]:
             del self._deliveries[task]
             task.result()
 
-    # --- keys land ------------------------------------------------------------------------
+    # --- outcomes -------------------------------------------------------------------------
 
     async def _handle_outcomes(self) -> bool:
         """Park dead letters and finish keys that deliveries reported; whether there were any."""
@@ -188,7 +188,7 @@ class Line:
     # --- the end --------------------------------------------------------------------------
 
     async def drain(self, limit: float) -> None:
-        """After an orderly `stop`: let sends under way finish, purge what landed, give back the rest.
+        """After an orderly `stop`: let sends under way finish, purge what is done, reset the rest.
 
         Args:
             limit: seconds for the sends.
@@ -232,7 +232,7 @@ class Line:
         await self._carrier.clear_the_air()
         return [outcome for outcome in outcomes if outcome is not None]
 
-    # --- what it tells --------------------------------------------------------------------
+    # --- metrics -------------------------------------------------------------------------
 
     def _read_metrics(self) -> None:
         if time.monotonic() >= self._metrics_at:
