@@ -1,4 +1,4 @@
-"""What a lead asks of the runner that it belongs to."""
+"""What a `Leadership` asks of its runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serves one tube in this process: its sink, its election, and a lead for each claim."""
+"""Serves one tube in this process: its sink, its election, and a `Leadership` for each claim."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.database import Database
 from pytube.worker.delivery import Carrier
 from pytube.worker.elections import build_election
-from pytube.worker.lead import Lead
+from pytube.worker.leadership import Leadership
 from pytube.worker.limits import Limits
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
@@ -50,7 +50,7 @@ class TubeRunner:
         self.limits = Limits.of(settings, config.worker)
         self.partitions = 0
         self.stopping = False
-        self.leads: dict[int, Lead] = {}
+        self.leaderships: dict[int, Leadership] = {}
         self._log = structlog.get_logger("pytube.worker").bind(tube=tube)
         self._services: set[asyncio.Task[None]] = set()
         self._leading: set[asyncio.Task[None]] = set()
@@ -112,7 +112,7 @@ class TubeRunner:
         self._serve(
             follow_ddl(
                 lambda: self.database.open_session("upkeep", durable=True),
-                lambda: 0 in self.leads_now,
+                lambda: 0 in self.led_partitions,
                 self.warn,
                 self.database.ddl,
             )
@@ -138,24 +138,24 @@ class TubeRunner:
     def _serve(self, service: Coroutine[None, None, None]) -> None:
         self._services.add(asyncio.create_task(service))
 
-    # --- leads ----------------------------------------------------------------------------
+    # --- leadership -----------------------------------------------------------------------
 
     async def _follow_claims(self) -> None:
         async for claim in self._election.claims():
-            lead = Lead(self, claim)
-            self.leads[claim.partition] = lead
-            task = asyncio.create_task(self._lead(lead, claim))
+            leadership = Leadership(self, claim)
+            self.leaderships[claim.partition] = leadership
+            task = asyncio.create_task(self._run_leadership(leadership, claim))
             self._leading.add(task)
             task.add_done_callback(self._leading.discard)
 
-    async def _lead(self, lead: Lead, claim: Claim) -> None:
+    async def _run_leadership(self, leadership: Leadership, claim: Claim) -> None:
         try:
-            await lead.run()
+            await leadership.run()
         except Exception:  # noqa: BLE001 # a fault of ours in one partition must not end the others
             self._log.exception("leading failed", partition=claim.partition)
         finally:
-            if self.leads.get(claim.partition) is lead:
-                del self.leads[claim.partition]
+            if self.leaderships.get(claim.partition) is leadership:
+                del self.leaderships[claim.partition]
 
     async def _follow_partitions(self) -> None:
         """The election hands out claims for as many partitions as the tube has."""
@@ -216,25 +216,31 @@ class TubeRunner:
     # --- what others ask ------------------------------------------------------------------
 
     def _tenures(self) -> Iterable[Tenure]:
-        return [lead.tenure for lead in self.leads.values() if lead.tenure is not None]
+        return [
+            leadership.tenure for leadership in self.leaderships.values() if leadership.tenure is not None
+        ]
 
     def _is_awake(self) -> bool:
         return any(
-            lead.partition_worker is not None and lead.partition_worker.is_awake
-            for lead in self.leads.values()
+            leadership.partition_worker is not None and leadership.partition_worker.is_awake
+            for leadership in self.leaderships.values()
         )
 
     def _wake(self, partition: int | None) -> None:
         """Pods came for the partition; None: perhaps for any."""
-        for number, lead in self.leads.items():
-            if lead.partition_worker is not None and partition in (None, number):
-                lead.partition_worker.wake()
+        for number, leadership in self.leaderships.items():
+            if leadership.partition_worker is not None and partition in (None, number):
+                leadership.partition_worker.wake()
 
     def warn(self, message: str, **fields: object) -> None:
         """Log a trouble."""
         self._log.warning(message, **fields)
 
     @property
-    def leads_now(self) -> set[int]:
+    def led_partitions(self) -> set[int]:
         """The partitions that are being worked on."""
-        return {number for number, lead in self.leads.items() if lead.partition_worker is not None}
+        return {
+            number
+            for number, leadership in self.leaderships.items()
+            if leadership.partition_worker is not None
+        }

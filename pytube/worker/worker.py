@@ -56,7 +56,7 @@ class Worker:
 
     def leads(self, tube: str) -> set[int]:
         """The partitions of `tube` that this worker leads and works on now."""
-        return self._runners[tube].leads_now
+        return self._runners[tube].led_partitions
 
     async def start(self) -> None:
         """Open databases, brokers and sinks, and begin.

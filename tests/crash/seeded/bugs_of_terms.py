@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.crash.seeded.seed import Seed
 
-_LEAD = "pytube/worker/lead.py"
+_LEADERSHIP = "pytube/worker/leadership.py"
 
 SEEDS = [
     Seed(
@@ -26,36 +26,36 @@ SEEDS = [
     Seed(
         "trust_after_acquire",
         "the first trust counts from the answer of the acquire",
-        _LEAD,
+        _LEADERSHIP,
         "Trust(runner.limits.receive_deadline, sent_at)",
         "Trust(runner.limits.receive_deadline, clock.now())",
-        ("unit/test_lead_term.py",),
+        ("unit/test_leadership_term.py",),
     ),
     Seed(
         "proof_before_epoch",
         "the epoch is read after the right was proved, so an overtaken candidate wins",
-        _LEAD,
+        _LEADERSHIP,
         "        epoch = await terms.read_epoch(control, runner.tube, runner.partitions, partition)\n"
         "        await self._claim.prove()\n",
         "        await self._claim.prove()\n"
         "        epoch = await terms.read_epoch(control, runner.tube, runner.partitions, partition)\n",
-        ("unit/test_lead_term.py",),
+        ("unit/test_leadership_term.py",),
     ),
     Seed(
         "no_take_over_wait",
         "a new leader begins while the old one's last write is under way",
-        _LEAD,
+        _LEADERSHIP,
         "            if left <= 0:\n",
         "            if left >= 0:\n",
-        ("unit/test_lead_term.py",),
+        ("unit/test_leadership_term.py",),
     ),
     Seed(
         "release_with_a_write_in_the_air",
         "the next leader does not wait for a write that may still come",
-        _LEAD,
-        "        if not tenure.in_the_air:\n            await self._release_late()\n",
-        "        await self._release_late()\n",
-        ("unit/test_lead_term.py",),
+        _LEADERSHIP,
+        "        if not tenure.in_the_air:\n            await self._release_unreleased()\n",
+        "        await self._release_unreleased()\n",
+        ("unit/test_leadership_term.py",),
     ),
     Seed(
         "either_proof_will_do",

@@ -1,8 +1,8 @@
 """Leads one partition for as long as its claim lasts: term after term, a `PartitionWorker` for each.
 
-The order of a term's beginning is what makes it safe: read the epoch, prove the right to lead,
-acquire against that epoch, wait until no earlier term can write any more, and only then mark.
-Its end, in order: stop, let sends finish, purge, reset, release, hand over.
+The order of a term's beginning makes it safe: read the epoch, prove the right to lead, acquire against
+that epoch, wait until no earlier term can write any more, and only then mark. Its end, in order: stop, let
+sends finish, purge, reset, release, hand over.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pytube.worker.host import Host
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.tenure import Tenure
 
-_TRIED_AGAIN = (BrokerUnavailable, DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
+_RETRIED = (BrokerUnavailable, DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
 _RETRY_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _STEADY = 10.0
@@ -51,14 +51,14 @@ _CANCEL_LIMIT = 5.0
 _WAIT_STEP = 0.2
 
 
-class Lead:
-    """One claim of one tube in this process."""
+class Leadership:
+    """One claim on one partition in this process, and the terms that it leads."""
 
     def __init__(self, runner: Host, claim: Claim) -> None:
         self._runner = runner
         self._claim = claim
         self._unreleased: terms.Term | None = None
-        self._told: str | None = None
+        self._last_warning: str | None = None
         self._tries = 0
         self.tenure: Tenure | None = None
         self.partition_worker: PartitionWorker | None = None
@@ -68,7 +68,7 @@ class Lead:
         return self._claim.revoked.is_set() or self._claim.lost.is_set()
 
     async def run(self) -> None:
-        """Lead until the claim is revoked or lost, or is of no use; then hand it over."""
+        """Lead until the claim is revoked, lost or useless; then hand it over."""
         try:
             while not self._over:
                 if self._runner.database.control_now is None:
@@ -83,48 +83,48 @@ class Lead:
                     if not await self._has_partition():
                         break
                 except NotLeader:
-                    break  # what we lost goes to whom it belongs; the election offers it again
+                    break  # another worker may own it now; the election offers it again
                 except SinkAhead as error:
-                    self._tell_once(error)
+                    self._warn_once(error)
                     await self._pause(_AHEAD_PAUSE)
-                except _TRIED_AGAIN as error:
-                    # terms that fail as soon as they are begun are one trouble, not many
+                except _RETRIED as error:
+                    # terms that fail as soon as they begin are one outage, not many
                     if time.monotonic() - began > _STEADY:
-                        self._tries, self._told = 0, None
+                        self._tries, self._last_warning = 0, None
                     self._tries += 1
-                    self._tell_once(error)
+                    self._warn_once(error)
                     await self._pause(min(_LONGEST_PAUSE, backoff(self._tries)))
             await self._release_last()
         finally:
             self._claim.handed_over()
 
     async def _has_partition(self) -> bool:
-        """Whether the tube, after a repartition, still has ours; True when that can't be known now."""
+        """Whether the tube still has this partition after a repartition; True while that is unknown."""
         try:
             await self._runner.reload_partitions()
-        except _TRIED_AGAIN as error:
-            self._tell_once(error)
+        except _RETRIED as error:
+            self._warn_once(error)
             await self._pause(_RETRY_PAUSE)
             return not isinstance(error, UsageError)
         return self._claim.partition < self._runner.partitions
 
     async def _release_last(self) -> None:
-        """Release if that can be done now; else the term is left to run out."""
+        """Release the term if possible now; otherwise the term runs out."""
         if self._runner.database.control_now is None:
             return
         try:
-            await self._release_late()
-        except _TRIED_AGAIN as error:
-            self._tell_once(error)
+            await self._release_unreleased()
+        except _RETRIED as error:
+            self._warn_once(error)
 
-    def _tell_once(self, error: PytubeError) -> None:
-        """Log a trouble that is tried again, unless it was the last one told."""
-        if str(error) != self._told:
-            self._told = str(error)
+    def _warn_once(self, error: PytubeError) -> None:
+        """Log an error that is retried, unless it was logged last."""
+        if str(error) != self._last_warning:
+            self._last_warning = str(error)
             self._runner.warn(str(error), partition=self._claim.partition)
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep about so long, or until the claim is over."""
+        """Sleep for about `seconds`, or until the claim is over."""
         await self._claim_over(seconds * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load only
 
     async def _claim_over(self, timeout: float | None) -> None:
@@ -139,7 +139,7 @@ class Lead:
 
     async def _lead_once(self) -> None:
         control = await self._runner.database.control()
-        await self._release_late()
+        await self._release_unreleased()
         tenure = await self._begin(control)
         self.tenure = tenure
         began = time.monotonic()
@@ -158,19 +158,19 @@ class Lead:
                 await self._work(tenure)
             await self._end(tenure, "the claim was given back" if self._claim.revoked.is_set() else "stopped")
         except FencedBySink as error:
-            await self._fenced(tenure, error)
+            await self._emit_fenced(tenure, error)
             await self._check_sink_is_not_ahead(control, error)
             raise
         except NotLeader as error:
-            await self._fenced(tenure, error)
+            await self._emit_fenced(tenure, error)
             raise
         except PytubeError as error:
-            self._revoked(tenure, str(error))
+            self._emit_revoked(tenure, str(error))
             raise
         finally:
             self.tenure = self.partition_worker = None
             self._claim.beat(None)
-            if tenure.in_the_air:  # then the next leader has to wait for the time-out of that write
+            if tenure.in_the_air:  # then the next leader must wait until that write has timed out
                 self._unreleased = None
 
     async def _begin(self, control: Session) -> Tenure:
@@ -188,7 +188,7 @@ class Lead:
         return Tenure(term, self._claim, Trust(runner.limits.receive_deadline, sent_at), runner.emit)
 
     async def _wait_for_earlier_terms(self, control: Session, tenure: Tenure) -> None:
-        """Until none that could hold our keys can write: they released, or their time has run out."""
+        """Wait until no earlier term that could hold our keys can write: released, or timed out."""
         while not self._over:
             if tenure.ended.done():
                 raise tenure.ended.result()
@@ -220,7 +220,7 @@ class Lead:
             await session.close()
 
     def _drain_limit(self) -> float:
-        """A revoked claim keeps the election waiting, so only the sends under way are waited for."""
+        """A revoked claim keeps the election waiting, so drain only the sends under way."""
         limits = self._runner.limits
         return (
             limits.drain_limit if self._runner.stopping else min(limits.request_timeout, limits.drain_limit)
@@ -239,20 +239,20 @@ class Lead:
     # --- its end --------------------------------------------------------------------------
 
     async def _end(self, tenure: Tenure, reason: str) -> None:
-        """Release, unless a write is still in the air."""
+        """Release the term, unless a write is still unanswered."""
         if not tenure.in_the_air:
-            await self._release_late()
-        self._revoked(tenure, reason)
+            await self._release_unreleased()
+        self._emit_revoked(tenure, reason)
 
-    def _revoked(self, tenure: Tenure, reason: str) -> None:
+    def _emit_revoked(self, tenure: Tenure, reason: str) -> None:
         term = tenure.term
         self._runner.emit(LeaderRevoked(term.tube, term.partition, term.leader_id, reason))
 
-    async def _fenced(self, tenure: Tenure, error: NotLeader) -> None:
+    async def _emit_fenced(self, tenure: Tenure, error: NotLeader) -> None:
         term = tenure.term
         self._runner.emit(LeaderFenced(term.tube, term.partition, term.leader_id, str(error)))
 
-    async def _release_late(self) -> None:
+    async def _release_unreleased(self) -> None:
         """Release a term whose worker has ended; a term that is over already needs nothing."""
         if self._unreleased is None:
             return
@@ -262,7 +262,7 @@ class Lead:
             await terms.release(control, self._unreleased)
             await fault(Point.AFTER_RELEASE)
         except (NotLeader, UsageError):
-            pass  # somebody else ended it
+            pass  # the term was ended elsewhere
         self._unreleased = None
 
     async def _check_sink_is_not_ahead(self, control: Session, error: FencedBySink) -> None:

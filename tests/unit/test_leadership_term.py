@@ -14,7 +14,7 @@ from pytube.model import Batch, Token
 from pytube.sources import terms
 from pytube.sources.session import Session
 from pytube.sources.terms import Candidate, Term
-from pytube.worker.lead import Lead
+from pytube.worker.leadership import Leadership
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.runner import TubeRunner
 from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
@@ -96,37 +96,41 @@ async def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 
 
 @pytest.fixture
-async def lead(steps: Steps) -> Lead:
-    return Lead(cast("TubeRunner", FakeRunner()), steps)
+async def leadership(steps: Steps) -> Leadership:
+    return Leadership(cast("TubeRunner", FakeRunner()), steps)
 
 
-async def test_the_epoch_is_read_before_the_right_to_lead_is_proved(steps: Steps, lead: Lead) -> None:
-    await lead._begin(FakeSession(FakeTube()))
+async def test_the_epoch_is_read_before_the_right_to_lead_is_proved(
+    steps: Steps, leadership: Leadership
+) -> None:
+    await leadership._begin(FakeSession(FakeTube()))
     assert steps.taken == ["read", "prove", "acquire"]
 
 
-async def test_the_first_trust_counts_from_when_the_acquire_was_sent(steps: Steps, lead: Lead) -> None:
-    tenure = await lead._begin(FakeSession(FakeTube()))
+async def test_the_first_trust_counts_from_when_the_acquire_was_sent(
+    steps: Steps, leadership: Leadership
+) -> None:
+    tenure = await leadership._begin(FakeSession(FakeTube()))
     assert tenure.trusted_until() <= steps.acquired_at + LIMITS.receive_deadline
 
 
-async def test_it_waits_until_no_earlier_term_can_write(steps: Steps, lead: Lead) -> None:
+async def test_it_waits_until_no_earlier_term_can_write(steps: Steps, leadership: Leadership) -> None:
     session = FakeSession(FakeTube())
-    await lead._wait_for_earlier_terms(session, await lead._begin(session))
+    await leadership._wait_for_earlier_terms(session, await leadership._begin(session))
     assert steps.taken[3:] == ["wait"] * 3
     assert steps.left == []
 
 
-async def test_a_term_is_released_when_nothing_can_come_late(steps: Steps, lead: Lead) -> None:
-    tenure = await lead._begin(FakeSession(FakeTube()))
-    await lead._end(tenure, "over")
+async def test_a_term_is_released_when_nothing_can_come_late(steps: Steps, leadership: Leadership) -> None:
+    tenure = await leadership._begin(FakeSession(FakeTube()))
+    await leadership._end(tenure, "over")
     assert steps.taken[3:] == ["release"]
 
 
-async def test_a_term_whose_write_may_come_late_is_not_released(steps: Steps, lead: Lead) -> None:
-    tenure = await lead._begin(FakeSession(FakeTube()))
+async def test_a_term_whose_write_may_come_late_is_not_released(steps: Steps, leadership: Leadership) -> None:
+    tenure = await leadership._begin(FakeSession(FakeTube()))
     tenure.in_the_air.add(Batch("t", 0, Token(2, 1), []))
-    await lead._end(tenure, "over")
+    await leadership._end(tenure, "over")
     assert steps.taken[3:] == []
 
 
@@ -134,11 +138,13 @@ async def test_a_worker_that_nobody_watches_any_more_is_ended(monkeypatch: pytes
     async def strike(*_: object) -> None:
         raise InjectedFault("the watcher fails")
 
-    monkeypatch.setattr("pytube.worker.lead.fault", strike)
+    monkeypatch.setattr("pytube.worker.leadership.fault", strike)
     rig = Rig()
     await rig.sink.open()
-    lead = Lead(cast("TubeRunner", FakeRunner(session=rig.session, partition_worker=rig.worker)), rig.claim)
-    working = asyncio.create_task(lead._work(rig.tenure))
+    leadership = Leadership(
+        cast("TubeRunner", FakeRunner(session=rig.session, partition_worker=rig.worker)), rig.claim
+    )
+    working = asyncio.create_task(leadership._work(rig.tenure))
     await asyncio.sleep(0)
     rig.claim.revoked.set()
     with pytest.raises(InjectedFault):
