@@ -21,8 +21,8 @@ from pytube.errors import BackfillBusy, BackfillEnded, DatabaseUnavailable, Pytu
 from pytube.faults import Point, fault
 from pytube.sources.session import Session
 
-_LOOK_AGAIN = 0.2
-"""Seconds between looks at what is waited for."""
+_POLL_INTERVAL = 0.2
+"""Seconds between checks of what is waited for."""
 _PRESSURE_INTERVAL = 0.25
 
 
@@ -101,7 +101,7 @@ class BackfillRun:
         """Wait until workers have acted upon its end in all shards; raises as `run`."""
         progress = self._check(await self._state())
         while progress.state != "finished":
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(_POLL_INTERVAL)
             progress = self._check(await self._state())
         return progress
 
@@ -118,13 +118,13 @@ class BackfillRun:
             names = sorted({holder for _, holder in rows})
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             self._check(await self._note(f"waits for transactions to end: {', '.join(names[:3])}{more}"))
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(_POLL_INTERVAL)
 
     async def _collect(self) -> None:
         progress = self._check(await self._note("collects the ids"))
         while progress.state == "waiting":
             if progress.paused:
-                await asyncio.sleep(_LOOK_AGAIN)
+                await asyncio.sleep(_POLL_INTERVAL)
             else:
                 await fault(Point.BEFORE_COLLECT)
                 await self._session.patient_value(queries.COLLECT, self._arguments)
@@ -138,7 +138,7 @@ class BackfillRun:
         while progress.state == "inserting":
             began = time.monotonic()
             if progress.paused or await self._is_pressed(progress):
-                await asyncio.sleep(_LOOK_AGAIN)
+                await asyncio.sleep(_POLL_INTERVAL)
                 progress = self._check(await self._state())
                 continue
             before = progress.rows_done
@@ -158,8 +158,8 @@ class BackfillRun:
             left = due - time.monotonic()
             if left <= 0:
                 break
-            await asyncio.sleep(min(left, _LOOK_AGAIN))
-            if left > _LOOK_AGAIN:
+            await asyncio.sleep(min(left, _POLL_INTERVAL))
+            if left > _POLL_INTERVAL:
                 progress = self._check(await self._state())
         return progress
 

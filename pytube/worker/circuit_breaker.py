@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pytube.pipeline.retry_queue import backoff
 
 _JITTER = 0.25
-_CHECK_INTERVAL = 0.05
+_POLL_INTERVAL = 0.05
 """Seconds after which a waiter checks again whether the probe is over."""
 
 
@@ -54,7 +54,7 @@ class CircuitBreaker:
                 self._probing = True
                 return
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(pause, _CHECK_INTERVAL)):
+                async with asyncio.timeout(max(pause, _POLL_INTERVAL)):
                     await self._closed.wait()
 
     def fail(self, reason: str) -> None:

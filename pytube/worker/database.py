@@ -25,8 +25,8 @@ from pytube.sources import queries, terms
 from pytube.sources.session import Session
 from pytube.sources.settled import Settled
 from pytube.sources.wakeup import Listener
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.tasks import first_to_end
-from pytube.worker.tenure import Tenure
 
 _RENEWALS = "renewals"
 _PURPOSES = ("terms", _RENEWALS, "settle", "listen")
@@ -56,7 +56,7 @@ class Database:
         renew_interval: float,
         answer_timeout: float,
         renewal_timeout: float,
-        tenures: Callable[[], Iterable[Tenure]],
+        active_terms: Callable[[], Iterable[ActiveTerm]],
         on_wake: Callable[[int | None], None],
         awake: Callable[[], bool],
         emit: Callable[[Event], None],
@@ -70,7 +70,7 @@ class Database:
             renew_interval: seconds between renewals of each term.
             answer_timeout: seconds after which a session whose server does not answer is given up.
             renewal_timeout: the same for renewals, which are worth nothing when they come late.
-            tenures: the terms to be renewed.
+            active_terms: the terms to be renewed.
             on_wake: told the partition that pods came for; None: for any.
             awake: whether any partition is; while none is, settling now and then is enough.
             emit: told when the sessions are lost and when they are back.
@@ -81,7 +81,7 @@ class Database:
         self._renew_interval = renew_interval
         self._answer_timeout = answer_timeout
         self._renewal_timeout = min(answer_timeout, renewal_timeout)
-        self._tenures = tenures
+        self._active_terms = active_terms
         self._on_wake = on_wake
         self._awake = awake
         self._emit = emit
@@ -166,7 +166,9 @@ class Database:
 
     async def _renew(self, renewals: Session) -> None:
         while True:
-            await self._renew_all(renewals, {tenure.term.leader_id: tenure for tenure in self._tenures()})
+            await self._renew_all(
+                renewals, {active_term.term.leader_id: active_term for active_term in self._active_terms()}
+            )
             self._answered()
             await asyncio.sleep(self._renew_interval)
 
@@ -176,19 +178,19 @@ class Database:
             self._emit(DatabaseUp(self._tube, self.down_for))
             self._down_since = None
 
-    async def _renew_all(self, renewals: Session, tenures: Mapping[UUID, Tenure]) -> None:
+    async def _renew_all(self, renewals: Session, active_terms: Mapping[UUID, ActiveTerm]) -> None:
         """All in one statement: over a slow network, one after another would be too late."""
-        if not tenures:
+        if not active_terms:
             return
         sent_at = clock.now()
-        present = await terms.renew(renewals, self._tube, list(tenures))
-        for leader_id, tenure in tenures.items():
+        present = await terms.renew(renewals, self._tube, list(active_terms))
+        for leader_id, active_term in active_terms.items():
             if present.get(leader_id):
-                tenure.trust.renewed(sent_at)
-        for leader_id in tenures.keys() - present.keys():
-            reason = await terms.why_over(renewals, tenures[leader_id].term)
+                active_term.deadline.confirm_renewal(sent_at)
+        for leader_id in active_terms.keys() - present.keys():
+            reason = await terms.why_over(renewals, active_terms[leader_id].term)
             if reason is not None:
-                tenures[leader_id].end(reason)
+                active_terms[leader_id].end(reason)
 
     async def _settle(self, settled: Settled) -> None:
         due = 0.0

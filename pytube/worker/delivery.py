@@ -29,9 +29,9 @@ from pytube.pipeline.inflight import Flight
 from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
 from pytube.pipeline.sizing import BatchSize
 from pytube.sinks.base import Sink
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.limits import Limits
-from pytube.worker.tenure import Tenure
 
 _MOST_PARKED_IN_A_ROW = 100
 """So many failures without one success are the sink's fault, not the documents'."""
@@ -50,7 +50,7 @@ class Carrier:
 
     def __init__(
         self,
-        tenure: Tenure,
+        active_term: ActiveTerm,
         enricher: Enricher,
         sink: Sink,
         limits: Limits,
@@ -61,7 +61,7 @@ class Carrier:
         """Nothing is begun here.
 
         Args:
-            tenure: the term, its trust and its tokens.
+            active_term: the term, its trust and its tokens.
             enricher: reads the documents.
             sink: takes them.
             limits: what to keep to.
@@ -69,7 +69,7 @@ class Carrier:
             attention: set whenever an outcome is reported.
             client_id: how the process calls itself.
         """
-        self.tenure = tenure
+        self.active_term = active_term
         self.enricher = enricher
         self.sink = sink
         self.limits = limits
@@ -89,13 +89,13 @@ class Carrier:
         self.outcomes.append((flight, outcome))
         self.attention.set()
 
-    async def clear_the_air(self) -> None:
+    async def wait_for_unanswered(self) -> None:
         """Wait, as long as a request may last, until no write that was given up can come late."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.limits.request_timeout):
-                for batch in list(self.tenure.in_the_air):
+                for batch in list(self.active_term.unanswered):
                     await self.sink.abandon(batch)
-                    self.tenure.in_the_air.discard(batch)
+                    self.active_term.unanswered.discard(batch)
 
 
 class Delivery:
@@ -152,8 +152,8 @@ class Delivery:
     # --- one attempt ----------------------------------------------------------------------
 
     async def _attempt(self, groups: Mapping[int, Sequence[Id]]) -> None:
-        await self._c.tenure.trusted()
-        token = self._c.tenure.draw()
+        await self._c.active_term.wait_until_trusted()
+        token = self._c.active_term.next_token()
         await fault(Point.BEFORE_ENRICH)
         documents = await self._read(groups, token)
         limits = self._c.limits
@@ -208,12 +208,12 @@ class Delivery:
             self._retries.halve(keys, time.monotonic())
 
     async def _send(self, token: Token, documents: Documents) -> None:
-        term = self._c.tenure.term
+        term = self._c.active_term.term
         batch = Batch(term.tube, term.partition, token, documents)
         breaker = self._c.breakers.sink
         await breaker.acquire()
         begun = time.monotonic()
-        batch.trust_until(self._c.tenure.trusted_until())
+        batch.trust_until(self._c.active_term.trusted_until())
         if batch.has_lapsed():
             breaker.release()
             self._retries.push(documents.keys)  # what was read is old by the time that trust is back
@@ -256,7 +256,7 @@ class Delivery:
             if not _is_cancelled():
                 raise SinkTimeout("the sink gave its own call up") from None
             # The worker ends. Its term may be released only when this write can't come late.
-            self._c.tenure.in_the_air.add(batch)
+            self._c.active_term.unanswered.add(batch)
             raise
         finally:
             self.sending = False
@@ -269,9 +269,9 @@ class Delivery:
         alive = breaker.succeeded_at > begun  # it answered others meanwhile: the fault is in this batch
         if not alive:
             breaker.fail(reason)
-        self._c.tenure.in_the_air.add(batch)
+        self._c.active_term.unanswered.add(batch)
         await self._c.sink.abandon(batch)
-        self._c.tenure.in_the_air.discard(batch)
+        self._c.active_term.unanswered.discard(batch)
         if alive:
             breaker.release()
             self._failed(keys, reason)
@@ -312,7 +312,7 @@ class Delivery:
 
     def _orphaned(self, orphans: Sequence[Key]) -> None:
         if orphans:
-            tube = self._c.tenure.term.tube
+            tube = self._c.active_term.term.tube
             dead_letters = [
                 DeadLetter(key, f"no table attached to tube {tube!r} has shard {key[0]}", 0)
                 for key in orphans

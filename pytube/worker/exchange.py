@@ -47,7 +47,7 @@ class Exchange:
         """
         self._source = source
         self._machine = machine
-        self._tenure = carrier.tenure
+        self._active_term = carrier.active_term
         self._limits = carrier.limits
         self._client_id = carrier.client_id
         self._poller = poller
@@ -118,7 +118,7 @@ class Exchange:
 
     def may_mark(self) -> bool:
         """Whether there is room for more pods, and trust."""
-        return self._room > 0 and self._tenure.is_trusted
+        return self._room > 0 and self._active_term.is_trusted
 
     @property
     def _room(self) -> int:
@@ -181,8 +181,8 @@ class Exchange:
 
     def _beat(self) -> None:
         """Tell the others how far the term is."""
-        term = self._tenure.term
-        self._tenure.claim.beat(
+        term = self._active_term.term
+        self._active_term.claim.beat(
             Heartbeat(
                 self._client_id, term.leader_id, term.epoch, self._metrics.purged_seq, self._metrics.lag
             )

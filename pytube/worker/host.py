@@ -7,10 +7,10 @@ from typing import Protocol
 from pytube.events import Event
 from pytube.sources.session import Session
 from pytube.sources.terms import Candidate
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
 from pytube.worker.limits import Limits
 from pytube.worker.partition_worker import PartitionWorker
-from pytube.worker.tenure import Tenure
 
 
 class Host(Protocol):
@@ -36,5 +36,5 @@ class Host(Protocol):
     async def reload_partitions(self) -> None:
         """Read the tube's partition count; `UsageError` when the tube is gone."""
 
-    def make_partition_worker(self, tenure: Tenure, session: Session) -> PartitionWorker:
+    def make_partition_worker(self, active_term: ActiveTerm, session: Session) -> PartitionWorker:
         """The worker of one term, over a session of its own."""

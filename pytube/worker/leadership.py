@@ -31,12 +31,12 @@ from pytube.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from pytube.faults import Point, fault
 from pytube.model import Heartbeat
 from pytube.pipeline.retry_queue import backoff
-from pytube.pipeline.trust import Trust
+from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources import terms
 from pytube.sources.session import Session
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.host import Host
 from pytube.worker.partition_worker import PartitionWorker
-from pytube.worker.tenure import Tenure
 
 _RETRIED = (BrokerUnavailable, DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
 _RETRY_PAUSE = 0.2
@@ -60,7 +60,7 @@ class Leadership:
         self._unreleased: terms.Term | None = None
         self._last_warning: str | None = None
         self._tries = 0
-        self.tenure: Tenure | None = None
+        self.active_term: ActiveTerm | None = None
         self.partition_worker: PartitionWorker | None = None
 
     @property
@@ -140,40 +140,42 @@ class Leadership:
     async def _lead_once(self) -> None:
         control = await self._runner.database.control()
         await self._release_unreleased()
-        tenure = await self._begin(control)
-        self.tenure = tenure
+        active_term = await self._begin(control)
+        self.active_term = active_term
         began = time.monotonic()
         try:
-            await self._wait_for_earlier_terms(control, tenure)
+            await self._wait_for_earlier_terms(control, active_term)
             if not self._over:
                 self._runner.emit(
                     LeaderAcquired(
-                        tenure.term.tube,
-                        tenure.term.partition,
-                        tenure.term.leader_id,
-                        tenure.term.epoch,
+                        active_term.term.tube,
+                        active_term.term.partition,
+                        active_term.term.leader_id,
+                        active_term.term.epoch,
                         waited=time.monotonic() - began,
                     )
                 )
-                await self._work(tenure)
-            await self._end(tenure, "the claim was given back" if self._claim.revoked.is_set() else "stopped")
+                await self._work(active_term)
+            await self._end(
+                active_term, "the claim was given back" if self._claim.revoked.is_set() else "stopped"
+            )
         except FencedBySink as error:
-            await self._emit_fenced(tenure, error)
+            await self._emit_fenced(active_term, error)
             await self._check_sink_is_not_ahead(control, error)
             raise
         except NotLeader as error:
-            await self._emit_fenced(tenure, error)
+            await self._emit_fenced(active_term, error)
             raise
         except PytubeError as error:
-            self._emit_revoked(tenure, str(error))
+            self._emit_revoked(active_term, str(error))
             raise
         finally:
-            self.tenure = self.partition_worker = None
+            self.active_term = self.partition_worker = None
             self._claim.beat(None)
-            if tenure.in_the_air:  # then the next leader must wait until that write has timed out
+            if active_term.unanswered:  # then the next leader must wait until that write has timed out
                 self._unreleased = None
 
-    async def _begin(self, control: Session) -> Tenure:
+    async def _begin(self, control: Session) -> ActiveTerm:
         runner = self._runner
         partition = self._claim.partition
         epoch = await terms.read_epoch(control, runner.tube, runner.partitions, partition)
@@ -185,24 +187,28 @@ class Leadership:
         await fault(Point.AFTER_ACQUIRE)
         self._unreleased = term
         self._claim.beat(Heartbeat(runner.candidate.client_id, term.leader_id, term.epoch, 0, 0.0))
-        return Tenure(term, self._claim, Trust(runner.limits.receive_deadline, sent_at), runner.emit)
+        return ActiveTerm(
+            term, self._claim, TermDeadline(runner.limits.receive_deadline, sent_at), runner.emit
+        )
 
-    async def _wait_for_earlier_terms(self, control: Session, tenure: Tenure) -> None:
+    async def _wait_for_earlier_terms(self, control: Session, active_term: ActiveTerm) -> None:
         """Wait until no earlier term that could hold our keys can write: released, or timed out."""
         while not self._over:
-            if tenure.ended.done():
-                raise tenure.ended.result()
-            left = await terms.wait_left(control, tenure.term)
+            if active_term.ended.done():
+                raise active_term.ended.result()
+            left = await terms.wait_left(control, active_term.term)
             if left <= 0:
                 return
             await self._claim_over(min(left, _WAIT_STEP))
 
-    async def _work(self, tenure: Tenure) -> None:
-        session = await self._runner.database.open_session(f"line {tenure.term.partition}", durable=False)
+    async def _work(self, active_term: ActiveTerm) -> None:
+        session = await self._runner.database.open_session(
+            f"line {active_term.term.partition}", durable=False
+        )
         try:
-            self.partition_worker = worker = self._runner.make_partition_worker(tenure, session)
+            self.partition_worker = worker = self._runner.make_partition_worker(active_term, session)
             working = asyncio.create_task(worker.run())
-            watching = asyncio.create_task(self._watch(tenure, worker))
+            watching = asyncio.create_task(self._watch(active_term, worker))
             try:
                 await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
                 if watching.done():
@@ -226,30 +232,30 @@ class Leadership:
             limits.drain_limit if self._runner.stopping else min(limits.request_timeout, limits.drain_limit)
         )
 
-    async def _watch(self, tenure: Tenure, worker: PartitionWorker) -> None:
+    async def _watch(self, active_term: ActiveTerm, worker: PartitionWorker) -> None:
         """Tell the worker when the claim is over, or the term."""
-        tenure.ended.add_done_callback(lambda _: worker.attend())
+        active_term.ended.add_done_callback(lambda _: worker.attend())
         await self._claim_over(None)
         if self._claim.lost.is_set():
-            tenure.end(ClaimLost("the election gave the partition to another worker"))
+            active_term.end(ClaimLost("the election gave the partition to another worker"))
         else:
             await fault(Point.ON_REVOKE)
             worker.stop()
 
     # --- its end --------------------------------------------------------------------------
 
-    async def _end(self, tenure: Tenure, reason: str) -> None:
+    async def _end(self, active_term: ActiveTerm, reason: str) -> None:
         """Release the term, unless a write is still unanswered."""
-        if not tenure.in_the_air:
+        if not active_term.unanswered:
             await self._release_unreleased()
-        self._emit_revoked(tenure, reason)
+        self._emit_revoked(active_term, reason)
 
-    def _emit_revoked(self, tenure: Tenure, reason: str) -> None:
-        term = tenure.term
+    def _emit_revoked(self, active_term: ActiveTerm, reason: str) -> None:
+        term = active_term.term
         self._runner.emit(LeaderRevoked(term.tube, term.partition, term.leader_id, reason))
 
-    async def _emit_fenced(self, tenure: Tenure, error: NotLeader) -> None:
-        term = tenure.term
+    async def _emit_fenced(self, active_term: ActiveTerm, error: NotLeader) -> None:
+        term = active_term.term
         self._runner.emit(LeaderFenced(term.tube, term.partition, term.leader_id, str(error)))
 
     async def _release_unreleased(self) -> None:

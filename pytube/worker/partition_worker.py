@@ -1,6 +1,6 @@
 """The worker of one partition, for one term: mark, deliver, purge, in rounds, until it is stopped.
 
-It does not decide who leads; it stops when its tenure ends. If the process is killed between any two
+It does not decide who leads; it stops when its active_term ends. If the process is killed between any two
 steps, pods stay marked but not purged, and the next term takes them over.
 """
 
@@ -32,7 +32,7 @@ _FLIGHTS_AHEAD = 4
 
 
 class PartitionWorker:
-    """Delivers the pods of one partition under one tenure."""
+    """Delivers the pods of one partition under one active_term."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class PartitionWorker:
         settled: Callable[[], Settled | None],
         emit: Callable[[Event], None],
     ) -> None:
-        self.tenure = carrier.tenure
-        term = self.tenure.term
+        self.active_term = carrier.active_term
+        term = self.active_term.term
         self.machine = InFlight()
         self.metrics = Metrics(term.tube, term.partition)
         self._source = source
@@ -65,7 +65,7 @@ class PartitionWorker:
     # --- life -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until `stop` is called, or the tenure ends.
+        """Work until `stop` is called, or the active_term ends.
 
         Raises:
             NotLeader: the term is over.
@@ -74,8 +74,8 @@ class PartitionWorker:
         await self._parking.open()
         try:
             while not self._stopping:
-                if self.tenure.ended.done():
-                    raise self.tenure.ended.result()
+                if self.active_term.ended.done():
+                    raise self.active_term.ended.result()
                 await self._round()
             self.machine.add(await self._exchange.last())  # for `drain` to give back
         finally:
@@ -97,12 +97,12 @@ class PartitionWorker:
         return not self._poller.is_deep
 
     def attend(self) -> None:
-        """The tenure changed: check it now."""
+        """The active_term changed: check it now."""
         self._poller.attention.set()
 
     async def _round(self) -> None:
         self._raise_failure()
-        self.tenure.look()
+        self.active_term.check_trust()
         busy = await self._handle_outcomes()
         pods = self._exchange.taken()
         busy |= await self._exchange.begin()  # Postgres works on the next exchange while we handle these
@@ -207,7 +207,7 @@ class PartitionWorker:
         await self._source.reset(self.machine.unfinished())
 
     async def abort(self) -> None:
-        """After the tenure or a session was lost: end all deliveries, write nothing more."""
+        """After the active_term or a session was lost: end all deliveries, write nothing more."""
         await self._end_deliveries(0.0)
 
     async def _end_deliveries(self, limit: float) -> list[BaseException]:
@@ -229,7 +229,7 @@ class PartitionWorker:
             task.cancel()
         outcomes = await asyncio.gather(*self._deliveries, return_exceptions=True)
         self._deliveries.clear()
-        await self._carrier.clear_the_air()
+        await self._carrier.wait_for_unanswered()
         return [outcome for outcome in outcomes if outcome is not None]
 
     # --- metrics -------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from pytube.sources.control import ControlSource
 from pytube.sources.pods import TubeSource
 from pytube.sources.session import Session
 from pytube.sources.terms import Candidate
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.backfills import Backfills
 from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.database import Database
@@ -32,7 +33,6 @@ from pytube.worker.limits import Limits
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
 from pytube.worker.tasks import end
-from pytube.worker.tenure import Tenure
 from pytube.worker.upkeep import follow_ddl
 
 _PARTITIONS_INTERVAL = 1.0
@@ -61,7 +61,7 @@ class TubeRunner:
             renew_interval=self.limits.renew_interval,
             answer_timeout=config.postgres.answer_timeout,
             renewal_timeout=self.limits.receive_deadline,
-            tenures=self._tenures,
+            active_terms=self._active_terms,
             on_wake=self._wake,
             awake=self._is_awake,
             emit=emit,
@@ -181,9 +181,9 @@ class TubeRunner:
             self.partitions = 0
             raise
 
-    def make_partition_worker(self, tenure: Tenure, session: Session) -> PartitionWorker:
+    def make_partition_worker(self, active_term: ActiveTerm, session: Session) -> PartitionWorker:
         """The worker of one term, over a session of its own."""
-        term = tenure.term
+        term = active_term.term
         poller = Poller(session, term, lambda: self.database.notifications_work)
         breakers = CircuitBreakers(
             sink=CircuitBreaker(
@@ -196,7 +196,7 @@ class TubeRunner:
             ),
         )
         carrier = Carrier(
-            tenure,
+            active_term,
             self._enricher,
             self._sink,
             self.limits,
@@ -215,9 +215,11 @@ class TubeRunner:
 
     # --- what others ask ------------------------------------------------------------------
 
-    def _tenures(self) -> Iterable[Tenure]:
+    def _active_terms(self) -> Iterable[ActiveTerm]:
         return [
-            leadership.tenure for leadership in self.leaderships.values() if leadership.tenure is not None
+            leadership.active_term
+            for leadership in self.leaderships.values()
+            if leadership.active_term is not None
         ]
 
     def _is_awake(self) -> bool:

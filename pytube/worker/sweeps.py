@@ -22,8 +22,8 @@ from pytube.sources.terms import Term
 from pytube.worker.parking import Parking
 from pytube.worker.sweep import Sweep, Swept
 
-_LOOK_AGAIN = 0.25
-"""Seconds between looks at whether an end may be acted upon."""
+_POLL_INTERVAL = 0.25
+"""Seconds between checks whether an end may be acted upon."""
 _RELATED = "only the backfill of a root table sweeps"
 
 
@@ -100,7 +100,7 @@ class Sweeps:
             if pods:
                 self._start(shard, pods)
                 return True
-        self._look_at = time.monotonic() + _LOOK_AGAIN
+        self._look_at = time.monotonic() + _POLL_INTERVAL
         return False
 
     async def _ready(self, pods: Sequence[Pod]) -> list[Pod]:

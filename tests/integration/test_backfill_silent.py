@@ -178,7 +178,7 @@ async def test_the_session_of_a_worker_has_a_limit(proxy: Proxy, through: str) -
         renew_interval=1,
         answer_timeout=SOON,
         renewal_timeout=SOON,
-        tenures=list,
+        active_terms=list,
         on_wake=lambda _: None,
         awake=lambda: False,
         emit=lambda _: None,

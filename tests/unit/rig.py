@@ -10,18 +10,18 @@ from time import monotonic
 from typing import TypeVar
 
 from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
-from pytube.pipeline.trust import Trust
+from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources.control import ControlSource
 from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
 from pytube.testing.memory import MemorySink
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.delivery import Carrier
 from pytube.worker.limits import Limits
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
-from pytube.worker.tenure import Tenure
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeEnricher, FakeSession, FakeTube
 
@@ -59,8 +59,8 @@ class Rig:
         self.limits = replace(LIMITS, **limits)  # type: ignore[arg-type] # counts are given as int
         self.term = Term("t", 1, 0, epoch=100)
         self.tube.leader_id = self.term.leader_id
-        trust = Trust(self.limits.receive_deadline, monotonic())
-        self.tenure = Tenure(self.term, self.claim, trust, self.events.append)
+        deadline = TermDeadline(self.limits.receive_deadline, monotonic())
+        self.active_term = ActiveTerm(self.term, self.claim, deadline, self.events.append)
         self.poller = Poller(self.session, self.term, lambda: self.notifications_work)
         breakers = CircuitBreakers(
             sink=CircuitBreaker(
@@ -73,7 +73,7 @@ class Rig:
             ),
         )
         self.carrier = Carrier(
-            self.tenure, self.enricher, self.sink, self.limits, breakers, self.poller.attention, "tester"
+            self.active_term, self.enricher, self.sink, self.limits, breakers, self.poller.attention, "tester"
         )
         source = TubeSource(self.session, self.term)
         control = ControlSource(self.session, self.term)

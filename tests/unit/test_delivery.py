@@ -41,7 +41,7 @@ async def test_documents_bear_the_stamp_of_their_flight_and_a_token_drawn_before
     trip.rig.enricher.go.clear()
     task = trip.start()
     await wait_until_async(lambda: trip.rig.enricher.reads, what="the read begins")
-    later = trip.rig.tenure.draw()
+    later = trip.rig.active_term.next_token()
     trip.rig.enricher.go.set()
     await task
     written = trip.rig.sink.store.held[0, 1]
@@ -267,7 +267,7 @@ async def test_the_sink_is_told_until_when_it_may_begin_to_write() -> None:
 
     trip = Trip(1, sink=Watching())
     await trip.run()
-    assert seen == [pytest.approx(trip.rig.tenure.trusted_until(), abs=0.05)]
+    assert seen == [pytest.approx(trip.rig.active_term.trusted_until(), abs=0.05)]
 
 
 async def test_a_worker_that_closes_begins_no_further_batch() -> None:

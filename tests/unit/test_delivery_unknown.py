@@ -28,12 +28,12 @@ async def test_a_send_without_an_answer_is_abandoned_before_it_is_sent_again() -
     sink.faults = Faults(mute=True)
     task = trip.start()
     await wait_until_async(lambda: sink.abandoned, what="it is abandoned")
-    assert trip.rig.tenure.in_the_air, "while that lasts, the term must not be released"
+    assert trip.rig.active_term.unanswered, "while that lasts, the term must not be released"
     assert sink.sends == 1
     sink.faults = Faults()
     sink.may_return.set()
     await asyncio.wait_for(task, 5)
-    assert not trip.rig.tenure.in_the_air
+    assert not trip.rig.active_term.unanswered
     assert trip.done == [1]
     tokens = [document.token for document in sink.store.log]
     assert tokens == sorted(set(tokens)), "it was not sent under a new token"
@@ -101,10 +101,10 @@ async def test_a_send_that_is_cancelled_is_in_the_air_until_it_is_abandoned() ->
     await wait_until_async(lambda: trip.delivery.sending, what="it is sent")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert len(trip.rig.tenure.in_the_air) == 1
+    assert len(trip.rig.active_term.unanswered) == 1
     assert not trip.delivery.sending
-    await trip.rig.carrier.clear_the_air()
-    assert not trip.rig.tenure.in_the_air
+    await trip.rig.carrier.wait_for_unanswered()
+    assert not trip.rig.active_term.unanswered
 
 
 async def test_a_write_that_never_ends_stays_in_the_air() -> None:
@@ -112,6 +112,6 @@ async def test_a_write_that_never_ends_stays_in_the_air() -> None:
     sink.may_return.clear()
     trip = Trip(1, sink=sink, request_timeout=0.02)
     batch = Batch("t", 0, Token(100, 1), [])
-    trip.rig.tenure.in_the_air.add(batch)
-    await trip.rig.carrier.clear_the_air()
-    assert trip.rig.tenure.in_the_air == {batch}
+    trip.rig.active_term.unanswered.add(batch)
+    await trip.rig.carrier.wait_for_unanswered()
+    assert trip.rig.active_term.unanswered == {batch}

@@ -110,8 +110,8 @@ async def test_the_epoch_is_read_before_the_right_to_lead_is_proved(
 async def test_the_first_trust_counts_from_when_the_acquire_was_sent(
     steps: Steps, leadership: Leadership
 ) -> None:
-    tenure = await leadership._begin(FakeSession(FakeTube()))
-    assert tenure.trusted_until() <= steps.acquired_at + LIMITS.receive_deadline
+    active_term = await leadership._begin(FakeSession(FakeTube()))
+    assert active_term.trusted_until() <= steps.acquired_at + LIMITS.receive_deadline
 
 
 async def test_it_waits_until_no_earlier_term_can_write(steps: Steps, leadership: Leadership) -> None:
@@ -122,15 +122,15 @@ async def test_it_waits_until_no_earlier_term_can_write(steps: Steps, leadership
 
 
 async def test_a_term_is_released_when_nothing_can_come_late(steps: Steps, leadership: Leadership) -> None:
-    tenure = await leadership._begin(FakeSession(FakeTube()))
-    await leadership._end(tenure, "over")
+    active_term = await leadership._begin(FakeSession(FakeTube()))
+    await leadership._end(active_term, "over")
     assert steps.taken[3:] == ["release"]
 
 
 async def test_a_term_whose_write_may_come_late_is_not_released(steps: Steps, leadership: Leadership) -> None:
-    tenure = await leadership._begin(FakeSession(FakeTube()))
-    tenure.in_the_air.add(Batch("t", 0, Token(2, 1), []))
-    await leadership._end(tenure, "over")
+    active_term = await leadership._begin(FakeSession(FakeTube()))
+    active_term.unanswered.add(Batch("t", 0, Token(2, 1), []))
+    await leadership._end(active_term, "over")
     assert steps.taken[3:] == []
 
 
@@ -144,7 +144,7 @@ async def test_a_worker_that_nobody_watches_any_more_is_ended(monkeypatch: pytes
     leadership = Leadership(
         cast("TubeRunner", FakeRunner(session=rig.session, partition_worker=rig.worker)), rig.claim
     )
-    working = asyncio.create_task(leadership._work(rig.tenure))
+    working = asyncio.create_task(leadership._work(rig.active_term))
     await asyncio.sleep(0)
     rig.claim.revoked.set()
     with pytest.raises(InjectedFault):

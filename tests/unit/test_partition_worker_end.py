@@ -52,7 +52,7 @@ async def test_a_drain_lets_sends_finish_and_gives_back_the_rest() -> None:
         assert rig.sink.sends == 1, "a drain begins no send"
         assert rig.tube.purged == seqs[:1]
         assert (list(rig.tube.pods), rig.tube.marked, rig.tube.resets) == (seqs[1:], set(), 1)
-        assert not rig.tenure.in_the_air
+        assert not rig.active_term.unanswered
 
 
 async def test_a_drain_cuts_off_what_takes_too_long_and_gives_it_back() -> None:
@@ -64,7 +64,7 @@ async def test_a_drain_cuts_off_what_takes_too_long_and_gives_it_back() -> None:
         await _stopped(rig)
         await asyncio.wait_for(rig.worker.drain(0.01), 5)
         assert (list(rig.tube.pods), rig.tube.purged, rig.tube.resets) == ([seq], [], 1)
-        assert not rig.tenure.in_the_air, "the sink said that the write can't come late"
+        assert not rig.active_term.unanswered, "the sink said that the write can't come late"
 
 
 async def test_after_a_drain_it_is_known_that_a_write_may_still_come() -> None:
@@ -76,7 +76,7 @@ async def test_after_a_drain_it_is_known_that_a_write_may_still_come() -> None:
         await rig.until("it is sent", lambda: rig.sink.sends)
         await _stopped(rig)
         await asyncio.wait_for(rig.worker.drain(0.01), 5)
-        assert len(rig.tenure.in_the_air) == 1
+        assert len(rig.active_term.unanswered) == 1
 
 
 async def test_a_drain_that_finds_a_later_term_at_the_sink_purges_nothing() -> None:

@@ -184,7 +184,7 @@ async def test_a_term_that_ended_ends_the_worker_and_writes_nothing_more() -> No
     async with rig.running():
         rig.insert(1)
         await rig.until("it is sent", lambda: rig.sink.sends == 1)
-        rig.tenure.end(ClaimLost("it went to another"))
+        rig.active_term.end(ClaimLost("it went to another"))
         rig.worker.attend()
         assert isinstance(await rig.until_it_ends(), ClaimLost)
     assert (rig.tube.purged, rig.tube.resets) == ([], 0)

@@ -120,7 +120,7 @@ async def test_a_sweep_that_postgres_refuses_is_parked_and_its_scan_closed() -> 
 
 
 async def test_a_sweep_waits_while_many_backfill_pods_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytube.worker.sweep._LOOK_AGAIN", 0.01)
+    monkeypatch.setattr("pytube.worker.sweep._POLL_INTERVAL", 0.01)
     rig = Rig(sweep_backlog=3)
     old(rig, *range(20))  # in ten pages, each of them a pod
     seq = rig.tube.insert(op="B", payload=END)

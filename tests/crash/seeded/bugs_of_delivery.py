@@ -45,11 +45,11 @@ SEEDS = [
         "token_after_enrich",
         "a row that was read later bears the lower token",
         "pytube/worker/delivery.py",
-        "        token = self._c.tenure.draw()\n"
+        "        token = self._c.active_term.next_token()\n"
         "        await fault(Point.BEFORE_ENRICH)\n"
         "        documents = await self._read(groups, token)\n",
         "        documents = await self._read(groups, Token(0, 0))\n"
-        "        documents.token = token = self._c.tenure.draw()\n",
+        "        documents.token = token = self._c.active_term.next_token()\n",
         ("unit/test_delivery.py",),
     ),
     Seed(
@@ -74,7 +74,7 @@ SEEDS = [
         "cancelled_write_is_forgotten",
         "a write that was cut off counts as over",
         "pytube/worker/delivery.py",
-        "            self._c.tenure.in_the_air.add(batch)\n            raise\n",
+        "            self._c.active_term.unanswered.add(batch)\n            raise\n",
         "            raise\n",
         ("unit/test_delivery_unknown.py",),
     ),
