@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from pytube.backfill.admin import Backfills
+from pytube.cli.backfill_runner import Job, run_backfills
 from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.filling import Job, go_on
 from pytube.cli.limits import limit_options, limits_of
 from pytube.cli.output import print_json, print_rows, seconds
 from pytube.errors import UsageError
@@ -62,7 +62,7 @@ def start(
                 backfills.command(number, "cancel")
             raise
     jobs = [Job(number, in_worker) for number in numbers]
-    go_on(database, tube, jobs, limits_of(tube, given), wait=wait, as_json=as_json)
+    run_backfills(database, tube, jobs, limits_of(tube, given), wait=wait, as_json=as_json)
 
 
 @backfill.command()
@@ -81,7 +81,7 @@ def resume(
         for row in rows:
             backfills.command(row["backfill_id"], "resume")
     jobs = [Job(row["backfill_id"], row["by_worker"]) for row in rows]
-    go_on(database, tube, jobs, limits_of(tube, given), wait=wait, as_json=as_json)
+    run_backfills(database, tube, jobs, limits_of(tube, given), wait=wait, as_json=as_json)
 
 
 @backfill.command()

@@ -15,7 +15,7 @@ import structlog
 from psycopg import sql
 
 from pytube.db.errors import describe, translated
-from pytube.db.patience import answered_within
+from pytube.db.timeouts import wait_for_answer
 from pytube.errors import DatabaseUnavailable, StatementFailed
 from pytube.sources import queries
 from pytube.sources.session import Session
@@ -72,7 +72,7 @@ class Listener:
         try:
             with translated():
                 listen = sql.SQL("LISTEN {}").format(sql.Identifier(channel))
-                await answered_within(connection, _LISTEN_LIMIT, connection.execute(listen))
+                await wait_for_answer(connection, _LISTEN_LIMIT, connection.execute(listen))
                 await self._test(channel, nonce)
                 self._say_if_deaf()
                 while not connection.closed:
@@ -89,7 +89,7 @@ class Listener:
         """Notify ourselves, to find out whether what is notified arrives."""
         connection = self._session.connection
         notify = connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))
-        await answered_within(connection, _LISTEN_LIMIT, notify)
+        await wait_for_answer(connection, _LISTEN_LIMIT, notify)
         async for notification in connection.notifies(timeout=_TEST_TIMEOUT):
             self._heard(notification.payload, nonce)
             if notification.payload == nonce:

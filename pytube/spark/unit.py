@@ -15,7 +15,7 @@ from psycopg import sql
 from pytube.db.errors import describe, is_connection_lost
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
 from pytube.spark import arrow, copy, ledger
-from pytube.spark.garbage import spare_imports
+from pytube.spark.gc_tuning import freeze_imports
 from pytube.spark.hosts import Host
 from pytube.spark.kinds import BIGINT, KeyKind, Keys
 from pytube.spark.ledger import Counts
@@ -252,7 +252,7 @@ def write_units(plan: UnitPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator
     """The function that a task applies to its rows of `PACKED`; it gives rows of `RESULT`."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        spare_imports()
+        freeze_imports()
         writer = UnitWriter(plan)
         unpacked = unpack if plan.kind.is_number else unpack_wide
         try:

@@ -13,12 +13,12 @@ from pytube import faults
 from pytube.config import Config
 from pytube.db.connect import connect_async
 from pytube.db.errors import translated
-from pytube.db.patience import answered_within
+from pytube.db.timeouts import wait_for_answer
 from pytube.db.version import check_async
 from pytube.errors import ConfigError
 from pytube.events import Event, EventCallback
+from pytube.worker.event_log import log_event
 from pytube.worker.runner import TubeRunner
-from pytube.worker.telling import tell
 
 
 class Worker:
@@ -104,12 +104,12 @@ class Worker:
         try:
             checking = check_async(connection, postgres.schema_name)
             with translated():
-                await answered_within(connection, postgres.answer_timeout, checking)
+                await wait_for_answer(connection, postgres.answer_timeout, checking)
         finally:
             await connection.close()
 
     def _emit(self, event: Event) -> None:
-        tell(self._log, event)
+        log_event(self._log, event)
         if self._on_event is None:
             return
         try:

@@ -20,7 +20,7 @@ from pytube.cli.errors import EXIT_CODES
 from pytube.config.models import Config, TubeConfig
 from pytube.errors import SQLSTATES
 from pytube.worker import database
-from pytube.worker.telling import tell
+from pytube.worker.event_log import log_event
 from tests.docs.pages import BY_NAME, PAGES, Page, table_rows
 from tests.helpers.database import ROOT
 
@@ -213,7 +213,7 @@ def emitted() -> dict[str, str]:
     for kind in kinds:
         with capture_logs() as logs:
             values: dict[str, Any] = {field.name: 1 for field in dataclasses.fields(kind)}
-            tell(structlog.get_logger(), kind(**values))
+            log_event(structlog.get_logger(), kind(**values))
         told[logs[0]["event"]] = logs[0]["log_level"]
     return told
 
