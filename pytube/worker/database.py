@@ -194,15 +194,15 @@ class Database:
 
     async def _settle(self, settled: Settled) -> None:
         due = 0.0
-        spell = settled.spell
+        version = settled.provisional_version
         while True:
             now = time.monotonic()
-            if now >= due or settled.is_passing or self._awake():
+            if now >= due or settled.has_long_writers or self._awake():
                 await settled.advance()
                 due = now + _SETTLE_AT_LEAST
-            if settled.spell != spell:
+            if settled.provisional_version != version:
                 # A poll that its commit triggered may have run before we knew, and passed its pods.
-                spell = settled.spell
+                version = settled.provisional_version
                 self._on_wake(None)
             await asyncio.sleep(_SETTLE_INTERVAL)
 

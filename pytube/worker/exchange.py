@@ -162,8 +162,8 @@ class Exchange:
             limit,
             settled.seq if settled is not None else 0,
             with_backfill=with_backfill,
-            passable=settled.passable if settled is not None else 0,
-            spell=settled.spell if settled is not None else 0,
+            provisional=settled.provisional if settled is not None else 0,
+            provisional_version=settled.provisional_version if settled is not None else 0,
             done=done,
         )
         await self._poller.end_poll(len(pods), more=len(pods) == limit, left_out=not with_backfill)

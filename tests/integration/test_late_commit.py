@@ -16,7 +16,7 @@ __all__ = ["config_file"]
 def has_passed(worker: Worker, seq: int) -> bool:
     """Whether looks may begin above `seq`, though its transaction is open."""
     settled = worker._runners["items"].database.settled
-    return settled is not None and settled.seq < seq <= settled.passable
+    return settled is not None and settled.seq < seq <= settled.provisional
 
 
 async def test_a_late_commit_wakes_a_worker_that_has_passed_it(
