@@ -34,7 +34,7 @@ class BackfillRun:
         session: Session,
         backfill: int,
         limits: BackfillLimits,
-        told: Callable[[Progress], None],
+        on_progress: Callable[[Progress], None],
         *,
         leaves_when_paused: bool = False,
     ) -> None:
@@ -44,7 +44,7 @@ class BackfillRun:
             session: of its own; the right to work on the backfill is this session's.
             backfill: its number.
             limits: what slows it.
-            told: is called with the progress now and then, and at the end.
+            on_progress: receives the progress now and then, and at the end.
             leaves_when_paused: a run ends when the backfill is paused; else it waits.
         """
         self._session = session
@@ -52,7 +52,7 @@ class BackfillRun:
         self._backfill = backfill
         self._limits = limits
         self._pace = Pace(limits)
-        self._told = told
+        self._on_progress = on_progress
         self._rate = Rate()
         self._known_rate: float | None = None
         self._pressed_at = 0.0
@@ -191,7 +191,7 @@ class BackfillRun:
             raise UsageError(f"backfill {self._backfill} is gone: its tube was dropped")
         tube, table, state, paused, rows_done, rows_total, note = row
         if state == "inserting":
-            self._known_rate = self._rate.saw(int(str(rows_done)), time.monotonic())
+            self._known_rate = self._rate.observe(int(str(rows_done)), time.monotonic())
         progress = Progress(
             self._backfill,
             str(tube),
@@ -203,7 +203,7 @@ class BackfillRun:
             self._known_rate,
             None if note is None else str(note),
         )
-        self._told(progress)
+        self._on_progress(progress)
         return progress
 
     def _check(self, progress: Progress) -> Progress:

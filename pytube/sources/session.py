@@ -91,7 +91,7 @@ class Session:
         """Run a statement whose result does not matter; what Postgres warned of, with its hints."""
         said: list[str] = []
 
-        def hear(notice: Diagnostic) -> None:
+        def on_notice(notice: Diagnostic) -> None:
             if notice.severity_nonlocalized == "WARNING":
                 said.append(with_hint(notice))
 
@@ -99,11 +99,11 @@ class Session:
             said.clear()
             await self.connection.execute(statement)
 
-        self.connection.add_notice_handler(hear)
+        self.connection.add_notice_handler(on_notice)
         try:
             await self._in_turn(run)
         finally:
-            self.connection.remove_notice_handler(hear)
+            self.connection.remove_notice_handler(on_notice)
         return said
 
     async def value(self, statement: Statement, arguments: Mapping[str, Any] | None = None) -> Any:

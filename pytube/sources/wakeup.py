@@ -74,10 +74,10 @@ class Listener:
                 listen = sql.SQL("LISTEN {}").format(sql.Identifier(channel))
                 await wait_for_answer(connection, _LISTEN_LIMIT, connection.execute(listen))
                 await self._test(channel, nonce)
-                self._say_if_deaf()
+                self._log_if_polling()
                 while not connection.closed:
                     async for notification in connection.notifies(timeout=_TEST_INTERVAL):
-                        self._heard(notification.payload, nonce)
+                        self._on_notification(notification.payload, nonce)
                     await self._test(channel, nonce)
         except psycopg.Error as error:
             raise StatementFailed(f"Postgres does not let us listen: {describe(error)}") from error
@@ -91,12 +91,12 @@ class Listener:
         notify = connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))
         await wait_for_answer(connection, _LISTEN_LIMIT, notify)
         async for notification in connection.notifies(timeout=_TEST_TIMEOUT):
-            self._heard(notification.payload, nonce)
+            self._on_notification(notification.payload, nonce)
             if notification.payload == nonce:
                 return
         self.works = False
 
-    def _say_if_deaf(self) -> None:
+    def _log_if_polling(self) -> None:
         if self.works:
             return
         if self._writers_notify:
@@ -107,11 +107,11 @@ class Listener:
             remedy = "set max_prepared_transactions to 0, or pytube.wake to on where no writer prepares"
         self._log.info("lines poll every 10 to 250 ms instead of being woken", reason=reason, remedy=remedy)
 
-    def _heard(self, payload: str, nonce: str) -> None:
+    def _on_notification(self, payload: str, nonce: str) -> None:
         if payload == nonce:
             if self._writers_notify and not self.works:
                 self.works = True
-                self._on_wake(None)  # what was notified before we listened was missed
+                self._on_wake(None)  # notifications sent before we listened were lost
         elif payload == "ddl":
             self._on_ddl()
         elif payload.isdigit():

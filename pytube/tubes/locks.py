@@ -17,7 +17,7 @@ _PAUSE = 0.5
 _BRIEF = 1.0
 """Seconds for which anybody may hold a table without being named."""
 
-Told = Callable[[str], None]
+OnWait = Callable[[str], None]
 
 
 class LockBusy(PytubeError):
@@ -31,7 +31,7 @@ def with_retries(
     table: int,
     name: str,
     limit: float,
-    told: Told,
+    on_wait: OnWait,
 ) -> None:
     """Run `action` until it gets its locks.
 
@@ -44,7 +44,7 @@ def with_retries(
         table: oid of the table that others may hold.
         name: what that table is called in messages.
         limit: seconds after which we give up, in the middle of an attempt if need be.
-        told: called with one sentence before each attempt for which others stand in the way.
+        on_wait: called with one sentence before each attempt for which others stand in the way.
 
     Raises:
         LockBusy: after `limit` seconds; the message names who holds the table.
@@ -54,7 +54,7 @@ def with_retries(
         while True:
             holders = _holders(connection, table)
             if holders:
-                told(f"{name} is held by {holders}; waiting")
+                on_wait(f"{name} is held by {holders}; waiting")
             left = max(ends - time.monotonic(), _BRIEF)
             _set_statement_timeout(connection, left)
             try:

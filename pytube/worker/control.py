@@ -57,8 +57,8 @@ class Control:
         """Whether there is something left to do."""
         return bool(self._scheduled) or self._sweeps.waits
 
-    async def came(self, pods: Sequence[Pod], machine: InFlight) -> None:
-        """A mark brought these control pods, which the machine holds."""
+    async def accept(self, pods: Sequence[Pod], machine: InFlight) -> None:
+        """Accept control pods of a mark; the machine holds them."""
         strange: list[tuple[Pod, str]] = []
         for pod in pods:
             match type_of(pod):

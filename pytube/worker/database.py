@@ -71,9 +71,9 @@ class Database:
             answer_timeout: seconds after which a session whose server does not answer is given up.
             renewal_timeout: the same for renewals, which are worth nothing when they come late.
             active_terms: the terms to be renewed.
-            on_wake: told the partition that pods came for; None: for any.
+            on_wake: receives the partition that pods arrived for; None: any.
             awake: whether any partition is; while none is, settling now and then is enough.
-            emit: told when the sessions are lost and when they are back.
+            emit: receives an event when the sessions are lost, and when they are back.
         """
         self._dsn = dsn
         self._schema = schema
@@ -169,11 +169,11 @@ class Database:
             await self._renew_all(
                 renewals, {active_term.term.leader_id: active_term for active_term in self._active_terms()}
             )
-            self._answered()
+            self._emit_up()
             await asyncio.sleep(self._renew_interval)
 
-    def _answered(self) -> None:
-        """The database is back, if it was away: not before terms could be renewed in time."""
+    def _emit_up(self) -> None:
+        """The database is back if it was down: not before terms could be renewed in time."""
         if self._down_since is not None:
             self._emit(DatabaseUp(self._tube, self.down_for))
             self._down_since = None

@@ -179,10 +179,10 @@ class Delivery:
                 documents.add(shard, known, map(read.bodies.get, known))
         except EnrichDataError as error:
             breaker.succeed()
-            self._failed(keys_of(groups), str(error))
+            self._fail(keys_of(groups), str(error))
             return Documents(token, self._flight.stamp)
         except EnrichTimeout as error:
-            self._took_too_long(keys_of(groups), str(error), breaker, begun)
+            self._handle_slow_read(keys_of(groups), str(error), breaker, begun)
             return Documents(token, self._flight.stamp)
         except EnrichFailed as error:
             breaker.fail(str(error))
@@ -192,17 +192,19 @@ class Delivery:
             breaker.release()
             raise
         breaker.succeed()
-        self._orphaned(orphans)
-        self._c.size.saw(len(documents), documents.size)
+        self._park_orphans(orphans)
+        self._c.size.observe(len(documents), documents.size)
         return documents
 
-    def _took_too_long(self, keys: Sequence[Key], reason: str, breaker: CircuitBreaker, begun: float) -> None:
+    def _handle_slow_read(
+        self, keys: Sequence[Key], reason: str, breaker: CircuitBreaker, begun: float
+    ) -> None:
         """Try in halves. If others were read since the last time, these rows are at fault, not the source."""
         alive = breaker.succeeded_at > min(begun, self._slow_since)
         self._slow_since = begun
         if alive:
             breaker.release()
-            self._failed(keys, reason)
+            self._fail(keys, reason)
         else:
             breaker.fail(reason)
             self._retries.halve(keys, time.monotonic())
@@ -229,10 +231,10 @@ class Delivery:
                 breaker.fail(str(error))
             self._retries.push(documents.keys)
         except SinkTimeout as error:
-            await self._unknown(batch, documents.keys, str(error), begun)
+            await self._handle_timeout(batch, documents.keys, str(error), begun)
         except Exception as error:  # noqa: BLE001 # whatever a sink raises is about its documents
             breaker.release()
-            self._failed(documents.keys, f"{type(error).__name__}: {error}")
+            self._fail(documents.keys, f"{type(error).__name__}: {error}")
         except BaseException:
             breaker.release()
             raise
@@ -240,9 +242,9 @@ class Delivery:
             await fault(Point.AFTER_SEND)
             if answers is None:
                 breaker.succeed()
-                self._done(documents.by_shard())
+                self._report_done(documents.by_shard())
             else:
-                self._answered(answers)
+                self._handle_answers(answers)
 
     async def _ask(self, batch: Batch) -> Sequence[Result]:
         timeout = self._c.limits.request_timeout
@@ -263,7 +265,7 @@ class Delivery:
 
     # --- what came of it ------------------------------------------------------------------
 
-    async def _unknown(self, batch: Batch, keys: Sequence[Key], reason: str, begun: float) -> None:
+    async def _handle_timeout(self, batch: Batch, keys: Sequence[Key], reason: str, begun: float) -> None:
         """Whether the sink took it is not known: make sure that it can't come late, read anew."""
         breaker = self._c.breakers.sink
         alive = breaker.succeeded_at > begun  # it answered others meanwhile: the fault is in this batch
@@ -274,27 +276,27 @@ class Delivery:
         self._c.active_term.unanswered.discard(batch)
         if alive:
             breaker.release()
-            self._failed(keys, reason)
+            self._fail(keys, reason)
         else:
             self._retries.halve(keys, time.monotonic())  # should it be one document, the others get through
 
-    def _answered(self, answers: Answers) -> None:
+    def _handle_answers(self, answers: Answers) -> None:
         breaker = self._c.breakers.sink
         if answers.newer is not None:
             breaker.release()
             raise FencedBySink(answers.newer)
         breaker.succeed()
         if answers.done:
-            self._done(by_shard(answers.done))
+            self._report_done(by_shard(answers.done))
         self._retries.delay(answers.delayed, time.monotonic())
         for key, reason in answers.rejected.items():
             self._report([key], [DeadLetter(key, reason, self._retries.attempts_of(key) + 1)])
 
-    def _done(self, keys: Mapping[int, Sequence[Id]]) -> None:
+    def _report_done(self, keys: Mapping[int, Sequence[Id]]) -> None:
         self._c.parked_in_a_row = 0
         self._c.report(self._flight, Outcome(keys))
 
-    def _failed(self, keys: Sequence[Key], reason: str) -> None:
+    def _fail(self, keys: Sequence[Key], reason: str) -> None:
         dead_letter = self._retries.fail(keys, reason, time.monotonic())
         if dead_letter is not None:
             self._park(dead_letter)
@@ -310,7 +312,7 @@ class Delivery:
         self._c.parked_in_a_row += 1
         self._report([dead_letter.key], [dead_letter])
 
-    def _orphaned(self, orphans: Sequence[Key]) -> None:
+    def _park_orphans(self, orphans: Sequence[Key]) -> None:
         if orphans:
             tube = self._c.active_term.term.tube
             dead_letters = [

@@ -55,16 +55,16 @@ class Exchange:
         self._settled = settled
         self._task: asyncio.Task[list[Pod]] | None = None
         self._ids_per_pod = _IDS_PER_POD
-        self._coming = 0
-        """Touches that were marked, and are not held yet."""
+        self._reserved = 0
+        """Room for touches that were marked and are not in the machine yet."""
 
     @property
     def under_way(self) -> bool:
-        """Whether one was begun whose result was not taken."""
+        """Whether an exchange was begun whose result is not taken yet."""
         return self._task is not None
 
     async def begin(self) -> bool:
-        """Begin one, unless that is under way; whether there was anything to do."""
+        """Begin an exchange unless one is under way; whether there was anything to do."""
         if self._task is not None:
             return False
         limit = 0
@@ -83,8 +83,8 @@ class Exchange:
             await asyncio.sleep(0)
         return True
 
-    def taken(self) -> Sequence[Pod]:
-        """The pods that came by one that has ended; they count as `coming` until `held` is called.
+    def take_result(self) -> Sequence[Pod]:
+        """The pods of an exchange that has ended; their room stays reserved until `release` is called.
 
         Raises:
             NotLeader: the term is over.
@@ -95,18 +95,18 @@ class Exchange:
         task, self._task = self._task, None
         return task.result()
 
-    def held(self, pods: Sequence[Pod]) -> None:
-        """These, which were taken, are in the machine now."""
-        self._coming -= _touches(pods)
+    def release(self, pods: Sequence[Pod]) -> None:
+        """Release the room reserved for these pods: the machine holds them now."""
+        self._reserved -= _touches(pods)
 
-    async def last(self) -> Sequence[Pod]:
-        """Wait for the one under way; its pods, as for `taken`."""
+    async def finish(self) -> Sequence[Pod]:
+        """Wait for the exchange under way; its pods, as for `take_result`."""
         if self._task is not None:
             await asyncio.wait([self._task])
-        return self.taken()
+        return self.take_result()
 
     async def cancel(self) -> None:
-        """Give up the one under way; whether it did anything is not known then."""
+        """Cancel the exchange under way; whether it had any effect is then unknown."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -128,7 +128,7 @@ class Exchange:
         which is no reason to keep back what it would take.
         """
         held = max(self._machine.keys, self._machine.pods - self._machine.control)
-        return self._limits.keys_in_flight - held - self._coming
+        return self._limits.keys_in_flight - held - self._reserved
 
     @property
     def _room_for_backfill(self) -> int:
@@ -149,10 +149,10 @@ class Exchange:
         if done:
             await fault(Point.AFTER_PURGE)
             self._metrics.count_purged(done)
-            self._beat()
+            self._send_heartbeat()
         if pods:
             await fault(Point.AFTER_MARK)
-            self._saw(pods)
+            self._observe(pods)
         return pods
 
     async def _mark(self, done: Sequence[int], limit: int) -> list[Pod]:
@@ -169,18 +169,18 @@ class Exchange:
         await self._poller.end_poll(len(pods), more=len(pods) == limit, left_out=not with_backfill)
         return pods
 
-    def _saw(self, pods: Sequence[Pod]) -> None:
-        """Growth counts at once, shrinking slowly, so that a mark rarely brings more than fits."""
+    def _observe(self, pods: Sequence[Pod]) -> None:
+        """Update the average: growth at once, shrinking slowly, so that marks rarely exceed the room."""
         touches = _touches(pods)
         self._metrics.touches += touches
-        self._coming += touches
+        self._reserved += touches
         average = touches / len(pods)
         if average < self._ids_per_pod:
             average = self._ids_per_pod + _WEIGHT * (average - self._ids_per_pod)
         self._ids_per_pod = max(1.0, average)
 
-    def _beat(self) -> None:
-        """Tell the others how far the term is."""
+    def _send_heartbeat(self) -> None:
+        """Tell the other workers how far the term is."""
         term = self._active_term.term
         self._active_term.claim.beat(
             Heartbeat(

@@ -28,10 +28,10 @@ class Host(Protocol):
     """Whether the process ends, so that there is time to drain."""
 
     def emit(self, event: Event, /) -> None:
-        """Tell an event."""
+        """Emit an event."""
 
     def warn(self, message: str, **fields: object) -> None:
-        """Log a trouble."""
+        """Log a warning."""
 
     async def reload_partitions(self) -> None:
         """Read the tube's partition count; `UsageError` when the tube is gone."""

@@ -46,7 +46,7 @@ class Parking:
         if self._known is not None:
             self._remember(self._known | {(item.shard, item.id) for item in items if item.id is not None})
         for item in items:
-            self._tell(item.shard, item.id, item.error)
+            self._emit_parked(item.shard, item.id, item.error)
         return len(items)
 
     async def unpark(self, outcomes: Iterable[tuple[Flight, Outcome]]) -> None:
@@ -72,10 +72,10 @@ class Parking:
             for pod, reason in pods
         )
         for pod, reason in pods:
-            self._tell(pod.shard, None, reason)
+            self._emit_parked(pod.shard, None, reason)
 
     def _remember(self, keys: set[Key]) -> None:
         self._known = keys if len(keys) <= MOST_KNOWN else None
 
-    def _tell(self, shard: int, key: Id | None, reason: str) -> None:
+    def _emit_parked(self, shard: int, key: Id | None, reason: str) -> None:
         self._emit(Parked(self._term.tube, self._term.partition, shard, key, reason))

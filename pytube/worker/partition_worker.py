@@ -77,7 +77,7 @@ class PartitionWorker:
                 if self.active_term.ended.done():
                     raise self.active_term.ended.result()
                 await self._round()
-            self.machine.add(await self._exchange.last())  # for `drain` to give back
+            self.machine.add(await self._exchange.finish())  # for `drain` to give back
         finally:
             await self._exchange.cancel()
 
@@ -104,7 +104,7 @@ class PartitionWorker:
         self._raise_failure()
         self.active_term.check_trust()
         busy = await self._handle_outcomes()
-        pods = self._exchange.taken()
+        pods = self._exchange.take_result()
         busy |= await self._exchange.begin()  # Postgres works on the next exchange while we handle these
         if pods:
             await self._hold(pods)
@@ -120,8 +120,8 @@ class PartitionWorker:
     async def _hold(self, pods: Sequence[Pod]) -> None:
         """Hold pods that were marked."""
         control = self.machine.add(pods)
-        self._exchange.held(pods)
-        await self._control.came(control, self.machine)
+        self._exchange.release(pods)
+        await self._control.accept(control, self.machine)
 
     # --- flights --------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class PartitionWorker:
             return None
         flight = self.machine.take(chosen, self._carrier.size.keys)
         if flight is not None:
-            self._share.took(chosen, len(flight), both_waited=bool(incremental and backfill))
+            self._share.record(chosen, len(flight), both_waited=bool(incremental and backfill))
         return flight
 
     def _raise_failure(self) -> None:

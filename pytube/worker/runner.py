@@ -159,18 +159,18 @@ class TubeRunner:
 
     async def _follow_partitions(self) -> None:
         """The election hands out claims for as many partitions as the tube has."""
-        told = False
+        warned = False
         while True:
             await asyncio.sleep(_PARTITIONS_INTERVAL)
             try:
                 await self.reload_partitions()
-                told = False
+                warned = False
             except (DatabaseUnavailable, SchemaMismatch, StatementFailed):
-                continue  # told by what keeps the sessions
+                continue  # logged by what keeps the sessions
             except UsageError as error:
-                if not told:
+                if not warned:
                     self.warn(str(error))
-                told = True
+                warned = True
 
     async def reload_partitions(self) -> None:
         """Read the tube's partition count; none when the tube is gone."""
@@ -229,13 +229,13 @@ class TubeRunner:
         )
 
     def _wake(self, partition: int | None) -> None:
-        """Pods came for the partition; None: perhaps for any."""
+        """Pods may have arrived for the partition; None: for any."""
         for number, leadership in self.leaderships.items():
             if leadership.partition_worker is not None and partition in (None, number):
                 leadership.partition_worker.wake()
 
     def warn(self, message: str, **fields: object) -> None:
-        """Log a trouble."""
+        """Log a warning."""
         self._log.warning(message, **fields)
 
     @property

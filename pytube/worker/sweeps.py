@@ -148,7 +148,7 @@ class Sweeps:
         else:
             self._reason = None
             await self._over(pods, machine)
-            self._tell(pods, swept)
+            self._emit_finished(pods, swept)
         return True
 
     async def _over(self, pods: Sequence[Pod], machine: InFlight) -> None:
@@ -174,7 +174,7 @@ class Sweeps:
         if pods or shard in self._waiting:
             self._waiting[shard] = [*pods, *self._waiting.pop(shard, [])]
 
-    def _tell(self, pods: Sequence[Pod], swept: Swept) -> None:
+    def _emit_finished(self, pods: Sequence[Pod], swept: Swept) -> None:
         shard, start_seq = pods[0].shard, max(start_seq_of(pod) or 0 for pod in pods)
         found = swept.keys, swept.seconds, swept.skipped
         self._emit(SweepFinished(self._term.tube, self._term.partition, shard, start_seq, *found))

@@ -33,7 +33,7 @@ class Worker:
         """Args:
             config: as `pytube.config.load` gives it.
             tubes: names of configured tubes; all of them by default.
-            on_event: told every event, in order; see `EventCallback`.
+            on_event: receives every event, in order; see `EventCallback`.
 
         Raises:
             ConfigError: a tube is not configured, or none is; a sink refuses its options; the environment

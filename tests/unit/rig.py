@@ -82,7 +82,7 @@ class Rig:
         )
         self.task: asyncio.Task[None] | None = None
 
-    def told(self, kind: type[E]) -> list[E]:
+    def emitted(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 

@@ -86,10 +86,10 @@ def test_lines_of_what_a_backfill_waits_for(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_rate_is_that_of_the_last_half_minute() -> None:
     rate = Rate()
-    assert rate.saw(0, 100.0) is None
-    assert rate.saw(1000, 101.0) == 1000
-    assert [rate.saw(1000, 100.0 + second) for second in range(2, 60)][-1] == 0
-    assert rate.saw(31_000, 190.0) == pytest.approx(1000, rel=0.05)
+    assert rate.observe(0, 100.0) is None
+    assert rate.observe(1000, 101.0) == 1000
+    assert [rate.observe(1000, 100.0 + second) for second in range(2, 60)][-1] == 0
+    assert rate.observe(31_000, 190.0) == pytest.approx(1000, rel=0.05)
 
 
 def test_the_time_left() -> None:

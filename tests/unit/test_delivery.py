@@ -67,7 +67,7 @@ async def test_a_batch_that_fails_is_sent_in_halves_and_the_poison_parked_alone(
     assert "fails on (0, 5)" in trip.parked[5]
     assert trip.done == list(range(16))
     assert trip.held == [key for key in range(16) if key != 5]
-    assert trip.rig.told(SinkDown) == [], "a poison document is no outage"
+    assert trip.rig.emitted(SinkDown) == [], "a poison document is no outage"
 
 
 async def test_a_rejected_document_is_parked_at_once() -> None:
@@ -127,14 +127,14 @@ async def test_a_sink_that_is_down_is_waited_for_and_nothing_is_parked() -> None
     await asyncio.wait_for(task, 5)
     assert trip.done == [1, 2]
     assert trip.parked == {}
-    assert (len(trip.rig.told(SinkDown)), len(trip.rig.told(SinkUp))) == (1, 1)
+    assert (len(trip.rig.emitted(SinkDown)), len(trip.rig.emitted(SinkUp))) == (1, 1)
 
 
 async def test_a_sink_that_fails_every_document_is_held_to_be_down() -> None:
     trip = Trip(*range(200), attempts=1, batch_documents=200)
     trip.rig.sink.faults = Faults(fail={(0, key) for key in range(200)})
     task = trip.start()
-    await wait_until_async(lambda: trip.rig.told(SinkDown), what="the sink is held to be down")
+    await wait_until_async(lambda: trip.rig.emitted(SinkDown), what="the sink is held to be down")
     trip.rig.sink.faults = Faults()
     await asyncio.wait_for(task, 5)
     assert len(trip.parked) == 100
@@ -154,8 +154,8 @@ async def test_a_source_that_cannot_be_read_is_waited_for() -> None:
     await asyncio.wait_for(task, 5)
     assert trip.done == [1, 2]
     assert trip.parked == {}
-    assert [event.reason for event in trip.rig.told(SourceDown)] == ["permission denied"]
-    assert len(trip.rig.told(SourceUp)) == 1
+    assert [event.reason for event in trip.rig.emitted(SourceDown)] == ["permission denied"]
+    assert len(trip.rig.emitted(SourceUp)) == 1
 
 
 async def test_a_read_that_takes_too_long_is_tried_with_fewer_rows() -> None:
@@ -186,7 +186,7 @@ async def test_a_row_that_is_never_read_in_time_is_not_parked_while_nothing_is()
     task = trip.start()
     await wait_until_async(lambda: len(trip.rig.enricher.reads) > 3, what="it was tried again")
     assert trip.parked == {}
-    assert len(trip.rig.told(SourceDown)) == 1
+    assert len(trip.rig.emitted(SourceDown)) == 1
     trip.rig.enricher.slow = set()
     await task
     assert trip.held == [1]
@@ -198,7 +198,7 @@ async def test_a_row_whose_data_break_the_query_is_parked_alone() -> None:
     await trip.run()
     assert trip.parked == {6: "the row 6 is broken"}
     assert trip.held == [0, 1, 2, 3, 4, 5, 7]
-    assert trip.rig.told(SourceDown) == []
+    assert trip.rig.emitted(SourceDown) == []
 
 
 async def test_rows_that_all_break_the_query_are_not_read_without_pause(
@@ -210,7 +210,7 @@ async def test_rows_that_all_break_the_query_are_not_read_without_pause(
     monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 3600.0)
     monkeypatch.setattr(retry_queue, "_LONGEST_DELAY", 3600.0)
     task = trip.start()
-    await wait_until_async(lambda: trip.rig.told(SinkDown), what="too many failed in a row")
+    await wait_until_async(lambda: trip.rig.emitted(SinkDown), what="too many failed in a row")
     for _ in range(100):
         await asyncio.sleep(0)
     assert len(trip.rig.enricher.reads) == 1, "it is read again and again without a pause"

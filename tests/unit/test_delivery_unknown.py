@@ -38,7 +38,7 @@ async def test_a_send_without_an_answer_is_abandoned_before_it_is_sent_again() -
     tokens = [document.token for document in sink.store.log]
     assert tokens == sorted(set(tokens)), "it was not sent under a new token"
     assert len(trip.rig.enricher.reads) == 2, "it was not read anew"
-    assert (len(trip.rig.told(SinkDown)), len(trip.rig.told(SinkUp))) == (1, 1)
+    assert (len(trip.rig.emitted(SinkDown)), len(trip.rig.emitted(SinkUp))) == (1, 1)
 
 
 async def test_a_document_that_only_the_sink_times_out_on_is_parked_in_the_end() -> None:

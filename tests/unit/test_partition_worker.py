@@ -118,9 +118,9 @@ async def test_each_reading_of_the_meter_begins_anew() -> None:
     async with rig.running():
         rig.insert(1, 2)
         await rig.until_empty()
-        await rig.until("it is read", lambda: sum(event.pods for event in rig.told(MeterRead)) == 1)
-    assert sum(event.touches for event in rig.told(MeterRead)) == 2
-    assert sum(event.documents for event in rig.told(MeterRead)) == 2
+        await rig.until("it is read", lambda: sum(event.pods for event in rig.emitted(MeterRead)) == 1)
+    assert sum(event.touches for event in rig.emitted(MeterRead)) == 2
+    assert sum(event.documents for event in rig.emitted(MeterRead)) == 2
 
 
 # --- bounds ---
@@ -189,7 +189,7 @@ async def test_a_full_worker_does_not_go_round_and_round(monkeypatch: pytest.Mon
 async def test_a_few_keys_that_are_put_off_hold_nobody_up() -> None:
     """More flights than may be under way have one key each that the sink puts off for an hour."""
     rig = Rig(sends=1)
-    rig.carrier.size.saw(1, 1)
+    rig.carrier.size.observe(1, 1)
     rig.sink.faults = Faults(retry={(0, key): 3600.0 for key in range(20)})
     async with rig.running():
         for key in range(20):
@@ -201,7 +201,7 @@ async def test_a_few_keys_that_are_put_off_hold_nobody_up() -> None:
 
 async def test_a_sink_that_puts_everything_off_is_not_given_ever_more() -> None:
     rig = Rig(sends=1, batch_documents=10)
-    rig.carrier.size.saw(1, 1)
+    rig.carrier.size.observe(1, 1)
     rig.sink.faults = Faults(retry={(0, key): 3600.0 for key in range(1000)})
     async with rig.running():
         rig.insert(*range(1000))
@@ -213,7 +213,7 @@ async def test_a_sink_that_puts_everything_off_is_not_given_ever_more() -> None:
 
 async def test_backfill_does_not_keep_other_touches_waiting() -> None:
     rig = Rig(sends=1, batch_documents=10)
-    rig.carrier.size.saw(1, 1)
+    rig.carrier.size.observe(1, 1)
     for pod in range(20):
         rig.insert(*range(pod * 10, pod * 10 + 10), op="B")
     rig.insert(*range(1000, 1100))

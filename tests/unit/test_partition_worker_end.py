@@ -37,7 +37,7 @@ async def _stopped(rig: Rig) -> None:
 
 async def test_a_drain_lets_sends_finish_and_gives_back_the_rest() -> None:
     rig = Rig(sends=1, batch_documents=1)
-    rig.carrier.size.saw(1, 1)
+    rig.carrier.size.observe(1, 1)
     rig.sink.faults = Faults(hang=True)
     async with rig.running():
         seqs = [rig.insert(key) for key in range(5)]
@@ -81,7 +81,7 @@ async def test_after_a_drain_it_is_known_that_a_write_may_still_come() -> None:
 
 async def test_a_drain_that_finds_a_later_term_at_the_sink_purges_nothing() -> None:
     rig = Rig(MemorySink(compares=True), batch_documents=1)
-    rig.carrier.size.saw(1, 1)
+    rig.carrier.size.observe(1, 1)
     rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(200, 1), 99)
     rig.sink.faults = Faults(hang=True)
     async with rig.running():

@@ -34,7 +34,7 @@ async def test_a_sink_that_is_down_parks_nothing_and_is_told_once() -> None:
         await rig.until("the sink is probed", lambda: rig.sink.sends > 5)
         rig.sink.faults = Faults()
         await rig.until_empty()
-    assert (len(rig.told(SinkDown)), len(rig.told(SinkUp))) == (1, 1)
+    assert (len(rig.emitted(SinkDown)), len(rig.emitted(SinkUp))) == (1, 1)
     assert rig.tube.parked == {}
 
 
@@ -60,7 +60,7 @@ async def test_a_rejected_key_is_parked_before_its_pod_is_purged() -> None:
     item = rig.tube.parked[0, 2]
     assert (item["seq"], item["attempts"], item["id"]) == (seq, 1, "2")
     assert "rejects" in item["error"]
-    assert [(event.shard, event.id) for event in rig.told(Parked)] == [(0, 2)]
+    assert [(event.shard, event.id) for event in rig.emitted(Parked)] == [(0, 2)]
 
 
 async def test_a_key_that_cannot_be_parked_is_not_purged() -> None:
@@ -117,7 +117,7 @@ async def test_a_control_pod_is_set_aside_whole() -> None:
         await rig.until_empty()
     item = rig.tube.parked[3, None]
     assert (item["payload"], item["op"], item["seq"]) == (payload, "T", seq)
-    assert [(event.shard, event.id) for event in rig.told(Parked)] == [(3, None)]
+    assert [(event.shard, event.id) for event in rig.emitted(Parked)] == [(3, None)]
     assert rig.sink.sends == 0
 
 
@@ -142,7 +142,7 @@ async def test_a_worker_without_trust_neither_marks_nor_sends_until_it_is_back()
         await rig.until("it is read", lambda: rig.enricher.reads)
         rig.claim.proof = float("-inf")
         rig.enricher.go.set()
-        await rig.until("the lapse is told", lambda: rig.told(TrustLapsed))
+        await rig.until("the lapse is told", lambda: rig.emitted(TrustLapsed))
         marks = rig.tube.marks
         rig.insert(2)
         for _ in range(100):
@@ -161,10 +161,10 @@ async def test_a_worker_that_holds_nothing_tells_of_a_lapse_and_of_its_end() -> 
         await rig.until_empty()
         rig.claim.proof = float("-inf")
         rig.insert(2)
-        await rig.until("the lapse is told", lambda: rig.told(TrustLapsed))
+        await rig.until("the lapse is told", lambda: rig.emitted(TrustLapsed))
         rig.claim.proof = float("inf")
         await rig.until_empty()
-    assert (len(rig.told(TrustLapsed)), len(rig.told(LeaderRefreshed))) == (1, 1)
+    assert (len(rig.emitted(TrustLapsed)), len(rig.emitted(LeaderRefreshed))) == (1, 1)
 
 
 async def test_pods_that_came_while_there_was_no_trust_are_found_when_it_is_back() -> None:

@@ -52,8 +52,8 @@ async def test_ends_of_one_shard_that_wait_together_are_one_sweep() -> None:
         await rig.until_empty()
     assert live(rig) == set()
     assert sink.scans == [(0, 50)]
-    assert sorted(event.start_seq for event in rig.told(BackfillFinished)) == [20, 90]
-    assert [event.keys for event in rig.told(SweepFinished)] == [3]
+    assert sorted(event.start_seq for event in rig.emitted(BackfillFinished)) == [20, 90]
+    assert [event.keys for event in rig.emitted(SweepFinished)] == [3]
 
 
 async def test_an_end_does_not_wait_for_a_later_one() -> None:
@@ -84,8 +84,8 @@ async def test_a_shard_that_cannot_be_swept_holds_no_other_up() -> None:
         sink.failing.clear()
         await rig.until_empty()
     assert live(rig) == set()
-    assert [event.shard for event in rig.told(SweepFailed)] == [0]
-    assert sorted(event.shard for event in rig.told(BackfillFinished)) == [0, 1, 2, 3], "each once"
+    assert [event.shard for event in rig.emitted(SweepFailed)] == [0]
+    assert sorted(event.shard for event in rig.emitted(BackfillFinished)) == [0, 1, 2, 3], "each once"
 
 
 async def test_a_scan_that_hangs_is_given_up_and_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,8 +96,8 @@ async def test_a_scan_that_hangs_is_given_up_and_begun_again(monkeypatch: pytest
     old(rig, 5)
     rig.tube.insert(op="B", payload=END)
     async with rig.running():
-        await rig.until("somebody is told", lambda: rig.told(SweepFailed))
-        assert "without a result" in rig.told(SweepFailed)[0].reason
+        await rig.until("somebody is told", lambda: rig.emitted(SweepFailed))
+        assert "without a result" in rig.emitted(SweepFailed)[0].reason
         assert sink.open_scans == 0
         sink.hanging.clear()
         await rig.until_empty()
@@ -112,11 +112,11 @@ async def test_a_sweep_that_postgres_refuses_is_parked_and_its_scan_closed() -> 
     rig.tube.touch_refusal = refused("22P05")
     rig.tube.insert(op="B", payload=END)
     async with rig.running():
-        await rig.until("it is parked", lambda: rig.told(Parked))
+        await rig.until("it is parked", lambda: rig.emitted(Parked))
         assert sink.open_scans == 0
         await rig.until_empty()
-    assert ["22P05" in event.reason for event in rig.told(Parked)] == [True]
-    assert rig.told(SweepFinished) == []
+    assert ["22P05" in event.reason for event in rig.emitted(Parked)] == [True]
+    assert rig.emitted(SweepFinished) == []
 
 
 async def test_a_sweep_waits_while_many_backfill_pods_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +157,8 @@ async def test_a_sweep_that_fails_begins_again() -> None:
     async with rig.running():
         await rig.until_empty()
     assert live(rig) == set()
-    assert [event.reason for event in rig.told(SweepFailed)] == ["down"]
-    assert len(rig.told(BackfillFinished)) == 1
+    assert [event.reason for event in rig.emitted(SweepFailed)] == ["down"]
+    assert len(rig.emitted(BackfillFinished)) == 1
 
 
 class Blocked(MemorySink):
@@ -188,7 +188,7 @@ async def test_sweeps_that_wait_hold_no_touches_up() -> None:
         await rig.until("touches are delivered", lambda: live(rig) == {(0, 1), (70, 2)})
         sink.blocked = False
         await rig.until_empty()
-    assert len(rig.told(SweepFinished)) == 60
+    assert len(rig.emitted(SweepFinished)) == 60
 
 
 class Hanging(MemorySink):
@@ -244,6 +244,6 @@ async def test_a_sweep_under_a_term_that_is_over_ends_the_worker() -> None:
         rig.tube.leader_id = None
         sink.go.set()
         assert isinstance(await rig.until_it_ends(), Fenced)
-    assert rig.told(BackfillFinished)
+    assert rig.emitted(BackfillFinished)
     assert list(rig.tube.pods) == [seq]
     assert live(rig) == {(0, 5)}

@@ -46,7 +46,7 @@ class ProofBook:
                 self._sent.popitem(last=False)
             return self._last_number
 
-    def heard(self, number: int, now: float) -> bool:
+    def observe(self, number: int, now: float) -> bool:
         """Heartbeat `number` came back; whether it proved anything."""
         with self._lock:
             sent_at = self._sent.pop(number, None)
