@@ -17,7 +17,7 @@ from pytube.backfill import queries
 from pytube.backfill.limits import BackfillLimits, Pressure, Replica
 from pytube.backfill.pace import Pace
 from pytube.backfill.progress import Progress, Rate
-from pytube.errors import BackfillBusy, BackfillEnded, DatabaseUnavailable, PytubeError, UsageError
+from pytube.errors import BackfillBusy, BackfillEnded, DatabaseUnavailable, PytubeError, UnknownBackfill
 from pytube.faults import Point, fault
 from pytube.sources.session import Session
 
@@ -188,7 +188,7 @@ class BackfillRun:
 
     def _progress(self, row: tuple[object, ...] | None) -> Progress:
         if row is None:
-            raise UsageError(f"backfill {self._backfill} is gone: its tube was dropped")
+            raise UnknownBackfill(f"backfill {self._backfill} is gone: its tube was dropped")
         tube, table, state, paused, rows_done, rows_total, note = row
         if state == "inserting":
             self._known_rate = self._rate.observe(int(str(rows_done)), time.monotonic())

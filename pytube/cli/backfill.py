@@ -13,7 +13,7 @@ from pytube.cli.backfill_runner import Job, run_backfills
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.limits import limit_options, limits_of
 from pytube.cli.output import print_json, print_rows, seconds
-from pytube.errors import UsageError
+from pytube.errors import UnknownBackfill, UsageError
 
 _TUBE = click.option("--tube", "tube", required=True, metavar="NAME", help="The tube.")
 _TABLE = click.option("--table", metavar="NAME", help="schema.table; default: all root tables of the tube.")
@@ -153,7 +153,7 @@ def _backfills(database: Database) -> Iterator[Backfills]:
 def _active(backfills: Backfills, tube: str, table: str | None) -> list[dict[str, Any]]:
     rows = backfills.active(tube, table)
     if not rows:
-        raise UsageError(f"no backfill of {table or 'any table'} is under way for tube {tube!r}")
+        raise UnknownBackfill(f"no backfill of {table or 'any table'} is under way for tube {tube!r}")
     return rows
 
 

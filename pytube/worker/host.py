@@ -34,7 +34,7 @@ class Host(Protocol):
         """Log a warning."""
 
     async def reload_partitions(self) -> None:
-        """Read the tube's partition count; `UsageError` when the tube is gone."""
+        """Read the tube's partition count; `UnknownTube` when the tube is gone."""
 
     def make_partition_worker(self, active_term: ActiveTerm, session: Session) -> PartitionWorker:
         """The worker of one term, over a session of its own."""

@@ -93,7 +93,7 @@ class TubeRunner:
         """Open everything and take part in the election.
 
         Raises:
-            UsageError: there is no such tube.
+            UnknownTube: there is no such tube.
             DatabaseUnavailable, BrokerUnavailable, SinkUnavailable: what is down.
             ConfigError: the sink refuses its options.
         """
