@@ -58,6 +58,10 @@ class SchemaMismatch(PytubeError):
     exit_code = 4
 
 
+RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
+"""Errors that a worker outlives and retries: a server comes back, an upgrade ends, a tube is made anew."""
+
+
 # --- tubes and tables -------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from pytube.backfill import queries
-from pytube.db.errors import translated
+from pytube.db.errors import TRANSIENT, translated
 from pytube.db.version import check
 from pytube.errors import UnknownTable, UnknownTube
 from pytube.tubes.tables import find_table
@@ -69,10 +69,10 @@ class Backfills:
         return str(self._value(queries.COMMAND, {"backfill": backfill, "command": command}))
 
     def _value(self, statement: LiteralString, arguments: dict[str, Any]) -> Any:
-        """What a statement gives; after a deadlock, with whoever delivers its pods, it is done again."""
+        """The result of a statement; repeated after a transient error, such as a deadlock with a worker."""
         with translated():
             for _ in range(_TRIES - 1):
-                with suppress(psycopg.errors.DeadlockDetected):
+                with suppress(*TRANSIENT):
                     return self._one(statement, arguments)
             return self._one(statement, arguments)
 

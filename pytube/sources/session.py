@@ -13,7 +13,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import set_json_loads
 
 from pytube.db.connect import connect_async, connection_string
-from pytube.db.errors import describe, translated
+from pytube.db.errors import TRANSIENT, describe, translated
 from pytube.db.notices import with_hint
 from pytube.db.timeouts import shut_down, wait_for_answer
 from pytube.db.watchdog import Watchdog
@@ -23,8 +23,6 @@ from pytube.sources.queries import Statement
 
 _Answer = TypeVar("_Answer")
 _TRIES = 3
-_AGAIN = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-"""Rolled back as a whole, through no fault of the statement: the next try may do."""
 
 
 class Session:
@@ -217,6 +215,6 @@ async def _tried(run: Callable[[], Awaitable[_Answer]]) -> _Answer:
     for _ in range(_TRIES - 1):
         try:
             return await run()
-        except _AGAIN:
+        except TRANSIENT:
             continue
     return await run()

@@ -12,7 +12,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from pytube.db.errors import describe, is_connection_lost
+from pytube.db.errors import describe, is_outage
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
 from pytube.spark import arrow, copy, ledger
 from pytube.spark.gc_tuning import freeze_imports
@@ -225,9 +225,7 @@ class _Unit:
 
     def failed_by(self, error: psycopg.Error | PytubeError) -> None:
         """Note what Postgres has against it."""
-        lost = isinstance(error, DatabaseUnavailable) or (
-            isinstance(error, psycopg.Error) and is_connection_lost(error)
-        )
+        lost = is_outage(error)
         text = describe(error) if isinstance(error, psycopg.Error) else str(error)
         self.fail(LOST if lost else FAILED, f"{self._host.name}: {self._host.redacted(text)}")
 

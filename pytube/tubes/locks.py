@@ -6,10 +6,13 @@ import time
 from collections.abc import Callable
 
 import psycopg
-from psycopg import errors
 
+from pytube.db.errors import TRANSIENT
 from pytube.errors import PytubeError
 from pytube.tubes.queries import HOLDERS
+
+_LOCK_NOT_GRANTED = (*TRANSIENT, psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
+"""What an attempt fails with while others hold the table; our own limits end it with the last two."""
 
 _PAUSE = 0.5
 """Seconds between two attempts."""
@@ -59,7 +62,7 @@ def with_retries(
             _set_statement_timeout(connection, left)
             try:
                 return action()
-            except (errors.LockNotAvailable, errors.DeadlockDetected, errors.QueryCanceled):
+            except _LOCK_NOT_GRANTED:
                 if time.monotonic() + _PAUSE > ends:
                     raise _busy(connection, table, name, limit) from None
             time.sleep(_PAUSE)

@@ -13,12 +13,7 @@ from contextlib import AsyncExitStack
 from uuid import UUID
 
 from pytube import clock
-from pytube.errors import (
-    DatabaseUnavailable,
-    SchemaMismatch,
-    StatementFailed,
-    UsageError,
-)
+from pytube.errors import RECOVERABLE, DatabaseUnavailable
 from pytube.events import DatabaseDown, DatabaseUp, Event
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import queries, terms
@@ -31,9 +26,6 @@ from pytube.worker.tasks import first_to_end
 _RENEWALS = "renewals"
 _PURPOSES = ("terms", _RENEWALS, "settle", "listen")
 """Renewals have a session of their own: an acquire may wait for seconds on the other."""
-
-_RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
-"""What new sessions may mend: a server that comes back, an upgrade under way, a tube made anew."""
 
 _SETTLE_INTERVAL = 0.1
 _SETTLE_AT_LEAST = 5.0
@@ -138,7 +130,7 @@ class Database:
                     await sessions[0].execute(queries.ALIVE)
                     began = time.monotonic()
                     await self._serve(*sessions)
-            except _RECOVERABLE as error:
+            except RECOVERABLE as error:
                 if self._down_since is None:
                     self._emit(DatabaseDown(self._tube, str(error)))
                     # sessions that are lost as soon as they are opened are one outage, not many

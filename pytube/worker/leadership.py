@@ -14,16 +14,14 @@ import time
 from pytube import clock
 from pytube.election.base import Claim
 from pytube.errors import (
+    RECOVERABLE,
     BrokerUnavailable,
     ClaimLost,
-    DatabaseUnavailable,
     EpochMoved,
     FencedBySink,
     NotLeader,
     PytubeError,
-    SchemaMismatch,
     SinkAhead,
-    StatementFailed,
     UsageError,
     WrongPartitions,
 )
@@ -38,7 +36,7 @@ from pytube.worker.active_term import ActiveTerm
 from pytube.worker.host import Host
 from pytube.worker.partition_worker import PartitionWorker
 
-_RETRIED = (BrokerUnavailable, DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
+_RETRIED = (BrokerUnavailable, *RECOVERABLE)
 _RETRY_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _STEADY = 10.0
