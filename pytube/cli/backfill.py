@@ -11,7 +11,7 @@ import click
 from pytube.backfill.admin import Backfills
 from pytube.cli.backfill_runner import Job, run_backfills
 from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.limits import limit_options, limits_of
+from pytube.cli.limit_options import limit_options, limits_of
 from pytube.cli.output import print_json, print_rows, seconds
 from pytube.errors import UnknownBackfill, UsageError
 

@@ -13,7 +13,7 @@ from pytube.backfill import queries
 from pytube.backfill.limits import BackfillLimits
 from pytube.backfill.run import BackfillRun
 from pytube.cli.context import Database
-from pytube.cli.progress import ProgressDisplay, progress_display
+from pytube.cli.progress_display import ProgressDisplay, progress_display
 from pytube.errors import BackfillBusy, DatabaseUnavailable
 from pytube.sources.session import Session
 

@@ -14,8 +14,8 @@ from pytube.errors import NotLeader
 from pytube.events import Event
 from pytube.faults import Point, fault
 from pytube.model import Pod, PodClass
+from pytube.pipeline.backfill_share import BackfillShare
 from pytube.pipeline.inflight import Flight, InFlight
-from pytube.pipeline.share import BackfillShare
 from pytube.sources.control import ControlSource
 from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pytube.backfill.limits import BackfillLimits, Pressure, Replica
 from pytube.backfill.pace import Pace
 from pytube.backfill.progress import Progress, Rate
-from pytube.cli.progress import progress_display
+from pytube.cli.progress_display import progress_display
 from pytube.config.models import BackfillConfig
 from pytube.sinks.jsonl import JsonlSink
 

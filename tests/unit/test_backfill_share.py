@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytube.model import PodClass
-from pytube.pipeline.share import BackfillShare
+from pytube.pipeline.backfill_share import BackfillShare
 
 INC, BACKFILL = PodClass.INCREMENTAL, PodClass.BACKFILL
 
