@@ -1,7 +1,7 @@
-"""The sessions that all partitions of one tube share, and what runs on them without pause.
+"""The sessions that all partitions of one tube share, and the services that run on them.
 
-When one of them is lost, all are opened anew. Claims and terms outlive that: trust runs out by
-itself while nothing can be renewed.
+When one session is lost, all are reopened. Claims and terms outlive that; trust runs out while nothing can
+be renewed.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class Database:
         awake: Callable[[], bool],
         emit: Callable[[Event], None],
     ) -> None:
-        """Nothing is opened before `run`.
+        """Opens nothing before `run`.
 
         Args:
             dsn: libpq connection string or URI.
             schema: where our SQL is.
-            tube: its name.
+            tube: the name of the tube.
             renew_interval: seconds between renewals of each term.
-            answer_timeout: seconds after which a session whose server does not answer is given up.
-            renewal_timeout: the same for renewals, which are worth nothing when they come late.
+            answer_timeout: seconds after which a session without an answer is dropped.
+            renewal_timeout: the same for renewals, which are worthless when late.
             active_terms: the terms to be renewed.
             on_wake: receives the partition that pods arrived for; None: any.
             awake: whether any partition is; while none is, settling now and then is enough.
@@ -93,7 +93,7 @@ class Database:
 
     @property
     def down_for(self) -> float:
-        """For how many seconds sessions were lost, or terms not renewed in time; 0 while all is well."""
+        """Seconds since sessions were lost or terms could not be renewed in time; 0 while all is well."""
         return 0.0 if self._down_since is None else time.monotonic() - self._down_since
 
     @property
@@ -117,7 +117,7 @@ class Database:
             answer_timeout=self._renewal_timeout if purpose == _RENEWALS else self._answer_timeout,
         )
 
-    # --- what runs without pause ----------------------------------------------------------
+    # --- services ---------------------------------------------------------------------
 
     async def run(self) -> None:
         """Keep the sessions up until cancelled."""
@@ -171,7 +171,7 @@ class Database:
             self._down_since = None
 
     async def _renew_all(self, renewals: Session, active_terms: Mapping[UUID, ActiveTerm]) -> None:
-        """All in one statement: over a slow network, one after another would be too late."""
+        """Renew all terms in one statement: over a slow network, one by one would be too late."""
         if not active_terms:
             return
         sent_at = clock.now()
@@ -200,7 +200,7 @@ class Database:
 
 
 async def _guard(control: Session) -> None:
-    """Nobody may use the session for a while, so nobody else would see that it was lost."""
-    while not control.closed:  # noqa: ASYNC110 # nothing tells when a session closes
+    """Detect the loss of a session that may be idle for long."""
+    while not control.closed:  # noqa: ASYNC110 # no event announces a closed session
         await asyncio.sleep(_GUARD_INTERVAL)
     raise DatabaseUnavailable("the session for terms was lost")

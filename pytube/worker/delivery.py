@@ -34,7 +34,7 @@ from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.limits import Limits
 
 _MOST_PARKED_IN_A_ROW = 100
-"""So many failures without one success are the sink's fault, not the documents'."""
+"""Dead letters in a row, without a success, after which the sink is at fault, not the documents."""
 
 
 @dataclass(slots=True)
@@ -58,16 +58,16 @@ class Carrier:
         attention: asyncio.Event,
         client_id: str,
     ) -> None:
-        """Nothing is begun here.
+        """Starts nothing.
 
         Args:
             active_term: the term, its trust and its tokens.
             enricher: reads the documents.
-            sink: takes them.
-            limits: what to keep to.
+            sink: receives the documents.
+            limits: batch sizes, timeouts and attempts.
             breakers: open while the sink or the source is down.
             attention: set whenever an outcome is reported.
-            client_id: how the process calls itself.
+            client_id: the label of this process.
         """
         self.active_term = active_term
         self.enricher = enricher
@@ -80,7 +80,7 @@ class Carrier:
         self.turns = asyncio.Semaphore(limits.sends)
         self.parked_in_a_row = 0
         self.closing = False
-        """Set when the worker stops: nothing is begun any more."""
+        """Set when the worker stops: deliveries start nothing more."""
         self.outcomes: list[tuple[Flight, Outcome]] = []
         """What deliveries reported and the worker has not handled yet."""
 
@@ -90,7 +90,7 @@ class Carrier:
         self.attention.set()
 
     async def wait_for_unanswered(self) -> None:
-        """Wait, as long as a request may last, until no write that was given up can come late."""
+        """Wait, for at most a request timeout, until no abandoned write can still take effect."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.limits.request_timeout):
                 for batch in list(self.active_term.unanswered):
@@ -99,18 +99,18 @@ class Carrier:
 
 
 class Delivery:
-    """One flight on its way."""
+    """The delivery of one flight."""
 
     def __init__(self, carrier: Carrier, flight: Flight) -> None:
         self._c = carrier
         self._flight = flight
         self._retries = RetryQueue(carrier.limits.attempts)
         self._slow_since = float("inf")
-        """When the last read began that took too long."""
+        """When the last read that timed out began."""
         self.sending = False
-        """Whether a write is under way, which is better waited for than cut off."""
+        """Whether a write is under way, which should be awaited rather than cancelled."""
         self.backing_off = False
-        """Whether nothing is to be done but to wait before sending again."""
+        """Whether the delivery only waits before it sends again."""
 
     @property
     def keys(self) -> int:
@@ -199,7 +199,7 @@ class Delivery:
     def _handle_slow_read(
         self, keys: Sequence[Key], reason: str, breaker: CircuitBreaker, begun: float
     ) -> None:
-        """Try in halves. If others were read since the last time, these rows are at fault, not the source."""
+        """Retry in halves. If other reads succeeded since the last timeout, these rows are at fault."""
         alive = breaker.succeeded_at > min(begun, self._slow_since)
         self._slow_since = begun
         if alive:
@@ -218,7 +218,7 @@ class Delivery:
         batch.trust_until(self._c.active_term.trusted_until())
         if batch.has_lapsed():
             breaker.release()
-            self._retries.push(documents.keys)  # what was read is old by the time that trust is back
+            self._retries.push(documents.keys)  # the rows will be stale when trust is back
             return
         await fault(Point.BEFORE_SEND)
         try:
@@ -226,13 +226,13 @@ class Delivery:
             answers = None if is_all_ok(batch, results) else sort_answers(batch, results)
         except SinkUnavailable as error:
             if batch.has_lapsed():
-                breaker.release()  # it refused because our right to send had lapsed, and is well
+                breaker.release()  # it refused because our right to send had lapsed; the sink is up
             else:
                 breaker.fail(str(error))
             self._retries.push(documents.keys)
         except SinkTimeout as error:
             await self._handle_timeout(batch, documents.keys, str(error), begun)
-        except Exception as error:  # noqa: BLE001 # whatever a sink raises is about its documents
+        except Exception as error:  # noqa: BLE001 # any other error of a sink is about its documents
             breaker.release()
             self._fail(documents.keys, f"{type(error).__name__}: {error}")
         except BaseException:
@@ -263,12 +263,12 @@ class Delivery:
         finally:
             self.sending = False
 
-    # --- what came of it ------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------
 
     async def _handle_timeout(self, batch: Batch, keys: Sequence[Key], reason: str, begun: float) -> None:
-        """Whether the sink took it is not known: make sure that it can't come late, read anew."""
+        """The write's effect is unknown: abandon it, so that it can't take effect late, and read anew."""
         breaker = self._c.breakers.sink
-        alive = breaker.succeeded_at > begun  # it answered others meanwhile: the fault is in this batch
+        alive = breaker.succeeded_at > begun  # it answered others meanwhile, so this batch is at fault
         if not alive:
             breaker.fail(reason)
         self._c.active_term.unanswered.add(batch)
@@ -278,7 +278,7 @@ class Delivery:
             breaker.release()
             self._fail(keys, reason)
         else:
-            self._retries.halve(keys, time.monotonic())  # should it be one document, the others get through
+            self._retries.halve(keys, time.monotonic())  # if one document is at fault, the others get through
 
     def _handle_answers(self, answers: Answers) -> None:
         breaker = self._c.breakers.sink
@@ -326,6 +326,6 @@ class Delivery:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody asked this task to end."""
+    """Whether this task was cancelled from outside."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
