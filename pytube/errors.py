@@ -21,7 +21,7 @@ class ConfigError(PytubeError):
 
 
 class UsageError(PytubeError):
-    """The request is wrong: an unknown tube, a bad name, a refused predicate. Nothing was changed."""
+    """The request is wrong; a subclass says in what. Nothing was changed."""
 
     exit_code = 2
 
@@ -30,18 +30,6 @@ class DatabaseUnavailable(PytubeError):
     """Postgres can't be reached, or went away."""
 
     exit_code = 3
-
-
-class BackfillBusy(UsageError):
-    """The table is being backfilled already, or somebody else works on the backfill. TU121."""
-
-
-class BackfillEnded(UsageError):
-    """The backfill is finished, cancelled, superseded or failed, or past what was asked. TU124."""
-
-
-class JobConflict(UsageError):
-    """A job of that name was begun with another query, other tubes or another way to publish. TU130."""
 
 
 class StatementFailed(PytubeError):
@@ -68,6 +56,88 @@ class SchemaMismatch(PytubeError):
     """The SQL that is installed is not the one that this version needs."""
 
     exit_code = 4
+
+
+RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
+"""Errors that a worker outlives and retries: a server comes back, an upgrade ends, a tube is made anew."""
+
+
+# --- tubes and tables -------------------------------------------------------------------------
+
+
+class InvalidTubeName(UsageError):
+    """The name can't be a tube's. TU101."""
+
+
+class UnknownTube(UsageError):
+    """There is no such tube. TU102."""
+
+
+class InvalidPartition(UsageError):
+    """The tube has no such partition, or no tube can have that number of partitions. TU103."""
+
+
+class NoUsableKey(UsageError):
+    """The table has no column that can be the key of its documents. TU104."""
+
+
+class PredicateRefused(UsageError):
+    """The predicate is not allowed, or does not fit an attached table. TU105."""
+
+
+class InvalidShard(UsageError):
+    """There can be no such shard, or the id belongs to another one. TU106."""
+
+
+class TableNotAttachable(UsageError):
+    """Relations of this kind can't be attached to a tube. TU107."""
+
+
+class UnknownTable(UsageError):
+    """There is no such table, or it is not attached to the tube. TU108."""
+
+
+class TubesNotEmpty(UsageError):
+    """Tubes hold pods, so nothing was uninstalled. TU109."""
+
+
+class SequenceAltered(UsageError):
+    """`tube_seq` no longer has the settings that the settled seq relies on. TU110."""
+
+
+class TubeHasWorkers(UsageError):
+    """Workers lead the tube, so no stream may purge it. TU133."""
+
+
+# --- backfills and jobs -----------------------------------------------------------------------
+
+
+class BackfillBusy(UsageError):
+    """The table is being backfilled already, or another session works on the backfill. TU121."""
+
+
+class UnknownBackfill(UsageError):
+    """There is no such backfill. TU122."""
+
+
+class BackfillNotLocked(BackfillBusy):
+    """This session has not locked the backfill that it works on. TU123."""
+
+
+class BackfillEnded(UsageError):
+    """The backfill is finished, cancelled, superseded or failed, or past the step requested. TU124."""
+
+
+class JobConflict(UsageError):
+    """A job of that name was begun with another query, other tubes or another way to publish. TU130."""
+
+
+class UnknownJob(UsageError):
+    """There is no such job, or the backfill has none. TU131."""
+
+
+class JobDone(UsageError):
+    """The job is done. TU132."""
 
 
 # --- leadership -------------------------------------------------------------------------------
@@ -107,7 +177,7 @@ class ClaimLost(NotLeader):
 
 
 class EnrichFailed(PytubeError):
-    """The source can't be read (a missing grant, a wrong query). The line waits; nothing is lost."""
+    """The source can't be read (a missing grant, a wrong query). The worker waits; nothing is lost."""
 
 
 class EnrichTimeout(EnrichFailed):
@@ -126,7 +196,7 @@ class SinkError(PytubeError):
 
 
 class SinkUnavailable(SinkError):
-    """The sink is down: nothing of the batch was taken. The line waits; no attempt is used up."""
+    """The sink is down: nothing of the batch was taken. The worker waits; no attempt is used up."""
 
 
 class SinkTimeout(SinkError):
@@ -155,23 +225,23 @@ SQLSTATES: dict[str, type[PytubeError]] = {
     "TU003": EpochMoved,
     "TU004": LeaseHeld,
     "TU005": ElectionConflict,
-    "TU101": UsageError,  # tube name
-    "TU102": UsageError,  # unknown tube
-    "TU103": UsageError,  # partition count
-    "TU104": UsageError,  # table has no usable key
-    "TU105": UsageError,  # predicate refused
-    "TU106": UsageError,  # shard
-    "TU107": UsageError,  # relation can't be attached
-    "TU108": UsageError,  # unknown or unattached table
-    "TU109": UsageError,  # tubes hold pods
-    "TU110": UsageError,  # tube_seq was altered
+    "TU101": InvalidTubeName,
+    "TU102": UnknownTube,
+    "TU103": InvalidPartition,
+    "TU104": NoUsableKey,
+    "TU105": PredicateRefused,
+    "TU106": InvalidShard,
+    "TU107": TableNotAttachable,
+    "TU108": UnknownTable,
+    "TU109": TubesNotEmpty,
+    "TU110": SequenceAltered,
     "TU121": BackfillBusy,
-    "TU122": UsageError,  # unknown backfill
-    "TU123": BackfillBusy,  # this session does not work on it
+    "TU122": UnknownBackfill,
+    "TU123": BackfillNotLocked,
     "TU124": BackfillEnded,
     "TU130": JobConflict,
-    "TU131": UsageError,  # unknown job
-    "TU132": UsageError,  # the job is done
-    "TU133": UsageError,  # the tube has workers
+    "TU131": UnknownJob,
+    "TU132": JobDone,
+    "TU133": TubeHasWorkers,
 }
 """SQLSTATE to the type that it is raised as in Python."""

@@ -65,7 +65,7 @@ class TrustLapsed(LineEvent):
 
 @dataclass(frozen=True, slots=True)
 class MeterRead(LineEvent):
-    """What one line did since the last reading, `interval` seconds ago."""
+    """What one partition did since the last reading, `interval` seconds ago."""
 
     interval: float
     pods: int
@@ -89,7 +89,7 @@ class Parked(LineEvent):
 
 @dataclass(frozen=True, slots=True)
 class SinkDown(LineEvent):
-    """The sink does not take documents; the line waits. Told once, not per attempt."""
+    """The sink accepts no documents; the worker waits. Told once, not per attempt."""
 
     reason: str
 
@@ -103,7 +103,7 @@ class SinkUp(LineEvent):
 
 @dataclass(frozen=True, slots=True)
 class SourceDown(LineEvent):
-    """Rows can't be read (a missing grant, a wrong query); the line waits. Told once."""
+    """Rows can't be read (a missing grant, a wrong query); the worker waits. Told once."""
 
     reason: str
 
@@ -131,7 +131,7 @@ class DatabaseUp(Event):
 
 @dataclass(frozen=True, slots=True)
 class BackfillStarted(LineEvent):
-    """The line has come to the beginning of a backfill of a shard."""
+    """The worker has come to the beginning of a backfill of a shard."""
 
     shard: int
     start_seq: int

@@ -9,9 +9,9 @@ import psycopg
 from psycopg.rows import dict_row
 
 from pytube.backfill import queries
-from pytube.db.errors import translated
+from pytube.db.errors import TRANSIENT, translated
 from pytube.db.version import check
-from pytube.errors import UsageError
+from pytube.errors import UnknownTable, UnknownTube
 from pytube.tubes.tables import find_table
 
 _TRIES = 3
@@ -32,14 +32,14 @@ class Backfills:
         """The table, or all root tables of the tube: oids and names.
 
         Raises:
-            UsageError: there is no such table, or none is attached.
+            UnknownTable: there is no such table, or none is attached.
         """
         if table is not None:
             return [(find_table(self._connection, table), table)]
         with translated():
             roots = self._connection.execute(queries.ROOTS, {"tube": tube}).fetchall()
         if not roots:
-            raise UsageError(f"no table is attached to tube {tube!r}, or there is no such tube")
+            raise UnknownTable(f"no table is attached to tube {tube!r}, or there is no such tube")
         return [(int(oid), str(name)) for oid, name in roots]
 
     def create(
@@ -69,10 +69,10 @@ class Backfills:
         return str(self._value(queries.COMMAND, {"backfill": backfill, "command": command}))
 
     def _value(self, statement: LiteralString, arguments: dict[str, Any]) -> Any:
-        """What a statement gives; after a deadlock, with whoever delivers its pods, it is done again."""
+        """The result of a statement; repeated after a transient error, such as a deadlock with a worker."""
         with translated():
             for _ in range(_TRIES - 1):
-                with suppress(psycopg.errors.DeadlockDetected):
+                with suppress(*TRANSIENT):
                     return self._one(statement, arguments)
             return self._one(statement, arguments)
 
@@ -85,13 +85,13 @@ class Backfills:
         """The backfills of a tube, or of all, as rows of `tube_backfill_list`, the newest first.
 
         Raises:
-            UsageError: there is no such tube, or no such table.
+            UnknownTube, UnknownTable: there is no such tube, or no such table.
         """
         with translated(), self._connection.cursor(row_factory=dict_row) as cursor:
             rows = cursor.execute(queries.LIST, {"tube": tube}).fetchall()
             known = tube is None or rows or cursor.execute(queries.IS_TUBE, {"tube": tube}).fetchone()
         if not known:
-            raise UsageError(f"there is no tube {tube!r}")
+            raise UnknownTube(f"there is no tube {tube!r}")
         oid = None if table is None else find_table(self._connection, table)
         return [_plain(row) for row in rows if oid in (None, row["oid"])]
 

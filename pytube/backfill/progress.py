@@ -38,7 +38,7 @@ class Rate:
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
-    def saw(self, rows: int, now: float) -> float | None:
+    def observe(self, rows: int, now: float) -> float | None:
         """The rate, after `rows` in all were done at `now` (monotonic seconds)."""
         self._seen.append((now, rows))
         while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW:

@@ -17,12 +17,12 @@ from pytube.backfill import queries
 from pytube.backfill.limits import BackfillLimits, Pressure, Replica
 from pytube.backfill.pace import Pace
 from pytube.backfill.progress import Progress, Rate
-from pytube.errors import BackfillBusy, BackfillEnded, DatabaseUnavailable, PytubeError, UsageError
+from pytube.errors import BackfillBusy, BackfillEnded, DatabaseUnavailable, PytubeError, UnknownBackfill
 from pytube.faults import Point, fault
 from pytube.sources.session import Session
 
-_LOOK_AGAIN = 0.2
-"""Seconds between looks at what is waited for."""
+_POLL_INTERVAL = 0.2
+"""Seconds between checks of what is waited for."""
 _PRESSURE_INTERVAL = 0.25
 
 
@@ -34,7 +34,7 @@ class BackfillRun:
         session: Session,
         backfill: int,
         limits: BackfillLimits,
-        told: Callable[[Progress], None],
+        on_progress: Callable[[Progress], None],
         *,
         leaves_when_paused: bool = False,
     ) -> None:
@@ -44,7 +44,7 @@ class BackfillRun:
             session: of its own; the right to work on the backfill is this session's.
             backfill: its number.
             limits: what slows it.
-            told: is called with the progress now and then, and at the end.
+            on_progress: receives the progress now and then, and at the end.
             leaves_when_paused: a run ends when the backfill is paused; else it waits.
         """
         self._session = session
@@ -52,7 +52,7 @@ class BackfillRun:
         self._backfill = backfill
         self._limits = limits
         self._pace = Pace(limits)
-        self._told = told
+        self._on_progress = on_progress
         self._rate = Rate()
         self._known_rate: float | None = None
         self._pressed_at = 0.0
@@ -101,7 +101,7 @@ class BackfillRun:
         """Wait until workers have acted upon its end in all shards; raises as `run`."""
         progress = self._check(await self._state())
         while progress.state != "finished":
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(_POLL_INTERVAL)
             progress = self._check(await self._state())
         return progress
 
@@ -118,16 +118,16 @@ class BackfillRun:
             names = sorted({holder for _, holder in rows})
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             self._check(await self._note(f"waits for transactions to end: {', '.join(names[:3])}{more}"))
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(_POLL_INTERVAL)
 
     async def _collect(self) -> None:
         progress = self._check(await self._note("collects the ids"))
         while progress.state == "waiting":
             if progress.paused:
-                await asyncio.sleep(_LOOK_AGAIN)
+                await asyncio.sleep(_POLL_INTERVAL)
             else:
                 await fault(Point.BEFORE_COLLECT)
-                await self._session.patient_value(queries.COLLECT, self._arguments)
+                await self._session.watched_value(queries.COLLECT, self._arguments)
                 await fault(Point.AFTER_COLLECT)
             progress = self._check(await self._state())
 
@@ -138,7 +138,7 @@ class BackfillRun:
         while progress.state == "inserting":
             began = time.monotonic()
             if progress.paused or await self._is_pressed(progress):
-                await asyncio.sleep(_LOOK_AGAIN)
+                await asyncio.sleep(_POLL_INTERVAL)
                 progress = self._check(await self._state())
                 continue
             before = progress.rows_done
@@ -158,8 +158,8 @@ class BackfillRun:
             left = due - time.monotonic()
             if left <= 0:
                 break
-            await asyncio.sleep(min(left, _LOOK_AGAIN))
-            if left > _LOOK_AGAIN:
+            await asyncio.sleep(min(left, _POLL_INTERVAL))
+            if left > _POLL_INTERVAL:
                 progress = self._check(await self._state())
         return progress
 
@@ -188,10 +188,10 @@ class BackfillRun:
 
     def _progress(self, row: tuple[object, ...] | None) -> Progress:
         if row is None:
-            raise UsageError(f"backfill {self._backfill} is gone: its tube was dropped")
+            raise UnknownBackfill(f"backfill {self._backfill} is gone: its tube was dropped")
         tube, table, state, paused, rows_done, rows_total, note = row
         if state == "inserting":
-            self._known_rate = self._rate.saw(int(str(rows_done)), time.monotonic())
+            self._known_rate = self._rate.observe(int(str(rows_done)), time.monotonic())
         progress = Progress(
             self._backfill,
             str(tube),
@@ -203,7 +203,7 @@ class BackfillRun:
             self._known_rate,
             None if note is None else str(note),
         )
-        self._told(progress)
+        self._on_progress(progress)
         return progress
 
     def _check(self, progress: Progress) -> Progress:

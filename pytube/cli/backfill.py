@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from pytube.backfill.admin import Backfills
+from pytube.cli.backfill_runner import Job, run_backfills
 from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.filling import Job, go_on
-from pytube.cli.limits import limit_options, limits_of
+from pytube.cli.limit_options import limit_options, limits_of
 from pytube.cli.output import print_json, print_rows, seconds
-from pytube.errors import UsageError
+from pytube.errors import UnknownBackfill, UsageError
 
 _TUBE = click.option("--tube", "tube", required=True, metavar="NAME", help="The tube.")
 _TABLE = click.option("--table", metavar="NAME", help="schema.table; default: all root tables of the tube.")
@@ -62,7 +62,7 @@ def start(
                 backfills.command(number, "cancel")
             raise
     jobs = [Job(number, in_worker) for number in numbers]
-    go_on(database, tube, jobs, limits_of(tube, given), wait=wait, as_json=as_json)
+    run_backfills(database, tube, jobs, limits_of(tube, given), wait=wait, as_json=as_json)
 
 
 @backfill.command()
@@ -81,7 +81,7 @@ def resume(
         for row in rows:
             backfills.command(row["backfill_id"], "resume")
     jobs = [Job(row["backfill_id"], row["by_worker"]) for row in rows]
-    go_on(database, tube, jobs, limits_of(tube, given), wait=wait, as_json=as_json)
+    run_backfills(database, tube, jobs, limits_of(tube, given), wait=wait, as_json=as_json)
 
 
 @backfill.command()
@@ -153,7 +153,7 @@ def _backfills(database: Database) -> Iterator[Backfills]:
 def _active(backfills: Backfills, tube: str, table: str | None) -> list[dict[str, Any]]:
     rows = backfills.active(tube, table)
     if not rows:
-        raise UsageError(f"no backfill of {table or 'any table'} is under way for tube {tube!r}")
+        raise UnknownBackfill(f"no backfill of {table or 'any table'} is under way for tube {tube!r}")
     return rows
 
 

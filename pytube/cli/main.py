@@ -13,7 +13,7 @@ from pytube.cli.config import config
 from pytube.cli.context import Settings
 from pytube.cli.demo import demo
 from pytube.cli.doctor import doctor
-from pytube.cli.errors import EXIT_CODES, Program
+from pytube.cli.exit_codes import EXIT_CODES, Program
 from pytube.cli.install import install, uninstall, upgrade
 from pytube.cli.park import park
 from pytube.cli.spark import spark

@@ -10,7 +10,15 @@ import click
 
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import print_json, print_rows
-from pytube.cli.spark_work import has_numbers, host_of, package, read, start_session, tell_touched, telling
+from pytube.cli.spark_work import (
+    has_numbers,
+    host_of,
+    package,
+    read,
+    showing_progress,
+    start_session,
+    tell_touched,
+)
 from pytube.model import KeyType
 
 if TYPE_CHECKING:
@@ -78,7 +86,7 @@ def touch(
 ) -> None:
     """Touch the ids that are in files."""
     of_spark = package()
-    with telling(database, job, as_json=as_json):
+    with showing_progress(database, job, as_json=as_json):
         df = read(session(), kind, path, () if has_numbers(database, tubes) else (key,))
         done = of_spark.touch(
             df,
@@ -118,7 +126,7 @@ def fanout(
 ) -> None:
     """Touch the ids that a query gives, several ranges of them at a time."""
     of_spark = package()
-    with telling(database, job, as_json=as_json):
+    with showing_progress(database, job, as_json=as_json):
         done = of_spark.fanout_sql(
             session(),
             query,
@@ -161,7 +169,7 @@ def backfill(
     """
     of_spark = package()
     job: list[str] = []
-    with telling(database, job, as_json=as_json):
+    with showing_progress(database, job, as_json=as_json):
         done = of_spark.backfill(
             session(),
             tube,

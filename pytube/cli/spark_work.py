@@ -81,7 +81,7 @@ def tell_touched(done: Any, *, as_json: bool) -> None:
 
 
 @contextmanager
-def telling(database: Database, job: str | list[str] | None, *, as_json: bool) -> Iterator[None]:
+def showing_progress(database: Database, job: str | list[str] | None, *, as_json: bool) -> Iterator[None]:
     """Meanwhile, show how far a job is."""
     if as_json or job is None:
         yield

@@ -13,7 +13,7 @@ from rich.live import Live
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import console, make_table, print_json, print_rows, seconds
 from pytube.db.version import check
-from pytube.errors import UsageError
+from pytube.errors import UnknownTube
 from pytube.health.status import PartitionStatus, read_status
 
 _COLUMNS = {
@@ -83,7 +83,7 @@ def _watch_table(connection: psycopg.Connection, schema: str, name: str | None, 
 def _read(connection: psycopg.Connection, schema: str, name: str | None) -> list[PartitionStatus]:
     rows = read_status(connection, schema, name)
     if name is not None and not rows:
-        raise UsageError(f"there is no tube {name!r}; `pytube tube list` names those that there are")
+        raise UnknownTube(f"there is no tube {name!r}; `pytube tube list` names those that there are")
     return rows
 
 

@@ -14,8 +14,8 @@ from pydantic import SecretStr
 
 from pytube.db.errors import describe
 from pytube.db.notices import log_notice
-from pytube.db.patience import answered_within
-from pytube.db.patient import PatientConnection
+from pytube.db.timeouts import wait_for_answer
+from pytube.db.watched_connection import WatchedConnection
 from pytube.errors import ConfigError, DatabaseUnavailable
 
 _KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3}
@@ -63,7 +63,7 @@ def connect_sync(
     """
     conninfo = connection_string(dsn, application_name)
     try:
-        connection = PatientConnection.connect(conninfo, autocommit=True)
+        connection = WatchedConnection.connect(conninfo, autocommit=True)
     except psycopg.Error as error:
         raise _refused(error, conninfo) from None
     connection.conninfo = conninfo
@@ -100,7 +100,7 @@ async def connect_async(
         raise _refused(error, conninfo) from None
     try:
         settings = connection.execute(session_settings(schema, also, lock_timeout))
-        await answered_within(connection, SETUP_LIMIT, settings)
+        await wait_for_answer(connection, SETUP_LIMIT, settings)
     except psycopg.Error as error:
         await connection.close()
         raise _refused(error, conninfo) from None

@@ -1,4 +1,4 @@
-"""Errors of Postgres as errors of ours. No text that is made here holds a connection string."""
+"""Translates errors of Postgres to ours, and classifies them. No message holds a connection string."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from contextlib import contextmanager
 import psycopg
 
 from pytube.errors import SQLSTATES, DatabaseUnavailable, PytubeError, SchemaMismatch
+
+TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+"""Rolled back as a whole through no fault of the statement, which may succeed when repeated at once.
+Timeouts are not among them: whoever sets one decides what to do when it is reached."""
 
 _GONE = {
     "25P03",  # idle_in_transaction_session_timeout
@@ -22,7 +26,7 @@ _NOT_THERE = {"42883", "42P01", "3F000"}  # function, table, schema
 
 
 def translate(error: psycopg.Error) -> PytubeError | None:
-    """What `error` is among our errors, or None when it is not one of them.
+    """Our error for `error`, or None when there is none.
 
     Message and hint of errors that our SQL raises are kept; a connection that can't be made or
     was lost becomes `DatabaseUnavailable`; a missing function or table of ours `SchemaMismatch`.
@@ -40,8 +44,15 @@ def translate(error: psycopg.Error) -> PytubeError | None:
     return None
 
 
+def is_outage(error: psycopg.Error | PytubeError) -> bool:
+    """Whether an error, translated or not, means that the connection was lost or could not be made."""
+    if isinstance(error, psycopg.Error):
+        return is_connection_lost(error)
+    return isinstance(error, DatabaseUnavailable)
+
+
 def is_connection_lost(error: psycopg.Error) -> bool:
-    """Whether the session is gone, or could not be had at all: a new one may do better."""
+    """Whether the session was lost, or could not be opened: a new session may work."""
     state = error.sqlstate
     if state is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
@@ -58,7 +69,7 @@ def describe(error: psycopg.Error) -> str:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Within it, errors of Postgres are raised as ours where they are; others pass unchanged."""
+    """Raise errors of Postgres inside the block as ours if `translate` knows them; others pass unchanged."""
     try:
         yield
     except psycopg.Error as error:

@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from pytube.db.connect import SETUP_LIMIT, connection_string, session_settings
-from pytube.db.patience import answered_within
+from pytube.db.timeouts import wait_for_answer
 
 _RECONNECT_LIMIT = 2.0
 """Seconds for which a failed session is tried for. The pauses between tries double, and hold up all who
@@ -35,7 +35,7 @@ def make_pool(dsn: str, schema: str, application_name: str, *, size: int) -> Asy
             # A row that a policy hides would look like one that is gone, and be deleted at the sink.
             sql.SQL("SET row_security = off"),
         ):
-            await answered_within(connection, SETUP_LIMIT, connection.execute(statement))
+            await wait_for_answer(connection, SETUP_LIMIT, connection.execute(statement))
 
     return AsyncConnectionPool(
         connection_string(dsn, application_name),
@@ -81,4 +81,4 @@ async def _check(connection: psycopg.AsyncConnection) -> None:
     pending.register(connection.fileno(), select.POLLIN)
     if pending.poll(0):
         checking = AsyncConnectionPool.check_connection(connection)
-        await answered_within(connection, SETUP_LIMIT, checking)
+        await wait_for_answer(connection, SETUP_LIMIT, checking)

@@ -14,8 +14,8 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from pytube.db.arrays import array_of
 from pytube.db.errors import describe, is_connection_lost, translate
-from pytube.db.patience import NoAnswer, answered_within
 from pytube.db.pool import lent
+from pytube.db.timeouts import NoAnswer, wait_for_answer
 from pytube.enrich.base import Read
 from pytube.enrich.roots import ROOTS, Root, Roots
 from pytube.enrich.statements import statement_for
@@ -57,7 +57,7 @@ class RowEnricher:
             async with lent(self._pool) as connection:
                 for _ in range(_REGISTRY_CHANGES):
                     reading = self._read_once(connection, shard, ids)
-                    found = await answered_within(connection, self._answer_timeout, reading)
+                    found = await wait_for_answer(connection, self._answer_timeout, reading)
                     if found is not None:
                         return found
                     self._roots = None
@@ -101,7 +101,7 @@ class RowEnricher:
 
 
 def _as_ours(error: psycopg.Error, tube: str) -> PytubeError:
-    if isinstance(error, NoAnswer):  # a slow query, or a dead server: then the line's own session tells
+    if isinstance(error, NoAnswer):  # a slow query, or a dead server: then the worker's own session tells
         return EnrichTimeout(f"rows for tube {tube!r} can't be read: {error} (postgres.answer_timeout)")
     if is_connection_lost(error):
         return DatabaseUnavailable(f"Postgres is not available: {describe(error)}")

@@ -1,1 +1,1 @@
-"""The decisions of a line as values and state machines: what waits, flies, is sent again. No I/O."""
+"""A partition worker's decisions as values and state machines: what waits, flies, is sent again. No I/O."""

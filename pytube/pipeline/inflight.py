@@ -87,7 +87,7 @@ class Flight:
 
 
 class InFlight:
-    """The keys and pods that one line holds. See the module's text for what must hold."""
+    """The keys and pods that one partition holds. See the module's text for what must hold."""
 
     def __init__(self) -> None:
         self._held: dict[int, float] = {}
@@ -110,7 +110,7 @@ class InFlight:
 
     @property
     def keys(self) -> int:
-        """Keys held, in whatever state: what bounds the memory of a line."""
+        """Keys held, in whatever state: what bounds the memory of a partition."""
         return self._waiting[0] + self._waiting[1] + self._flying + self._blocked
 
     @property

@@ -21,7 +21,7 @@ class BatchSize:
             return min(self._CAUTIOUS, self._max_keys)
         return max(1, min(self._max_keys, int(self._max_bytes / max(self._average, 1.0))))
 
-    def saw(self, documents: int, size: int) -> None:
+    def observe(self, documents: int, size: int) -> None:
         """A batch of `documents` had `size` bytes in all. Growth counts at once, shrinking slowly."""
         if not documents:
             return

@@ -14,7 +14,7 @@ from pytube.model import Batch, Result
 
 @runtime_checkable
 class Sink(Protocol):
-    """A place for documents. One instance serves all lines of one tube in one process.
+    """A place for documents. One instance serves all partitions of one tube in one process.
 
     It is made outside of any event loop and used from one. `send` is called concurrently, but
     never with the same key in two calls at once.

@@ -1,1 +1,1 @@
-"""Sources: everything that a line asks of the database about its pods, fenced by its term."""
+"""Sources: everything that a partition's worker asks of the database, fenced by its term."""

@@ -1,4 +1,4 @@
-"""What a line does about control pods, in the database. Each call is fenced."""
+"""What a worker does about control pods, in the database. Each call is fenced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytube.sources.terms import Term
 
 
 class ControlSource:
-    """Over the session of a line; errors as for `TubeSource`."""
+    """Over the session of a partition's worker; errors as for `TubeSource`."""
 
     def __init__(self, session: Session, term: Term) -> None:
         self._session = session

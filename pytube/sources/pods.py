@@ -65,15 +65,15 @@ class TubeSource:
         settled: int,
         *,
         with_backfill: bool = True,
-        passable: int = 0,
-        spell: int = 0,
+        provisional: int = 0,
+        provisional_version: int = 0,
         done: Sequence[int] = (),
     ) -> list[Pod]:
-        """Take up to `limit` pods, incremental first; what is settled and passable was known before this.
+        """Mark up to `limit` pods, incremental first; `settled` and `provisional` were known before the call.
 
         The pods of `done` are purged in the same transaction.
         """
-        self.floors.in_spell(spell)
+        self.floors.expire_provisional(provisional_version)
         rows = await self._session.held_rows(
             self._mark,
             self._arguments
@@ -87,7 +87,7 @@ class TubeSource:
             before=(queries.PURGE,) if done else (),
         )
         pods = list(map(tuple.__new__, repeat(Pod), rows))  # as Pod._make, in a third of the time
-        self.floors.marked(pods, limit, settled, with_backfill=with_backfill, passable=passable)
+        self.floors.advance(pods, limit, settled, with_backfill=with_backfill, provisional=provisional)
         return pods
 
     async def purge(self, seqs: Sequence[int]) -> int:
@@ -97,7 +97,7 @@ class TubeSource:
     async def reset(self, seqs: Sequence[int]) -> int:
         """Give back pods that are not done; how many there were. Its cost is theirs, not the backlog's."""
         count = int(await self._session.value(queries.RESET, self._arguments | {"seqs": list(seqs)}))
-        self.floors.lowered(seqs)
+        self.floors.lower(seqs)
         return count
 
     async def park(self, items: Iterable[ParkItem]) -> int:

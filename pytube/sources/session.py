@@ -13,22 +13,20 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import set_json_loads
 
 from pytube.db.connect import connect_async, connection_string
-from pytube.db.errors import describe, translated
-from pytube.db.lookout import Lookout
+from pytube.db.errors import TRANSIENT, describe, translated
 from pytube.db.notices import with_hint
-from pytube.db.patience import answered_within, shut
+from pytube.db.timeouts import shut_down, wait_for_answer
+from pytube.db.watchdog import Watchdog
 from pytube.errors import StatementFailed
 from pytube.sources.payload import read_json
 from pytube.sources.queries import Statement
 
 _Answer = TypeVar("_Answer")
 _TRIES = 3
-_AGAIN = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-"""Rolled back as a whole, through no fault of the statement: the next try may do."""
 
 
 class Session:
-    """A connection that several tasks of one line share; calls wait for each other.
+    """A connection that several tasks of one partition share; calls take turns.
 
     All errors are ours where they can be (`DatabaseUnavailable`, `Fenced`, …). After
     `DatabaseUnavailable` the session is of no more use.
@@ -44,8 +42,8 @@ class Session:
 
         Args:
             connection: autocommit.
-            answer_timeout: seconds after which a server that does not answer is given up; None: never.
-            conninfo: how the server is asked meanwhile, by `patient_value`; None: it is not.
+            answer_timeout: seconds after which a session without an answer is dropped; None: never.
+            conninfo: connection string for the checks of `watched_value`; None: no checks.
         """
         self.connection = connection
         self._answer_timeout = answer_timeout
@@ -91,7 +89,7 @@ class Session:
         """Run a statement whose result does not matter; what Postgres warned of, with its hints."""
         said: list[str] = []
 
-        def hear(notice: Diagnostic) -> None:
+        def on_notice(notice: Diagnostic) -> None:
             if notice.severity_nonlocalized == "WARNING":
                 said.append(with_hint(notice))
 
@@ -99,11 +97,11 @@ class Session:
             said.clear()
             await self.connection.execute(statement)
 
-        self.connection.add_notice_handler(hear)
+        self.connection.add_notice_handler(on_notice)
         try:
             await self._in_turn(run)
         finally:
-            self.connection.remove_notice_handler(hear)
+            self.connection.remove_notice_handler(on_notice)
         return said
 
     async def value(self, statement: Statement, arguments: Mapping[str, Any] | None = None) -> Any:
@@ -111,29 +109,29 @@ class Session:
         row = await self.row(statement, arguments)
         return None if row is None else row[0]
 
-    async def patient_value(self, statement: Statement, arguments: Mapping[str, Any]) -> Any:
-        """As `value`, of a statement that may take long: the silence has a limit, and it has none.
+    async def watched_value(self, statement: Statement, arguments: Mapping[str, Any]) -> Any:
+        """As `value`, for a statement that may take long: only the server's silence is limited.
 
-        After each `answer_timeout` a second session looks whether the server still works on it.
+        After each `answer_timeout` a second session checks whether the server still works on it.
         """
-        lookout = None
+        watchdog = None
         if self._conninfo is not None and self._answer_timeout is not None:
-            # By what the server says: before a pooler the client knows another number.
+            # As the server knows it: behind a pooler, the client knows another pid.
             pid = await self.value("SELECT pg_backend_pid()")
-            lookout = Lookout(self._conninfo, pid, self._answer_timeout)
+            watchdog = Watchdog(self._conninfo, pid, self._answer_timeout)
 
         async def run() -> Any:
             cursor = await self.connection.execute(statement, arguments)
             row = await cursor.fetchone()
             return None if row is None else row[0]
 
-        async def patiently() -> Any:
+        async def ask_watched() -> Any:
             asking = _tried(run)
-            if lookout is None:
-                return await answered_within(self.connection, None, asking)
-            return await lookout.answered(self.connection, asking)
+            if watchdog is None:
+                return await wait_for_answer(self.connection, None, asking)
+            return await watchdog.wait_for_answer(self.connection, asking)
 
-        return await self._translated(patiently)
+        return await self._translated(ask_watched)
 
     async def row(self, statement: Statement, arguments: Mapping[str, Any] | None = None) -> TupleRow | None:
         """The first row, or None."""
@@ -183,7 +181,7 @@ class Session:
 
     async def _in_turn(self, run: Callable[[], Awaitable[_Answer]]) -> _Answer:
         return await self._translated(
-            lambda: answered_within(self.connection, self._answer_timeout, _tried(run))
+            lambda: wait_for_answer(self.connection, self._answer_timeout, _tried(run))
         )
 
     async def _translated(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
@@ -208,7 +206,7 @@ class Session:
     async def close(self) -> None:
         """End the session, and whatever somebody still asks it; never raises for one that is gone."""
         if self._turn.locked():
-            shut(self.connection)
+            shut_down(self.connection)
         async with self._turn:
             await self.connection.close()
 
@@ -217,6 +215,6 @@ async def _tried(run: Callable[[], Awaitable[_Answer]]) -> _Answer:
     for _ in range(_TRIES - 1):
         try:
             return await run()
-        except _AGAIN:
+        except TRANSIENT:
             continue
     return await run()

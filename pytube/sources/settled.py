@@ -1,15 +1,16 @@
 """The settled seq of one tube: all pods at or below it that will ever exist are visible.
 
-How it is found, in this order: (1) read S, the last number drawn from the sequence; (2) in a
-later transaction take a fresh transaction id X; (3) once every transaction older than X is over,
-S is settled: whoever drew a number up to S had its transaction id before it drew, so it was older.
+How it is found, in this order: (1) read S, the last number drawn from the sequence; (2) in a later
+transaction take a fresh transaction id X; (3) once every transaction older than X is over, S is settled:
+whoever drew a number up to S had its transaction id before it drew, so it was older.
 
-A transaction in another database may hold (3) up for hours. So, after a while, it is asked who
-has the tube's table open for writing since S was read; when all of those are gone, S is settled
-for this tube, because nobody draws for a tube without having it open.
+A transaction in another database may hold (3) up for hours. So, after a while, the worker asks who has the
+tube's table open for writing since S was read; when all of those are gone, S is settled for this tube,
+because nobody draws for a tube without having it open.
 
-One that has written to this very tube may stay open for hours too. Then S is passable: the same
-applies to it but for the pods of those few. A spell of it lasts until one of them is over.
+A transaction that has written to this very tube may stay open for hours, too: a long writer. Then S becomes
+provisional: settled, except for the pods of the long writers. Each long writer that ends starts a new version
+of the provisional seq.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from pytube.sources import queries
 from pytube.sources.session import Session
 
 _ASK_HOLDERS_AFTER = 0.5
-_LONG = 0.5
-"""Seconds after which a writer that is still there counts as one that stays open for long."""
+_LONG_WRITER_AFTER = 0.5
+"""Seconds after which a transaction that is still open counts as a long writer."""
 
-_spells = itertools.count(1)
-"""No two spells have the same number, whichever session they were seen over."""
+_versions = itertools.count(1)
+"""Versions are unique in the process, so that a new session never repeats one."""
 
 
 @dataclass(slots=True)
@@ -40,32 +41,31 @@ class _Probe:
 
 
 class Settled:
-    """Finds the settled seq, over one session that several lines of the tube share."""
+    """Finds the settled seq, over one session that several partitions of the tube share."""
 
     def __init__(self, session: Session, tube: str) -> None:
         self._session = session
         self._tube = tube
         self._probe: _Probe | None = None
         self._turn = asyncio.Lock()
-        self._long: dict[str, int] = {}
-        """Who stays open for long, and a seq below all their pods: what was passable when they were seen."""
+        self._long_writers: dict[str, int] = {}
+        """Long writers, each with a seq below all its pods: the provisional seq when it was found."""
         self.seq = 0
         """The newest seq known to be settled. A mark begun after reading this sees all up to it."""
-        self.passable = 0
-        """At least `seq`: a mark begun after reading this sees all up to it, but for what those who stay open
-        for long have drawn."""
-        self.spell = next(_spells)
-        """Changes when one of those is over, after it. To be read together with `passable`."""
+        self.provisional = 0
+        """At least `seq`: a mark begun after reading it sees all up to it, except pods of long writers."""
+        self.provisional_version = next(_versions)
+        """Changes after a long writer has ended. Read it together with `provisional`."""
 
     @property
-    def is_passing(self) -> bool:
-        """Whether somebody stays open for long. When they end, scans start anew from the firm floors."""
-        return bool(self._long)
+    def has_long_writers(self) -> bool:
+        """Whether there are long writers. When one ends, scans restart from the settled floors."""
+        return bool(self._long_writers)
 
     async def is_quiet(self) -> bool:
         """Whether everything that was drawn before this call is settled.
 
-        True tells a line that went to sleep before it asked: whatever was drawn by somebody who
+        True tells a worker that went to sleep before it asked: whatever was drawn by somebody who
         may not have seen the sleeper is visible to the next mark.
         """
         async with self._turn:
@@ -88,7 +88,7 @@ class Settled:
 
     async def _advance(self, drawn: int) -> None:
         await self._conclude()
-        if self._probe is None and self.passable < drawn:
+        if self._probe is None and self.provisional < drawn:
             await self._begin(drawn)
             await self._conclude()
 
@@ -100,41 +100,43 @@ class Settled:
         probe = self._probe
         if probe is not None and await self._session.value(queries.SETTLE_DONE, {"xid": probe.xid}):
             self._probe = None
-            # All who were in `_long` had been seen before this probe began, so they were older: over.
-            self._end_spell(set())
+            # All long writers were found before this probe began, so they were older: they have ended.
+            self._forget_ended(set())
             self._settle_up_to(probe.seq)
-        elif self._long or (probe is not None and time.monotonic() - probe.begun_at >= _ASK_HOLDERS_AFTER):
+        elif self._long_writers or (
+            probe is not None and time.monotonic() - probe.begun_at >= _ASK_HOLDERS_AFTER
+        ):
             # Asked after S was read: whoever drew up to S is over, or is among these.
             holders = set(await self._session.value(queries.SETTLE_HOLDERS, {"tube": self._tube}))
-            self._end_spell(holders)
+            self._forget_ended(holders)
             if probe is not None and self._are_over(probe, holders):
                 self._probe = None
                 self._settle_up_to(probe.seq)
 
     def _are_over(self, probe: _Probe, holders: set[str]) -> bool:
-        """Whether all are over that could draw up to the probe's seq, or are known to stay for long."""
+        """Whether all that could draw up to the probe's seq have ended, or are long writers."""
         if probe.holders is None:
-            probe.holders = holders - self._long.keys()
+            probe.holders = holders - self._long_writers.keys()
             probe.asked_at = time.monotonic()
         probe.holders &= holders
-        if probe.holders and time.monotonic() - probe.asked_at >= _LONG:
-            # None of them was there when what is passable now was found, or it would have been waited for.
-            self._long |= dict.fromkeys(probe.holders, self.passable)
+        if probe.holders and time.monotonic() - probe.asked_at >= _LONG_WRITER_AFTER:
+            # None was open when the present provisional seq was found, or it would have waited for them.
+            self._long_writers |= dict.fromkeys(probe.holders, self.provisional)
             probe.holders = set()
         return not probe.holders
 
     def _settle_up_to(self, seq: int) -> None:
-        self.passable = max(self.passable, seq)
+        self.provisional = max(self.provisional, seq)
         self._recompute()
 
     def _recompute(self) -> None:
-        self.seq = max(self.seq, min(self._long.values(), default=self.passable))
+        self.seq = max(self.seq, min(self._long_writers.values(), default=self.provisional))
 
-    def _end_spell(self, holders: set[str]) -> None:
-        """Scans start anew from the firm floors as soon as one who stayed for long is over."""
-        over = self._long.keys() - holders
-        if over:
-            for one in over:
-                del self._long[one]
-            self.spell = next(_spells)
+    def _forget_ended(self, holders: set[str]) -> None:
+        """Start a new version of the provisional seq if a long writer has ended."""
+        ended = self._long_writers.keys() - holders
+        if ended:
+            for writer in ended:
+                del self._long_writers[writer]
+            self.provisional_version = next(_versions)
             self._recompute()

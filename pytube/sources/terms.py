@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from pytube.errors import Fenced, NotLeader, UsageError
+from pytube.errors import Fenced, NotLeader, UnknownTube, UsageError
 from pytube.model import KeyType
 from pytube.sources import queries
 from pytube.sources.session import Session
@@ -50,10 +50,10 @@ class Candidate:
 
 
 async def partitions_of(session: Session, tube: str) -> int:
-    """The tube's partition count; `UsageError` when there is no such tube."""
+    """The tube's partition count; `UnknownTube` when there is none of that name."""
     partitions = await session.value(queries.TUBE_PARTITIONS, {"tube": tube})
     if partitions is None:
-        raise UsageError(f"there is no tube {tube!r}; create it with `pytube tube create`")
+        raise UnknownTube(f"there is no tube {tube!r}; create it with `pytube tube create`")
     return int(partitions)
 
 

@@ -1,7 +1,7 @@
-"""The wake-up: how a line that sleeps learns that pods came, without costing writers much.
+"""The wake-up: how a sleeping worker learns that pods arrived, at little cost to writers.
 
-A line leaves a sleeper row; a writer that sees one sends a NOTIFY. One listening session serves
-all lines of the process. Where notifications do not arrive (behind a transaction pooler), lines
+A worker leaves a sleeper row; a writer that sees one sends a NOTIFY. One listening session serves
+all partitions of the process. Where notifications do not arrive (behind a transaction pooler), workers
 poll instead.
 """
 
@@ -15,7 +15,7 @@ import structlog
 from psycopg import sql
 
 from pytube.db.errors import describe, translated
-from pytube.db.patience import answered_within
+from pytube.db.timeouts import wait_for_answer
 from pytube.errors import DatabaseUnavailable, StatementFailed
 from pytube.sources import queries
 from pytube.sources.session import Session
@@ -56,7 +56,7 @@ class Listener:
         self._log = structlog.get_logger("pytube.worker").bind(tube=tube)
         self._writers_notify = False
         self.works = False
-        """Whether notifications do arrive; until it is known, and where they don't, lines poll."""
+        """Whether notifications do arrive; until it is known, and where they don't, workers poll."""
 
     async def run(self) -> None:
         """Listen until cancelled.
@@ -72,12 +72,12 @@ class Listener:
         try:
             with translated():
                 listen = sql.SQL("LISTEN {}").format(sql.Identifier(channel))
-                await answered_within(connection, _LISTEN_LIMIT, connection.execute(listen))
+                await wait_for_answer(connection, _LISTEN_LIMIT, connection.execute(listen))
                 await self._test(channel, nonce)
-                self._say_if_deaf()
+                self._log_if_polling()
                 while not connection.closed:
                     async for notification in connection.notifies(timeout=_TEST_INTERVAL):
-                        self._heard(notification.payload, nonce)
+                        self._on_notification(notification.payload, nonce)
                     await self._test(channel, nonce)
         except psycopg.Error as error:
             raise StatementFailed(f"Postgres does not let us listen: {describe(error)}") from error
@@ -89,14 +89,14 @@ class Listener:
         """Notify ourselves, to find out whether what is notified arrives."""
         connection = self._session.connection
         notify = connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))
-        await answered_within(connection, _LISTEN_LIMIT, notify)
+        await wait_for_answer(connection, _LISTEN_LIMIT, notify)
         async for notification in connection.notifies(timeout=_TEST_TIMEOUT):
-            self._heard(notification.payload, nonce)
+            self._on_notification(notification.payload, nonce)
             if notification.payload == nonce:
                 return
         self.works = False
 
-    def _say_if_deaf(self) -> None:
+    def _log_if_polling(self) -> None:
         if self.works:
             return
         if self._writers_notify:
@@ -107,11 +107,11 @@ class Listener:
             remedy = "set max_prepared_transactions to 0, or pytube.wake to on where no writer prepares"
         self._log.info("lines poll every 10 to 250 ms instead of being woken", reason=reason, remedy=remedy)
 
-    def _heard(self, payload: str, nonce: str) -> None:
+    def _on_notification(self, payload: str, nonce: str) -> None:
         if payload == nonce:
             if self._writers_notify and not self.works:
                 self.works = True
-                self._on_wake(None)  # what was notified before we listened was missed
+                self._on_wake(None)  # notifications sent before we listened were lost
         elif payload == "ddl":
             self._on_ddl()
         elif payload.isdigit():

@@ -26,7 +26,7 @@ from pytube.spark.unit import FAILED, LOST
 from pytube.tubes.tables import find_table
 
 RANGES = 64
-_LOOK_AGAIN = 0.2
+_POLL_INTERVAL = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def _wait_for_transactions(connection: psycopg.Connection, number: int) -> None:
         note = {"backfill": number, "note": f"waits for transactions to end: {names}"}
         if _value(connection, queries.BACKFILL_NOTE, note) != "waiting":
             raise BackfillEnded(f"backfill {number} was ended while it waited for transactions")
-        time.sleep(_LOOK_AGAIN)
+        time.sleep(_POLL_INTERVAL)
 
 
 def _lacking(connection: psycopg.Connection, job: str) -> list[int]:

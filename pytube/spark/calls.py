@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import psycopg
 from pyspark.sql import Row, SparkSession
 
-from pytube.db.errors import describe, is_connection_lost, translated
-from pytube.errors import DatabaseUnavailable, PytubeError
+from pytube.db.errors import describe, is_outage, translated
+from pytube.errors import PytubeError
 from pytube.spark.hosts import Host
 from pytube.spark.ledger import Counts
 from pytube.spark.unit import FAILED, LOST, RESULT, THERE, WRITTEN, Outcome, result_row
@@ -124,9 +124,7 @@ def _try(units: Units, call: Call, place: int, session: _Session) -> Outcome:
         except (psycopg.Error, PytubeError) as error:
             text = describe(error) if isinstance(error, psycopg.Error) else str(error)
             text = f"{host.name}: {host.redacted(text)}"
-            is_lost = isinstance(error, DatabaseUnavailable) or (
-                isinstance(error, psycopg.Error) and is_connection_lost(error)
-            )
+            is_lost = is_outage(error)
             tries += 1
             if not is_lost or tries == _TRIES:
                 return Outcome(place, Counts(), LOST if is_lost else FAILED, text)

@@ -27,7 +27,7 @@ from pytube.spark.touch import CONNECTIONS, POD_SIZE, Touched
 from pytube.spark.unit import FAILED, LOST, WRITTEN
 
 RANGES = 32
-_TOLD = re.compile(r": (\d+) ids in (\d+) pods")
+_COUNTS = re.compile(r": (\d+) ids in (\d+) pods")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,17 @@ class FanOut:
         """Touch what is in one range; see `pytube.spark.calls.Call`."""
         if unit in ledger.units_done(connection, self.job_id):
             return None
-        told: list[str] = []
+        notices: list[str] = []
 
-        def hear(notice: Diagnostic) -> None:
-            told.append(notice.message_primary or "")
+        def on_notice(notice: Diagnostic) -> None:
+            notices.append(notice.message_primary or "")
 
-        connection.add_notice_handler(hear)
+        connection.add_notice_handler(on_notice)
         try:
             connection.execute("BEGIN")
             connection.execute("SET LOCAL client_min_messages = notice")
             connection.execute(queries.PODS_INSERT, self._arguments(host, unit))
-            ids, pods = _counts(told)
+            ids, pods = _counts(notices)
             counts = Counts(ids, ids, pods // len(self.tubes))
             is_first = ledger.done(connection, self.job_id, unit, counts, None)
             connection.execute("COMMIT" if is_first else "ROLLBACK")
@@ -66,7 +66,7 @@ class FanOut:
                 connection.execute("ROLLBACK")
             raise
         finally:
-            connection.remove_notice_handler(hear)
+            connection.remove_notice_handler(on_notice)
         return counts if is_first else None
 
     def _arguments(self, host: int, unit: int) -> dict[str, object]:
@@ -180,8 +180,8 @@ def _finish(spec: JobSpec, hosts: Sequence[Host], failures: dict[str, str]) -> C
     return counts
 
 
-def _counts(told: Sequence[str]) -> tuple[int, int]:
-    for text in reversed(told):
-        if found := _TOLD.search(text):
+def _counts(notices: Sequence[str]) -> tuple[int, int]:
+    for text in reversed(notices):
+        if found := _COUNTS.search(text):
             return int(found[1]), int(found[2])
-    raise PytubeError(f"tube_pods_insert did not say what it wrote: {told!r}")
+    raise PytubeError(f"tube_pods_insert did not say what it wrote: {notices!r}")

@@ -22,7 +22,7 @@ ROUNDS = 3
 """How often units are tried whose connection was lost."""
 _PATIENCE = 30.0
 """Seconds that a database that went away is waited for before the next round."""
-_LOOK_AGAIN = 0.5
+_POLL_INTERVAL = 0.5
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class Parts:
             if part.is_open:
                 deadline = time.monotonic() + _PATIENCE
                 while not _is_back(part, self.spec.job_id) and time.monotonic() < deadline:
-                    time.sleep(_LOOK_AGAIN)
+                    time.sleep(_POLL_INTERVAL)
 
     def finish(self) -> Counts:
         """End the job in each database that has all of its units; what was written in all.

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pytube.errors import UsageError
 from pytube.spark import arrow, hashing
-from pytube.spark.garbage import spare_imports
+from pytube.spark.gc_tuning import freeze_imports
 from pytube.spark.kinds import BIGINT, KeyKind, Keys
 from pytube.spark.pods import Ints, check_keys
 
@@ -196,7 +196,7 @@ def pack_keys(plan: PackPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[p
     """The function that a task applies to its rows of id, and perhaps shard; it gives rows of `PACKED`."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        spare_imports()
+        freeze_imports()
         packers: dict[int, Packer] = {}
         try:
             for batch in batches:

@@ -12,10 +12,10 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from pytube.db.errors import describe, is_connection_lost
+from pytube.db.errors import describe, is_outage
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
 from pytube.spark import arrow, copy, ledger
-from pytube.spark.garbage import spare_imports
+from pytube.spark.gc_tuning import freeze_imports
 from pytube.spark.hosts import Host
 from pytube.spark.kinds import BIGINT, KeyKind, Keys
 from pytube.spark.ledger import Counts
@@ -225,9 +225,7 @@ class _Unit:
 
     def failed_by(self, error: psycopg.Error | PytubeError) -> None:
         """Note what Postgres has against it."""
-        lost = isinstance(error, DatabaseUnavailable) or (
-            isinstance(error, psycopg.Error) and is_connection_lost(error)
-        )
+        lost = is_outage(error)
         text = describe(error) if isinstance(error, psycopg.Error) else str(error)
         self.fail(LOST if lost else FAILED, f"{self._host.name}: {self._host.redacted(text)}")
 
@@ -252,7 +250,7 @@ def write_units(plan: UnitPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator
     """The function that a task applies to its rows of `PACKED`; it gives rows of `RESULT`."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        spare_imports()
+        freeze_imports()
         writer = UnitWriter(plan)
         unpacked = unpack if plan.kind.is_number else unpack_wide
         try:

@@ -144,7 +144,7 @@ class Tubes:
                 table=oid,
                 name=table,
                 limit=limit,
-                told=_log.warning,
+                on_wait=_log.warning,
             )
 
     def detach(self, tube: str | None, table: str, *, limit: float = 60.0) -> None:
@@ -160,7 +160,7 @@ class Tubes:
                 table=oid,
                 name=table,
                 limit=limit,
-                told=_log.warning,
+                on_wait=_log.warning,
             )
 
     def list(self) -> list[Attachment]:

@@ -6,10 +6,13 @@ import time
 from collections.abc import Callable
 
 import psycopg
-from psycopg import errors
 
+from pytube.db.errors import TRANSIENT
 from pytube.errors import PytubeError
 from pytube.tubes.queries import HOLDERS
+
+_LOCK_NOT_GRANTED = (*TRANSIENT, psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
+"""What an attempt fails with while others hold the table; our own limits end it with the last two."""
 
 _PAUSE = 0.5
 """Seconds between two attempts."""
@@ -17,7 +20,7 @@ _PAUSE = 0.5
 _BRIEF = 1.0
 """Seconds for which anybody may hold a table without being named."""
 
-Told = Callable[[str], None]
+OnWait = Callable[[str], None]
 
 
 class LockBusy(PytubeError):
@@ -31,7 +34,7 @@ def with_retries(
     table: int,
     name: str,
     limit: float,
-    told: Told,
+    on_wait: OnWait,
 ) -> None:
     """Run `action` until it gets its locks.
 
@@ -44,7 +47,7 @@ def with_retries(
         table: oid of the table that others may hold.
         name: what that table is called in messages.
         limit: seconds after which we give up, in the middle of an attempt if need be.
-        told: called with one sentence before each attempt for which others stand in the way.
+        on_wait: called with one sentence before each attempt for which others stand in the way.
 
     Raises:
         LockBusy: after `limit` seconds; the message names who holds the table.
@@ -54,12 +57,12 @@ def with_retries(
         while True:
             holders = _holders(connection, table)
             if holders:
-                told(f"{name} is held by {holders}; waiting")
+                on_wait(f"{name} is held by {holders}; waiting")
             left = max(ends - time.monotonic(), _BRIEF)
             _set_statement_timeout(connection, left)
             try:
                 return action()
-            except (errors.LockNotAvailable, errors.DeadlockDetected, errors.QueryCanceled):
+            except _LOCK_NOT_GRANTED:
                 if time.monotonic() + _PAUSE > ends:
                     raise _busy(connection, table, name, limit) from None
             time.sleep(_PAUSE)

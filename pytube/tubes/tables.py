@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 from psycopg import errors
 
-from pytube.errors import UsageError
+from pytube.errors import UnknownTable
 from pytube.tubes.queries import TABLE
 
 # Older servers raise these where newer ones answer NULL.
@@ -13,13 +13,13 @@ _NO_NAME = (errors.InvalidName, errors.SyntaxError, errors.FeatureNotSupported, 
 
 
 def find_table(connection: psycopg.Connection, name: str) -> int:
-    """The oid of the table `name`; `UsageError` when there is none in this database."""
+    """The oid of the table `name`; `UnknownTable` when there is none in this database."""
     try:
         row = connection.execute(TABLE, {"table": name}).fetchone()
     except _NO_NAME:
         row = None
     if row is None or row[0] is None:
-        raise UsageError(
+        raise UnknownTable(
             f"there is no table {name!r} in this database; write schema.table, "
             'with quotes where SQL wants them: "My Schema"."My Table"'
         )

@@ -21,9 +21,9 @@ _LONGEST_PAUSE = 60.0
 
 
 class Backfills:
-    """Takes whatever nobody works on. What it is killed over, another worker goes on with.
+    """Runs backfills that nobody works on. If this process is killed, another worker continues them.
 
-    One that meets an error is told, in its note too, and tried again later: the others have their turn.
+    A backfill that fails is logged, noted in the database, and retried later, after the others.
     """
 
     def __init__(
@@ -34,19 +34,19 @@ class Backfills:
         self._limits = limits
         self._warn = warn
         self._tidied_at = -_TIDY_INTERVAL
-        self._told: dict[int | None, str] = {}
+        self._warned: dict[int | None, str] = {}
         self._troubled: dict[int, tuple[float, float]] = {}
-        """By backfill: how long it is left alone, in seconds, and until when (monotonic)."""
+        """By backfill: the length of its back-off in seconds, and its end (monotonic)."""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_INTERVAL)
             try:
                 await self._tidy()
                 untaken = await self._untaken()
             except PytubeError as error:
-                self._tell(None, error)
+                self._warn_once(None, error)
                 await asyncio.sleep(_PAUSE_AFTER_TROUBLE)
                 continue
             for backfill in untaken:
@@ -54,23 +54,23 @@ class Backfills:
                     await self._try(backfill)
 
     async def _try(self, backfill: int) -> None:
-        """Work on one; an error of it is told, and keeps it from being tried again at once."""
+        """Run one backfill; an error is logged and starts a back-off."""
         try:
             await self._work_on(backfill)
         except PytubeError as error:
-            self._tell(backfill, error)
+            self._warn_once(backfill, error)
             pause = min(
                 self._troubled.get(backfill, (0.0, 0.0))[0] * 2 or _PAUSE_AFTER_TROUBLE, _LONGEST_PAUSE
             )
             self._troubled[backfill] = (pause, time.monotonic() + pause)
         else:
-            self._told.pop(backfill, None)
+            self._warned.pop(backfill, None)
             self._troubled.pop(backfill, None)
 
-    def _tell(self, backfill: int | None, error: PytubeError) -> None:
-        """Once, until it is another error."""
-        if self._told.get(backfill) != str(error):
-            self._told[backfill] = str(error)
+    def _warn_once(self, backfill: int | None, error: PytubeError) -> None:
+        """Log the error unless it was the last one logged for this backfill."""
+        if self._warned.get(backfill) != str(error):
+            self._warned[backfill] = str(error)
             self._warn(f"a backfill can't go on: {error}")
 
     async def _tidy(self) -> None:
@@ -87,12 +87,12 @@ class Backfills:
     async def _work_on(self, backfill: int) -> None:
         session = await self._database.open_session("filling", durable=True)
         try:
-            await BackfillRun(session, backfill, self._limits, _untold, leaves_when_paused=True).run()
+            await BackfillRun(session, backfill, self._limits, _ignore, leaves_when_paused=True).run()
         except BackfillBusy:
             pass  # another worker was faster
         finally:
             await session.close()
 
 
-def _untold(_: Progress) -> None:
-    """It is in the database for everyone to see."""
+def _ignore(_: Progress) -> None:
+    """The database has the progress for everyone to see."""

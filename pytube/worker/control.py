@@ -1,11 +1,11 @@
-"""Control pods of one line: schedules become backfills, and ends of backfills become sweeps.
+"""Control pods of one partition: schedules become backfills, and ends of backfills become sweeps.
 
-A pod `sweep` asks for one without a backfill: rows went away unseen (TRUNCATE at REPEATABLE READ, a
-partition that was dropped).
+A pod `sweep` requests a sweep without a backfill: rows disappeared unseen (TRUNCATE at REPEATABLE READ, a
+dropped partition).
 
-Until it was acted upon, a control pod is held, and stays in the tube. So a crash costs nothing: the
-next term begins with it again, and whatever is done twice does no harm. One that can't be acted upon is
-parked with the reason, so that no pod can end one term after another.
+A control pod is held, and stays in the tube, until its work is done. So a crash loses nothing: the next term
+starts it again, and repeated work does no harm. A control pod that can't be processed is parked with the
+reason; otherwise it would end one term after another.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from pytube.worker.sweep import Sweep
 from pytube.worker.sweeps import Sweeps
 
 _BUSY_PAUSE = 2.0
-"""Seconds until a scheduled backfill whose table is being backfilled is tried again."""
+"""Seconds until a scheduled backfill is retried while its table is being backfilled."""
 _NO_NUMBER = "a control pod whose start_seq or backfill is not the number of one"
 
 
 class Control:
-    """The control pods that one line holds, under one term."""
+    """One partition's control pods, under one term."""
 
     def __init__(
         self,
@@ -41,24 +41,24 @@ class Control:
         sweep: Sweep,
         term: Term,
         emit: Callable[[Event], None],
-        news: asyncio.Event,
+        attention: asyncio.Event,
     ) -> None:
-        """`news` is set when a sweep is over."""
+        """`attention` is set when a sweep is over."""
         self._source = source
         self._parking = parking
         self._term = term
         self._emit = emit
-        self._sweeps = Sweeps(source, parking, sweep, term, emit, news)
+        self._sweeps = Sweeps(source, parking, sweep, term, emit, attention)
         self._scheduled: list[Pod] = []
         self._scheduled_at = 0.0
 
     @property
     def waits(self) -> bool:
-        """Whether there is something left to do."""
+        """Whether work is left."""
         return bool(self._scheduled) or self._sweeps.waits
 
-    async def came(self, pods: Sequence[Pod], machine: InFlight) -> None:
-        """A mark brought these control pods, which the machine holds."""
+    async def accept(self, pods: Sequence[Pod], machine: InFlight) -> None:
+        """Accept control pods of a mark; the machine holds them."""
         strange: list[tuple[Pod, str]] = []
         for pod in pods:
             match type_of(pod):
@@ -76,18 +76,18 @@ class Control:
         await self._set_aside(strange, machine)
 
     async def attend(self, machine: InFlight) -> bool:
-        """Do what can be done now; whether anything was."""
+        """Do the work that is due; whether there was any."""
         taken = False
         if self._scheduled and time.monotonic() >= self._scheduled_at:
             taken = await self._take(machine)
         return await self._sweeps.attend(machine) or taken
 
     async def stop(self) -> None:
-        """End a sweep that is under way; its pods are not done."""
+        """Stop the sweep under way; its pods are not done."""
         await self._sweeps.stop()
 
     async def _take(self, machine: InFlight) -> bool:
-        """Scheduled backfills take the place of their pods, unless their table is busy."""
+        """Replace scheduled pods by backfills, unless their table is busy."""
         busy: list[Pod] = []
         wrong: list[tuple[Pod, str]] = []
         for pod in self._scheduled:

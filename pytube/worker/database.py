@@ -1,7 +1,7 @@
-"""The sessions that all lines of one tube share, and what runs on them without pause.
+"""The sessions that all partitions of one tube share, and the services that run on them.
 
-When one of them is lost, all are opened anew. Claims and terms outlive that: trust runs out by
-itself while nothing can be renewed.
+When one session is lost, all are reopened. Claims and terms outlive that; trust runs out while nothing can
+be renewed.
 """
 
 from __future__ import annotations
@@ -13,31 +13,23 @@ from contextlib import AsyncExitStack
 from uuid import UUID
 
 from pytube import clock
-from pytube.errors import (
-    DatabaseUnavailable,
-    SchemaMismatch,
-    StatementFailed,
-    UsageError,
-)
+from pytube.errors import RECOVERABLE, DatabaseUnavailable
 from pytube.events import DatabaseDown, DatabaseUp, Event
-from pytube.pipeline.redelivery import delay
+from pytube.pipeline.retry_queue import backoff
 from pytube.sources import queries, terms
 from pytube.sources.session import Session
 from pytube.sources.settled import Settled
 from pytube.sources.wakeup import Listener
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.tasks import first_to_end
-from pytube.worker.tenure import Tenure
 
 _RENEWALS = "renewals"
 _PURPOSES = ("terms", _RENEWALS, "settle", "listen")
 """Renewals have a session of their own: an acquire may wait for seconds on the other."""
 
-_RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
-"""What new sessions may mend: a server that comes back, an upgrade under way, a tube made anew."""
-
 _SETTLE_INTERVAL = 0.1
 _SETTLE_AT_LEAST = 5.0
-"""Seconds; lines that sleep between pods move their floors on, too."""
+"""Seconds; workers that sleep between pods advance their floors, too."""
 _GUARD_INTERVAL = 0.5
 _LONGEST_PAUSE = 2.0
 _STEADY = 10.0
@@ -56,24 +48,24 @@ class Database:
         renew_interval: float,
         answer_timeout: float,
         renewal_timeout: float,
-        tenures: Callable[[], Iterable[Tenure]],
+        active_terms: Callable[[], Iterable[ActiveTerm]],
         on_wake: Callable[[int | None], None],
         awake: Callable[[], bool],
         emit: Callable[[Event], None],
     ) -> None:
-        """Nothing is opened before `run`.
+        """Opens nothing before `run`.
 
         Args:
             dsn: libpq connection string or URI.
             schema: where our SQL is.
-            tube: its name.
+            tube: the name of the tube.
             renew_interval: seconds between renewals of each term.
-            answer_timeout: seconds after which a session whose server does not answer is given up.
-            renewal_timeout: the same for renewals, which are worth nothing when they come late.
-            tenures: the terms to be renewed.
-            on_wake: told the partition that pods came for; None: for any.
-            awake: whether any line is; while none is, it is enough to settle now and then.
-            emit: told when the sessions are lost and when they are back.
+            answer_timeout: seconds after which a session without an answer is dropped.
+            renewal_timeout: the same for renewals, which are worthless when late.
+            active_terms: the terms to be renewed.
+            on_wake: receives the partition that pods arrived for; None: any.
+            awake: whether any partition is; while none is, settling now and then is enough.
+            emit: receives an event when the sessions are lost, and when they are back.
         """
         self._dsn = dsn
         self._schema = schema
@@ -81,7 +73,7 @@ class Database:
         self._renew_interval = renew_interval
         self._answer_timeout = answer_timeout
         self._renewal_timeout = min(answer_timeout, renewal_timeout)
-        self._tenures = tenures
+        self._active_terms = active_terms
         self._on_wake = on_wake
         self._awake = awake
         self._emit = emit
@@ -95,13 +87,13 @@ class Database:
         """None while the sessions are down."""
 
     @property
-    def hears(self) -> bool:
+    def notifications_work(self) -> bool:
         """Whether notifications arrive."""
         return self._listener is not None and self._listener.works
 
     @property
     def down_for(self) -> float:
-        """For how many seconds sessions were lost, or terms not renewed in time; 0 while all is well."""
+        """Seconds since sessions were lost or terms could not be renewed in time; 0 while all is well."""
         return 0.0 if self._down_since is None else time.monotonic() - self._down_since
 
     @property
@@ -125,7 +117,7 @@ class Database:
             answer_timeout=self._renewal_timeout if purpose == _RENEWALS else self._answer_timeout,
         )
 
-    # --- what runs without pause ----------------------------------------------------------
+    # --- services ---------------------------------------------------------------------
 
     async def run(self) -> None:
         """Keep the sessions up until cancelled."""
@@ -138,14 +130,14 @@ class Database:
                     await sessions[0].execute(queries.ALIVE)
                     began = time.monotonic()
                     await self._serve(*sessions)
-            except _RECOVERABLE as error:
+            except RECOVERABLE as error:
                 if self._down_since is None:
                     self._emit(DatabaseDown(self._tube, str(error)))
                     # sessions that are lost as soon as they are opened are one outage, not many
                     tries = 0 if time.monotonic() - began > _STEADY else tries
                     self._down_since = time.monotonic()
                 tries += 1
-                await asyncio.sleep(min(_LONGEST_PAUSE, delay(tries)))
+                await asyncio.sleep(min(_LONGEST_PAUSE, backoff(tries)))
 
     async def _open_shared(self, stack: AsyncExitStack, purpose: str) -> Session:
         session = await self.open_session(purpose, durable=True)
@@ -166,47 +158,49 @@ class Database:
 
     async def _renew(self, renewals: Session) -> None:
         while True:
-            await self._renew_all(renewals, {tenure.term.leader_id: tenure for tenure in self._tenures()})
-            self._answered()
+            await self._renew_all(
+                renewals, {active_term.term.leader_id: active_term for active_term in self._active_terms()}
+            )
+            self._emit_up()
             await asyncio.sleep(self._renew_interval)
 
-    def _answered(self) -> None:
-        """The database is back, if it was away: not before terms could be renewed in time."""
+    def _emit_up(self) -> None:
+        """The database is back if it was down: not before terms could be renewed in time."""
         if self._down_since is not None:
             self._emit(DatabaseUp(self._tube, self.down_for))
             self._down_since = None
 
-    async def _renew_all(self, renewals: Session, tenures: Mapping[UUID, Tenure]) -> None:
-        """All in one statement: over a slow network, one after another would be too late."""
-        if not tenures:
+    async def _renew_all(self, renewals: Session, active_terms: Mapping[UUID, ActiveTerm]) -> None:
+        """Renew all terms in one statement: over a slow network, one by one would be too late."""
+        if not active_terms:
             return
         sent_at = clock.now()
-        present = await terms.renew(renewals, self._tube, list(tenures))
-        for leader_id, tenure in tenures.items():
+        present = await terms.renew(renewals, self._tube, list(active_terms))
+        for leader_id, active_term in active_terms.items():
             if present.get(leader_id):
-                tenure.trust.renewed(sent_at)
-        for leader_id in tenures.keys() - present.keys():
-            reason = await terms.why_over(renewals, tenures[leader_id].term)
+                active_term.deadline.confirm_renewal(sent_at)
+        for leader_id in active_terms.keys() - present.keys():
+            reason = await terms.why_over(renewals, active_terms[leader_id].term)
             if reason is not None:
-                tenures[leader_id].end(reason)
+                active_terms[leader_id].end(reason)
 
     async def _settle(self, settled: Settled) -> None:
         due = 0.0
-        spell = settled.spell
+        version = settled.provisional_version
         while True:
             now = time.monotonic()
-            if now >= due or settled.is_passing or self._awake():
+            if now >= due or settled.has_long_writers or self._awake():
                 await settled.advance()
                 due = now + _SETTLE_AT_LEAST
-            if settled.spell != spell:
-                # The look that its commit woke a line for may have come before we knew: it passed it.
-                spell = settled.spell
+            if settled.provisional_version != version:
+                # A poll that its commit triggered may have run before we knew, and passed its pods.
+                version = settled.provisional_version
                 self._on_wake(None)
             await asyncio.sleep(_SETTLE_INTERVAL)
 
 
 async def _guard(control: Session) -> None:
-    """Nobody may use the session for a while, so nobody else would see that it was lost."""
-    while not control.closed:  # noqa: ASYNC110 # nothing tells when a session closes
+    """Detect the loss of a session that may be idle for long."""
+    while not control.closed:  # noqa: ASYNC110 # no event announces a closed session
         await asyncio.sleep(_GUARD_INTERVAL)
     raise DatabaseUnavailable("the session for terms was lost")

@@ -1,7 +1,7 @@
-"""Brings one flight to the sink: token, enrich, send, and again what was not taken.
+"""Delivers one flight to the sink: draw a token, enrich, send, and retry what the sink did not accept.
 
-A delivery ends when every key of its flight has landed: written, deleted or parked. Until then
-the keys stay in the flight, so that nobody else works on them.
+A delivery ends when every key of its flight is done: written, deleted or parked. Until then the keys stay
+in the flight, so that no other delivery works on them.
 """
 
 from __future__ import annotations
@@ -26,95 +26,95 @@ from pytube.model import Batch, Documents, Id, Key, PodClass, Result, Token
 from pytube.pipeline.answers import Answers, is_all_ok, sort_answers
 from pytube.pipeline.batching import by_shard, keys_of, split
 from pytube.pipeline.inflight import Flight
-from pytube.pipeline.redelivery import GaveUp, Redelivery, delay
+from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
 from pytube.pipeline.sizing import BatchSize
 from pytube.sinks.base import Sink
-from pytube.worker.gate import Gate, Gates
+from pytube.worker.active_term import ActiveTerm
+from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.limits import Limits
-from pytube.worker.tenure import Tenure
 
 _MOST_PARKED_IN_A_ROW = 100
-"""So many failures without one success are the sink's fault, not the documents'."""
+"""Dead letters in a row, without a success, after which the sink is at fault, not the documents."""
 
 
 @dataclass(slots=True)
-class Landed:
-    """Keys that are done with, and those of them that are to be parked first."""
+class Outcome:
+    """Keys of a flight that are done, and those of them that must be parked first."""
 
     keys: Mapping[int, Sequence[Id]]
-    parked: Sequence[GaveUp] = ()
+    dead_letters: Sequence[DeadLetter] = ()
 
 
 class Carrier:
-    """What the deliveries of one line share."""
+    """What the deliveries of one partition share."""
 
     def __init__(
         self,
-        tenure: Tenure,
+        active_term: ActiveTerm,
         enricher: Enricher,
         sink: Sink,
         limits: Limits,
-        gates: Gates,
-        news: asyncio.Event,
+        breakers: CircuitBreakers,
+        attention: asyncio.Event,
         client_id: str,
     ) -> None:
-        """Nothing is begun here.
+        """Starts nothing.
 
         Args:
-            tenure: the term, its trust and its tokens.
+            active_term: the term, its trust and its tokens.
             enricher: reads the documents.
-            sink: takes them.
-            limits: what to keep to.
-            gates: shut while the sink or the source is down.
-            news: set whenever something landed.
-            client_id: how the process calls itself.
+            sink: receives the documents.
+            limits: batch sizes, timeouts and attempts.
+            breakers: open while the sink or the source is down.
+            attention: set whenever an outcome is reported.
+            client_id: the label of this process.
         """
-        self.tenure = tenure
+        self.active_term = active_term
         self.enricher = enricher
         self.sink = sink
         self.limits = limits
-        self.gates = gates
-        self.news = news
+        self.breakers = breakers
+        self.attention = attention
         self.client_id = client_id
         self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
         self.turns = asyncio.Semaphore(limits.sends)
         self.parked_in_a_row = 0
         self.closing = False
-        """Set when the line stops: nothing is begun any more."""
-        self.landed: list[tuple[Flight, Landed]] = []
-        """Where deliveries report; the line takes it from there."""
+        """Set when the worker stops: deliveries start nothing more."""
+        self.outcomes: list[tuple[Flight, Outcome]] = []
+        """What deliveries reported and the worker has not handled yet."""
 
-    def land(self, flight: Flight, landed: Landed) -> None:
-        """Report keys that are done with."""
-        self.landed.append((flight, landed))
-        self.news.set()
+    def report(self, flight: Flight, outcome: Outcome) -> None:
+        """Report keys that are done."""
+        self.outcomes.append((flight, outcome))
+        self.attention.set()
 
-    async def clear_the_air(self) -> None:
-        """Wait, as long as a request may last, until no write that was given up can come late."""
+    async def wait_for_unanswered(self) -> None:
+        """Wait, for at most a request timeout, until no abandoned write can still take effect."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.limits.request_timeout):
-                for batch in list(self.tenure.in_the_air):
+                for batch in list(self.active_term.unanswered):
                     await self.sink.abandon(batch)
-                    self.tenure.in_the_air.discard(batch)
+                    self.active_term.unanswered.discard(batch)
 
 
 class Delivery:
-    """One flight on its way."""
+    """The delivery of one flight."""
 
     def __init__(self, carrier: Carrier, flight: Flight) -> None:
         self._c = carrier
         self._flight = flight
-        self._todo = Redelivery(carrier.limits.attempts)
+        self._retries = RetryQueue(carrier.limits.attempts)
         self._slow_since = float("inf")
-        """When the last read began that took too long."""
+        """When the last read that timed out began."""
         self.sending = False
-        """Whether a write is under way, which is better waited for than cut off."""
-        self.resting = False
-        """Whether nothing is to be done but to wait before sending again."""
+        """Whether a write is under way, which should be awaited rather than cancelled."""
+        self.backing_off = False
+        """Whether the delivery only waits before it sends again."""
 
     @property
     def keys(self) -> int:
-        """Keys that have not landed."""
+        """Keys that are not done."""
         return len(self._flight)
 
     @property
@@ -133,27 +133,27 @@ class Delivery:
         while not self._c.closing:
             async with self._c.turns:
                 await self._attempt(groups)
-            at = self._todo.next_at
+            at = self._retries.next_at
             if at is None:
                 return
-            await self._rest(at - time.monotonic())
-            groups = by_shard(self._todo.pop())
+            await self._back_off(at - time.monotonic())
+            groups = by_shard(self._retries.pop())
 
-    async def _rest(self, pause: float) -> None:
+    async def _back_off(self, pause: float) -> None:
         if pause <= 0:
             return
-        self.resting = True
-        self._c.news.set()  # the line may begin another flight
+        self.backing_off = True
+        self._c.attention.set()  # the worker may begin another flight
         try:
             await asyncio.sleep(pause)
         finally:
-            self.resting = False
+            self.backing_off = False
 
     # --- one attempt ----------------------------------------------------------------------
 
     async def _attempt(self, groups: Mapping[int, Sequence[Id]]) -> None:
-        await self._c.tenure.trusted()
-        token = self._c.tenure.draw()
+        await self._c.active_term.wait_until_trusted()
+        token = self._c.active_term.next_token()
         await fault(Point.BEFORE_ENRICH)
         documents = await self._read(groups, token)
         limits = self._c.limits
@@ -163,8 +163,8 @@ class Delivery:
             await self._send(token, part)
 
     async def _read(self, groups: Mapping[int, Sequence[Id]], token: Token) -> Documents:
-        gate = self._c.gates.source
-        await gate.passage()
+        breaker = self._c.breakers.source
+        await breaker.acquire()
         begun = time.monotonic()
         documents = Documents(token, self._flight.stamp)
         orphans: list[Key] = []
@@ -178,45 +178,47 @@ class Delivery:
                     known = [key for key in ids if key not in gone]
                 documents.add(shard, known, map(read.bodies.get, known))
         except EnrichDataError as error:
-            gate.open()
-            self._failed(keys_of(groups), str(error))
+            breaker.succeed()
+            self._fail(keys_of(groups), str(error))
             return Documents(token, self._flight.stamp)
         except EnrichTimeout as error:
-            self._took_too_long(keys_of(groups), str(error), gate, begun)
+            self._handle_slow_read(keys_of(groups), str(error), breaker, begun)
             return Documents(token, self._flight.stamp)
         except EnrichFailed as error:
-            gate.shut(str(error))
-            self._todo.push(keys_of(groups))
+            breaker.fail(str(error))
+            self._retries.push(keys_of(groups))
             return Documents(token, self._flight.stamp)
         except BaseException:
-            gate.left()
+            breaker.release()
             raise
-        gate.open()
-        self._orphaned(orphans)
-        self._c.size.saw(len(documents), documents.size)
+        breaker.succeed()
+        self._park_orphans(orphans)
+        self._c.size.observe(len(documents), documents.size)
         return documents
 
-    def _took_too_long(self, keys: Sequence[Key], reason: str, gate: Gate, begun: float) -> None:
-        """Try in halves. If others were read since the last time, these rows are at fault, not the source."""
-        alive = gate.opened_at > min(begun, self._slow_since)
+    def _handle_slow_read(
+        self, keys: Sequence[Key], reason: str, breaker: CircuitBreaker, begun: float
+    ) -> None:
+        """Retry in halves. If other reads succeeded since the last timeout, these rows are at fault."""
+        alive = breaker.succeeded_at > min(begun, self._slow_since)
         self._slow_since = begun
         if alive:
-            gate.left()
-            self._failed(keys, reason)
+            breaker.release()
+            self._fail(keys, reason)
         else:
-            gate.shut(reason)
-            self._todo.halve(keys, time.monotonic())
+            breaker.fail(reason)
+            self._retries.halve(keys, time.monotonic())
 
     async def _send(self, token: Token, documents: Documents) -> None:
-        term = self._c.tenure.term
+        term = self._c.active_term.term
         batch = Batch(term.tube, term.partition, token, documents)
-        gate = self._c.gates.sink
-        await gate.passage()
+        breaker = self._c.breakers.sink
+        await breaker.acquire()
         begun = time.monotonic()
-        batch.trust_until(self._c.tenure.trusted_until())
+        batch.trust_until(self._c.active_term.trusted_until())
         if batch.has_lapsed():
-            gate.left()
-            self._todo.push(documents.keys)  # what was read is old by the time that trust is back
+            breaker.release()
+            self._retries.push(documents.keys)  # the rows will be stale when trust is back
             return
         await fault(Point.BEFORE_SEND)
         try:
@@ -224,25 +226,25 @@ class Delivery:
             answers = None if is_all_ok(batch, results) else sort_answers(batch, results)
         except SinkUnavailable as error:
             if batch.has_lapsed():
-                gate.left()  # it refused because our right to send had lapsed, and is well
+                breaker.release()  # it refused because our right to send had lapsed; the sink is up
             else:
-                gate.shut(str(error))
-            self._todo.push(documents.keys)
+                breaker.fail(str(error))
+            self._retries.push(documents.keys)
         except SinkTimeout as error:
-            await self._unknown(batch, documents.keys, str(error), begun)
-        except Exception as error:  # noqa: BLE001 # whatever a sink raises is about its documents
-            gate.left()
-            self._failed(documents.keys, f"{type(error).__name__}: {error}")
+            await self._handle_timeout(batch, documents.keys, str(error), begun)
+        except Exception as error:  # noqa: BLE001 # any other error of a sink is about its documents
+            breaker.release()
+            self._fail(documents.keys, f"{type(error).__name__}: {error}")
         except BaseException:
-            gate.left()
+            breaker.release()
             raise
         else:
             await fault(Point.AFTER_SEND)
             if answers is None:
-                gate.open()
-                self._done(documents.by_shard())
+                breaker.succeed()
+                self._report_done(documents.by_shard())
             else:
-                self._answered(answers)
+                self._handle_answers(answers)
 
     async def _ask(self, batch: Batch) -> Sequence[Result]:
         timeout = self._c.limits.request_timeout
@@ -255,74 +257,75 @@ class Delivery:
         except asyncio.CancelledError:
             if not _is_cancelled():
                 raise SinkTimeout("the sink gave its own call up") from None
-            # The line ends. Its term may be released only when this write can't come late.
-            self._c.tenure.in_the_air.add(batch)
+            # The worker ends. Its term may be released only when this write can't come late.
+            self._c.active_term.unanswered.add(batch)
             raise
         finally:
             self.sending = False
 
-    # --- what came of it ------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------
 
-    async def _unknown(self, batch: Batch, keys: Sequence[Key], reason: str, begun: float) -> None:
-        """Whether the sink took it is not known: make sure that it can't come late, read anew."""
-        gate = self._c.gates.sink
-        alive = gate.opened_at > begun  # it answered others meanwhile: the fault is in this batch
+    async def _handle_timeout(self, batch: Batch, keys: Sequence[Key], reason: str, begun: float) -> None:
+        """The write's effect is unknown: abandon it, so that it can't take effect late, and read anew."""
+        breaker = self._c.breakers.sink
+        alive = breaker.succeeded_at > begun  # it answered others meanwhile, so this batch is at fault
         if not alive:
-            gate.shut(reason)
-        self._c.tenure.in_the_air.add(batch)
+            breaker.fail(reason)
+        self._c.active_term.unanswered.add(batch)
         await self._c.sink.abandon(batch)
-        self._c.tenure.in_the_air.discard(batch)
+        self._c.active_term.unanswered.discard(batch)
         if alive:
-            gate.left()
-            self._failed(keys, reason)
+            breaker.release()
+            self._fail(keys, reason)
         else:
-            self._todo.halve(keys, time.monotonic())  # should it be one document, the others get through
+            self._retries.halve(keys, time.monotonic())  # if one document is at fault, the others get through
 
-    def _answered(self, answers: Answers) -> None:
-        gate = self._c.gates.sink
+    def _handle_answers(self, answers: Answers) -> None:
+        breaker = self._c.breakers.sink
         if answers.newer is not None:
-            gate.left()
+            breaker.release()
             raise FencedBySink(answers.newer)
-        gate.open()
+        breaker.succeed()
         if answers.done:
-            self._done(by_shard(answers.done))
-        self._todo.delayed(answers.delayed, time.monotonic())
+            self._report_done(by_shard(answers.done))
+        self._retries.delay(answers.delayed, time.monotonic())
         for key, reason in answers.rejected.items():
-            self._land([key], [GaveUp(key, reason, self._todo.attempts_of(key) + 1)])
+            self._report([key], [DeadLetter(key, reason, self._retries.attempts_of(key) + 1)])
 
-    def _done(self, keys: Mapping[int, Sequence[Id]]) -> None:
+    def _report_done(self, keys: Mapping[int, Sequence[Id]]) -> None:
         self._c.parked_in_a_row = 0
-        self._c.land(self._flight, Landed(keys))
+        self._c.report(self._flight, Outcome(keys))
 
-    def _failed(self, keys: Sequence[Key], reason: str) -> None:
-        gave_up = self._todo.failed(keys, reason, time.monotonic())
-        if gave_up is not None:
-            self._park(gave_up)
+    def _fail(self, keys: Sequence[Key], reason: str) -> None:
+        dead_letter = self._retries.fail(keys, reason, time.monotonic())
+        if dead_letter is not None:
+            self._park(dead_letter)
 
-    def _park(self, gave_up: GaveUp) -> None:
+    def _park(self, dead_letter: DeadLetter) -> None:
         if self._c.parked_in_a_row >= _MOST_PARKED_IN_A_ROW:
-            self._c.gates.sink.shut(
+            self._c.breakers.sink.fail(
                 f"{self._c.parked_in_a_row} documents in a row failed, so it is not their fault; "
-                f"the last one: {gave_up.reason}"
+                f"the last one: {dead_letter.reason}"
             )
-            self._todo.push([gave_up.key], time.monotonic() + delay(gave_up.attempts))
+            self._retries.push([dead_letter.key], time.monotonic() + backoff(dead_letter.attempts))
             return
         self._c.parked_in_a_row += 1
-        self._land([gave_up.key], [gave_up])
+        self._report([dead_letter.key], [dead_letter])
 
-    def _orphaned(self, orphans: Sequence[Key]) -> None:
+    def _park_orphans(self, orphans: Sequence[Key]) -> None:
         if orphans:
-            tube = self._c.tenure.term.tube
-            reasons = [
-                GaveUp(key, f"no table attached to tube {tube!r} has shard {key[0]}", 0) for key in orphans
+            tube = self._c.active_term.term.tube
+            dead_letters = [
+                DeadLetter(key, f"no table attached to tube {tube!r} has shard {key[0]}", 0)
+                for key in orphans
             ]
-            self._land(orphans, reasons)
+            self._report(orphans, dead_letters)
 
-    def _land(self, keys: Iterable[Key], parked: Sequence[GaveUp]) -> None:
-        self._c.land(self._flight, Landed(by_shard(keys), parked))
+    def _report(self, keys: Iterable[Key], dead_letters: Sequence[DeadLetter]) -> None:
+        self._c.report(self._flight, Outcome(by_shard(keys), dead_letters))
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody asked this task to end."""
+    """Whether this task was cancelled from outside."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

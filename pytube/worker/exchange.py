@@ -1,7 +1,7 @@
-"""What a line asks of its pods' source: to purge those that are done, and to mark more.
+"""What a partition's worker asks of its source: to purge pods that are done, and to mark more.
 
 One exchange is under way at a time, in a task of its own and one round trip. So Postgres works on
-it while the line handles the pods of the last one, and what deliveries have reported.
+it while the worker handles the pods of the previous exchange and the outcomes of deliveries.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pytube.pipeline.inflight import InFlight
 from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled
 from pytube.worker.delivery import Carrier
-from pytube.worker.meter import Meter
-from pytube.worker.rest import Rest
+from pytube.worker.metrics import Metrics
+from pytube.worker.poller import Poller
 
 _IDS_PER_POD = 250.0
 """What pods hold at most as a rule; assumed until some were seen."""
@@ -24,15 +24,15 @@ _WEIGHT = 0.3
 
 
 class Exchange:
-    """The exchanges of one line."""
+    """The exchanges of one partition."""
 
     def __init__(
         self,
         source: TubeSource,
         machine: InFlight,
         carrier: Carrier,
-        rest: Rest,
-        meter: Meter,
+        poller: Poller,
+        metrics: Metrics,
         settled: Callable[[], Settled | None],
     ) -> None:
         """Nothing is begun here.
@@ -41,50 +41,50 @@ class Exchange:
             source: what is asked.
             machine: says what is done, and how much is held.
             carrier: the term and its limits.
-            rest: says when to look for pods, and is told what came of it.
-            meter: counts what was marked and purged.
+            poller: says when to poll for pods, and learns what each poll found.
+            metrics: counts what was marked and purged.
             settled: the settled seq, as far as it is known.
         """
         self._source = source
         self._machine = machine
-        self._tenure = carrier.tenure
+        self._active_term = carrier.active_term
         self._limits = carrier.limits
         self._client_id = carrier.client_id
-        self._rest = rest
-        self._meter = meter
+        self._poller = poller
+        self._metrics = metrics
         self._settled = settled
         self._task: asyncio.Task[list[Pod]] | None = None
         self._ids_per_pod = _IDS_PER_POD
-        self._coming = 0
-        """Touches that were marked, and are not held yet."""
+        self._reserved = 0
+        """Room for touches that were marked and are not in the machine yet."""
 
     @property
     def under_way(self) -> bool:
-        """Whether one was begun whose result was not taken."""
+        """Whether an exchange was begun whose result is not taken yet."""
         return self._task is not None
 
     async def begin(self) -> bool:
-        """Begin one, unless that is under way; whether there was anything to do."""
+        """Begin an exchange unless one is under way; whether there was anything to do."""
         if self._task is not None:
             return False
         limit = 0
-        if self._rest.is_due() and self.may_mark():
+        if self._poller.is_due() and self.may_mark():
             room = self._room
             if self._room_for_backfill > 0:
                 room = min(room, self._room_for_backfill)
             limit = max(1, min(self._limits.mark_limit, int(room / self._ids_per_pod)))
-            self._rest.looking()
+            self._poller.begin_poll()
         done = self._machine.finished()
         if not (done or limit):
             return False
         self._task = asyncio.create_task(self._purge_and_mark(done, limit))
-        self._task.add_done_callback(lambda _: self._rest.news.set())
+        self._task.add_done_callback(lambda _: self._poller.attention.set())
         for _ in range(2):  # the task, and the one in it that sends: Postgres is at work when we go on
             await asyncio.sleep(0)
         return True
 
-    def taken(self) -> Sequence[Pod]:
-        """The pods that came by one that has ended; they count as `coming` until `held` is called.
+    def take_result(self) -> Sequence[Pod]:
+        """The pods of an exchange that has ended; their room stays reserved until `release` is called.
 
         Raises:
             NotLeader: the term is over.
@@ -95,18 +95,18 @@ class Exchange:
         task, self._task = self._task, None
         return task.result()
 
-    def held(self, pods: Sequence[Pod]) -> None:
-        """These, which were taken, are in the machine now."""
-        self._coming -= _touches(pods)
+    def release(self, pods: Sequence[Pod]) -> None:
+        """Release the room reserved for these pods: the machine holds them now."""
+        self._reserved -= _touches(pods)
 
-    async def last(self) -> Sequence[Pod]:
-        """Wait for the one under way; its pods, as for `taken`."""
+    async def finish(self) -> Sequence[Pod]:
+        """Wait for the exchange under way; its pods, as for `take_result`."""
         if self._task is not None:
             await asyncio.wait([self._task])
-        return self.taken()
+        return self.take_result()
 
     async def cancel(self) -> None:
-        """Give up the one under way; whether it did anything is not known then."""
+        """Cancel the exchange under way; whether it had any effect is then unknown."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -118,7 +118,7 @@ class Exchange:
 
     def may_mark(self) -> bool:
         """Whether there is room for more pods, and trust."""
-        return self._room > 0 and self._tenure.is_trusted
+        return self._room > 0 and self._active_term.is_trusted
 
     @property
     def _room(self) -> int:
@@ -128,7 +128,7 @@ class Exchange:
         which is no reason to keep back what it would take.
         """
         held = max(self._machine.keys, self._machine.pods - self._machine.control)
-        return self._limits.keys_in_flight - held - self._coming
+        return self._limits.keys_in_flight - held - self._reserved
 
     @property
     def _room_for_backfill(self) -> int:
@@ -148,11 +148,11 @@ class Exchange:
             await self._source.purge(list(done))
         if done:
             await fault(Point.AFTER_PURGE)
-            self._meter.purged(done)
-            self._beat()
+            self._metrics.count_purged(done)
+            self._send_heartbeat()
         if pods:
             await fault(Point.AFTER_MARK)
-            self._saw(pods)
+            self._observe(pods)
         return pods
 
     async def _mark(self, done: Sequence[int], limit: int) -> list[Pod]:
@@ -162,28 +162,30 @@ class Exchange:
             limit,
             settled.seq if settled is not None else 0,
             with_backfill=with_backfill,
-            passable=settled.passable if settled is not None else 0,
-            spell=settled.spell if settled is not None else 0,
+            provisional=settled.provisional if settled is not None else 0,
+            provisional_version=settled.provisional_version if settled is not None else 0,
             done=done,
         )
-        await self._rest.looked(len(pods), more=len(pods) == limit, left_out=not with_backfill)
+        await self._poller.end_poll(len(pods), more=len(pods) == limit, left_out=not with_backfill)
         return pods
 
-    def _saw(self, pods: Sequence[Pod]) -> None:
-        """Growth counts at once, shrinking slowly, so that a mark rarely brings more than fits."""
+    def _observe(self, pods: Sequence[Pod]) -> None:
+        """Update the average: growth at once, shrinking slowly, so that marks rarely exceed the room."""
         touches = _touches(pods)
-        self._meter.touches += touches
-        self._coming += touches
+        self._metrics.touches += touches
+        self._reserved += touches
         average = touches / len(pods)
         if average < self._ids_per_pod:
             average = self._ids_per_pod + _WEIGHT * (average - self._ids_per_pod)
         self._ids_per_pod = max(1.0, average)
 
-    def _beat(self) -> None:
-        """Tell the others how far the term is."""
-        term = self._tenure.term
-        self._tenure.claim.beat(
-            Heartbeat(self._client_id, term.leader_id, term.epoch, self._meter.purged_seq, self._meter.lag)
+    def _send_heartbeat(self) -> None:
+        """Tell the other workers how far the term is."""
+        term = self._active_term.term
+        self._active_term.claim.beat(
+            Heartbeat(
+                self._client_id, term.leader_id, term.epoch, self._metrics.purged_seq, self._metrics.lag
+            )
         )
 
 

@@ -1,4 +1,4 @@
-"""What a lead asks of the runner that it belongs to."""
+"""What a `Leadership` asks of its runner."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Protocol
 from pytube.events import Event
 from pytube.sources.session import Session
 from pytube.sources.terms import Candidate
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
 from pytube.worker.limits import Limits
-from pytube.worker.line import Line
-from pytube.worker.tenure import Tenure
+from pytube.worker.partition_worker import PartitionWorker
 
 
 class Host(Protocol):
@@ -28,13 +28,13 @@ class Host(Protocol):
     """Whether the process ends, so that there is time to drain."""
 
     def emit(self, event: Event, /) -> None:
-        """Tell an event."""
+        """Emit an event."""
 
     def warn(self, message: str, **fields: object) -> None:
-        """Log a trouble."""
+        """Log a warning."""
 
     async def reload_partitions(self) -> None:
-        """Read the tube's partition count; `UsageError` when the tube is gone."""
+        """Read the tube's partition count; `UnknownTube` when the tube is gone."""
 
-    def make_line(self, tenure: Tenure, session: Session) -> Line:
-        """The line of a term, over a session of its own."""
+    def make_partition_worker(self, active_term: ActiveTerm, session: Session) -> PartitionWorker:
+        """The worker of one term, over a session of its own."""

@@ -1,4 +1,4 @@
-"""The bounds that one line keeps to, gathered from the configuration."""
+"""The limits of one partition, gathered from the configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Limits:
 
     @classmethod
     def of(cls, tube: TubeConfig, worker: WorkerConfig) -> Self:
-        """The limits of the lines of one tube."""
+        """The limits of one tube's partitions."""
         return cls(
             receive_deadline=worker.receive_deadline,
             drain_limit=worker.drain_limit,

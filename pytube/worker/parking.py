@@ -1,4 +1,4 @@
-"""What one line sets aside, with the reason; and what it takes back once it was delivered after all."""
+"""Parks what one partition could not deliver, with the reason; unparks keys that are delivered later."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pytube.model import Id, Key, Pod
 from pytube.pipeline.inflight import Flight
 from pytube.sources.pods import ParkItem, TubeSource
 from pytube.sources.terms import Term
-from pytube.worker.delivery import Landed
+from pytube.worker.delivery import Outcome
 
 MOST_KNOWN = 100_000
-"""Parked keys that are remembered; where there are more, the database is asked at each landing."""
+"""Parked keys that are remembered; with more, every outcome asks the database."""
 
 UNKNOWN_CONTROL = "a control pod that this version of the worker does not act upon"
 
@@ -31,12 +31,12 @@ class Parking:
         """Learn which keys are parked already."""
         self._remember(await self._source.parked(MOST_KNOWN + 1))
 
-    async def park(self, landed: Iterable[tuple[Flight, Landed]]) -> int:
-        """Set aside what deliveries gave up; how many keys. To be done before they land."""
+    async def park(self, outcomes: Iterable[tuple[Flight, Outcome]]) -> int:
+        """Park the dead letters of these outcomes; how many keys. Call it before the keys are done."""
         items = [
-            ParkItem(*gone.key, "U", flight.stamp, gone.reason, gone.attempts)
-            for flight, report in landed
-            for gone in report.parked
+            ParkItem(*dead.key, "U", flight.stamp, dead.reason, dead.attempts)
+            for flight, outcome in outcomes
+            for dead in outcome.dead_letters
         ]
         if not items:
             return 0
@@ -46,25 +46,25 @@ class Parking:
         if self._known is not None:
             self._remember(self._known | {(item.shard, item.id) for item in items if item.id is not None})
         for item in items:
-            self._tell(item.shard, item.id, item.error)
+            self._emit_parked(item.shard, item.id, item.error)
         return len(items)
 
-    async def unpark(self, landed: Iterable[tuple[Flight, Landed]]) -> None:
-        """A key that was parked once and is delivered now is well again."""
+    async def unpark(self, outcomes: Iterable[tuple[Flight, Outcome]]) -> None:
+        """Unpark the keys that were parked before and are delivered now."""
         if self._known is not None and not self._known:
             return
-        well: set[Key] = set()
-        for _, report in landed:
-            sick = {gone.key for gone in report.parked}
-            well |= {(shard, key) for shard, ids in report.keys.items() for key in ids} - sick
+        delivered: set[Key] = set()
+        for _, outcome in outcomes:
+            dead = {letter.key for letter in outcome.dead_letters}
+            delivered |= {(shard, key) for shard, ids in outcome.keys.items() for key in ids} - dead
         if self._known is not None:
-            well &= self._known
-            self._known -= well
-        if well:
-            await self._source.unpark(well)
+            delivered &= self._known
+            self._known -= delivered
+        if delivered:
+            await self._source.unpark(delivered)
 
     async def set_aside(self, pods: Sequence[tuple[Pod, str]]) -> None:
-        """Control pods that can't be acted upon are kept, each with the reason, for somebody who can."""
+        """Park control pods that this worker can't act upon, for an operator or a newer worker."""
         if not pods:
             return
         await self._source.park(
@@ -72,10 +72,10 @@ class Parking:
             for pod, reason in pods
         )
         for pod, reason in pods:
-            self._tell(pod.shard, None, reason)
+            self._emit_parked(pod.shard, None, reason)
 
     def _remember(self, keys: set[Key]) -> None:
         self._known = keys if len(keys) <= MOST_KNOWN else None
 
-    def _tell(self, shard: int, key: Id | None, reason: str) -> None:
+    def _emit_parked(self, shard: int, key: Id | None, reason: str) -> None:
         self._emit(Parked(self._term.tube, self._term.partition, shard, key, reason))

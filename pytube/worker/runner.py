@@ -1,4 +1,4 @@
-"""Serves one tube in this process: its sink, its election, and a lead for each claim."""
+"""Serves one tube in this process: its sink, its election, and a `Leadership` for each claim."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from pytube.sources.control import ControlSource
 from pytube.sources.pods import TubeSource
 from pytube.sources.session import Session
 from pytube.sources.terms import Candidate
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.backfills import Backfills
+from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.database import Database
 from pytube.worker.delivery import Carrier
 from pytube.worker.elections import build_election
-from pytube.worker.gate import Gate, Gates
-from pytube.worker.lead import Lead
+from pytube.worker.leadership import Leadership
 from pytube.worker.limits import Limits
-from pytube.worker.line import Line
-from pytube.worker.rest import Rest
+from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.poller import Poller
 from pytube.worker.tasks import end
-from pytube.worker.tenure import Tenure
 from pytube.worker.upkeep import follow_ddl
 
 _PARTITIONS_INTERVAL = 1.0
@@ -50,7 +50,7 @@ class TubeRunner:
         self.limits = Limits.of(settings, config.worker)
         self.partitions = 0
         self.stopping = False
-        self.leads: dict[int, Lead] = {}
+        self.leaderships: dict[int, Leadership] = {}
         self._log = structlog.get_logger("pytube.worker").bind(tube=tube)
         self._services: set[asyncio.Task[None]] = set()
         self._leading: set[asyncio.Task[None]] = set()
@@ -61,13 +61,13 @@ class TubeRunner:
             renew_interval=self.limits.renew_interval,
             answer_timeout=config.postgres.answer_timeout,
             renewal_timeout=self.limits.receive_deadline,
-            tenures=self._tenures,
+            active_terms=self._active_terms,
             on_wake=self._wake,
             awake=self._is_awake,
             emit=emit,
         )
         self._sink = build_sink(settings.sink.type, settings.sink.options)
-        # The lines of a process share the pool: more readers than this only queue at the source.
+        # The partitions of a process share the pool: more readers than this only queue at the source.
         self._pool = make_pool(dsn, schema, f"pytube {tube} enrich", size=settings.sink.sends * 2)
         self._enricher = build_enricher(settings.enrich, tube, self._pool, config.postgres.answer_timeout)
         self._backfills = Backfills(self.database, tube, BackfillLimits.of(settings.backfill), self.warn)
@@ -93,7 +93,7 @@ class TubeRunner:
         """Open everything and take part in the election.
 
         Raises:
-            UsageError: there is no such tube.
+            UnknownTube: there is no such tube.
             DatabaseUnavailable, BrokerUnavailable, SinkUnavailable: what is down.
             ConfigError: the sink refuses its options.
         """
@@ -112,7 +112,7 @@ class TubeRunner:
         self._serve(
             follow_ddl(
                 lambda: self.database.open_session("upkeep", durable=True),
-                lambda: 0 in self.leads_now,
+                lambda: 0 in self.led_partitions,
                 self.warn,
                 self.database.ddl,
             )
@@ -138,39 +138,39 @@ class TubeRunner:
     def _serve(self, service: Coroutine[None, None, None]) -> None:
         self._services.add(asyncio.create_task(service))
 
-    # --- leads ----------------------------------------------------------------------------
+    # --- leadership -----------------------------------------------------------------------
 
     async def _follow_claims(self) -> None:
         async for claim in self._election.claims():
-            lead = Lead(self, claim)
-            self.leads[claim.partition] = lead
-            task = asyncio.create_task(self._lead(lead, claim))
+            leadership = Leadership(self, claim)
+            self.leaderships[claim.partition] = leadership
+            task = asyncio.create_task(self._run_leadership(leadership, claim))
             self._leading.add(task)
             task.add_done_callback(self._leading.discard)
 
-    async def _lead(self, lead: Lead, claim: Claim) -> None:
+    async def _run_leadership(self, leadership: Leadership, claim: Claim) -> None:
         try:
-            await lead.run()
+            await leadership.run()
         except Exception:  # noqa: BLE001 # a fault of ours in one partition must not end the others
             self._log.exception("leading failed", partition=claim.partition)
         finally:
-            if self.leads.get(claim.partition) is lead:
-                del self.leads[claim.partition]
+            if self.leaderships.get(claim.partition) is leadership:
+                del self.leaderships[claim.partition]
 
     async def _follow_partitions(self) -> None:
         """The election hands out claims for as many partitions as the tube has."""
-        told = False
+        warned = False
         while True:
             await asyncio.sleep(_PARTITIONS_INTERVAL)
             try:
                 await self.reload_partitions()
-                told = False
+                warned = False
             except (DatabaseUnavailable, SchemaMismatch, StatementFailed):
-                continue  # told by what keeps the sessions
+                continue  # logged by what keeps the sessions
             except UsageError as error:
-                if not told:
+                if not warned:
                     self.warn(str(error))
-                told = True
+                warned = True
 
     async def reload_partitions(self) -> None:
         """Read the tube's partition count; none when the tube is gone."""
@@ -181,27 +181,33 @@ class TubeRunner:
             self.partitions = 0
             raise
 
-    def make_line(self, tenure: Tenure, session: Session) -> Line:
-        """The line of a term, over a session of its own."""
-        term = tenure.term
-        rest = Rest(session, term, lambda: self.database.hears)
-        gates = Gates(
-            sink=Gate(
+    def make_partition_worker(self, active_term: ActiveTerm, session: Session) -> PartitionWorker:
+        """The worker of one term, over a session of its own."""
+        term = active_term.term
+        poller = Poller(session, term, lambda: self.database.notifications_work)
+        breakers = CircuitBreakers(
+            sink=CircuitBreaker(
                 lambda reason: self.emit(SinkDown(term.tube, term.partition, reason)),
                 lambda seconds: self.emit(SinkUp(term.tube, term.partition, seconds)),
             ),
-            source=Gate(
+            source=CircuitBreaker(
                 lambda reason: self.emit(SourceDown(term.tube, term.partition, reason)),
                 lambda seconds: self.emit(SourceUp(term.tube, term.partition, seconds)),
             ),
         )
         carrier = Carrier(
-            tenure, self._enricher, self._sink, self.limits, gates, rest.news, self.candidate.client_id
+            active_term,
+            self._enricher,
+            self._sink,
+            self.limits,
+            breakers,
+            poller.attention,
+            self.candidate.client_id,
         )
-        return Line(
+        return PartitionWorker(
             TubeSource(session, term),
             carrier,
-            rest,
+            poller,
             ControlSource(session, term),
             lambda: self.database.settled,
             self.emit,
@@ -209,23 +215,34 @@ class TubeRunner:
 
     # --- what others ask ------------------------------------------------------------------
 
-    def _tenures(self) -> Iterable[Tenure]:
-        return [lead.tenure for lead in self.leads.values() if lead.tenure is not None]
+    def _active_terms(self) -> Iterable[ActiveTerm]:
+        return [
+            leadership.active_term
+            for leadership in self.leaderships.values()
+            if leadership.active_term is not None
+        ]
 
     def _is_awake(self) -> bool:
-        return any(lead.line is not None and lead.line.is_awake for lead in self.leads.values())
+        return any(
+            leadership.partition_worker is not None and leadership.partition_worker.is_awake
+            for leadership in self.leaderships.values()
+        )
 
     def _wake(self, partition: int | None) -> None:
-        """Pods came for the partition; None: perhaps for any."""
-        for number, lead in self.leads.items():
-            if lead.line is not None and partition in (None, number):
-                lead.line.wake()
+        """Pods may have arrived for the partition; None: for any."""
+        for number, leadership in self.leaderships.items():
+            if leadership.partition_worker is not None and partition in (None, number):
+                leadership.partition_worker.wake()
 
     def warn(self, message: str, **fields: object) -> None:
-        """Log a trouble."""
+        """Log a warning."""
         self._log.warning(message, **fields)
 
     @property
-    def leads_now(self) -> set[int]:
-        """The partitions whose line works."""
-        return {number for number, lead in self.leads.items() if lead.line is not None}
+    def led_partitions(self) -> set[int]:
+        """The partitions that are being worked on."""
+        return {
+            number
+            for number, leadership in self.leaderships.items()
+            if leadership.partition_worker is not None
+        }

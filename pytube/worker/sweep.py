@@ -20,8 +20,8 @@ _SILENCE = 300.0
 """Seconds that a scan may take for one page."""
 _CLOSING = 5.0
 """Seconds that it may take to end."""
-_LOOK_AGAIN = 0.25
-"""Seconds between looks at how many backfill pods wait."""
+_POLL_INTERVAL = 0.25
+"""Seconds between checks how many backfill pods wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Sweep:
         while True:
             if await self._source.backlog(self._backlog + 1) <= self._backlog:
                 return
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(_POLL_INTERVAL)
 
 
 async def _pages(sink: Scanning, tube: str, shard: int, start_seq: int) -> AsyncGenerator[Sequence[Id]]:

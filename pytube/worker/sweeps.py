@@ -1,4 +1,4 @@
-"""The ends of backfills that one line holds, and the sweep that is under way: one at a time.
+"""One partition's ends of backfills, and the sweep that is under way: one at a time.
 
 Ends of one shard that wait together are one sweep, by the latest start seq of theirs.
 """
@@ -15,20 +15,20 @@ from pytube.events import BackfillFinished, Event, SweepFailed, SweepFinished
 from pytube.faults import Point, fault
 from pytube.model import Pod
 from pytube.pipeline.inflight import InFlight
-from pytube.pipeline.redelivery import delay
+from pytube.pipeline.retry_queue import backoff
 from pytube.sources.control import ControlSource
 from pytube.sources.payload import asks_for_sweep, start_seq_of, type_of
 from pytube.sources.terms import Term
 from pytube.worker.parking import Parking
 from pytube.worker.sweep import Sweep, Swept
 
-_LOOK_AGAIN = 0.25
-"""Seconds between looks at whether an end may be acted upon."""
+_POLL_INTERVAL = 0.25
+"""Seconds between checks whether an end may be acted upon."""
 _RELATED = "only the backfill of a root table sweeps"
 
 
 @dataclass(slots=True)
-class _Resting:
+class _BackOff:
     """A shard whose sweeps fail."""
 
     failures: int
@@ -45,19 +45,19 @@ class Sweeps:
         sweep: Sweep,
         term: Term,
         emit: Callable[[Event], None],
-        news: asyncio.Event,
+        attention: asyncio.Event,
     ) -> None:
-        """`news` is set when a sweep is over."""
+        """`attention` is set when a sweep is over."""
         self._source = source
         self._parking = parking
         self._sweep = sweep
         self._term = term
         self._emit = emit
-        self._news = news
+        self._attention = attention
         self._waiting: dict[int, list[Pod]] = {}
         self._finished: set[int] = set()
         """The seqs of those whose backfill was said to be finished."""
-        self._resting: dict[int, _Resting] = {}
+        self._back_offs: dict[int, _BackOff] = {}
         self._reason: str | None = None
         """Why the last one failed; None when it did not."""
         self._under_way: tuple[list[Pod], asyncio.Task[Swept]] | None = None
@@ -91,16 +91,16 @@ class Sweeps:
     # --- begin ----------------------------------------------------------------------------
 
     async def _begin(self) -> bool:
-        """Sweep the first shard whose backfill is delivered, but for those that rest after a failure."""
+        """Sweep the first shard whose backfill is delivered, except those that back off after a failure."""
         for shard in list(self._waiting):
-            resting = self._resting.get(shard)
-            if resting is not None and time.monotonic() < resting.until:
+            back_off = self._back_offs.get(shard)
+            if back_off is not None and time.monotonic() < back_off.until:
                 continue
             pods = await self._ready(self._waiting[shard])
             if pods:
                 self._start(shard, pods)
                 return True
-        self._look_at = time.monotonic() + _LOOK_AGAIN
+        self._look_at = time.monotonic() + _POLL_INTERVAL
         return False
 
     async def _ready(self, pods: Sequence[Pod]) -> list[Pod]:
@@ -119,7 +119,7 @@ class Sweeps:
                     BackfillFinished(self._term.tube, self._term.partition, shard, start_seq_of(pod) or 0)
                 )
         task = asyncio.create_task(self._run(shard, pods))
-        task.add_done_callback(lambda _: self._news.set())
+        task.add_done_callback(lambda _: self._attention.set())
         self._under_way = pods, task
 
     async def _run(self, shard: int, pods: Sequence[Pod]) -> Swept:
@@ -148,7 +148,7 @@ class Sweeps:
         else:
             self._reason = None
             await self._over(pods, machine)
-            self._tell(pods, swept)
+            self._emit_finished(pods, swept)
         return True
 
     async def _over(self, pods: Sequence[Pod], machine: InFlight) -> None:
@@ -157,13 +157,13 @@ class Sweeps:
             await self._source.end(pod)
             machine.drop_control(pod)
             self._finished.discard(pod.seq)
-        self._resting.pop(pods[0].shard, None)
+        self._back_offs.pop(pods[0].shard, None)
 
     def _failed(self, pods: Sequence[Pod], reason: str) -> None:
         """Try again later, after the others: it may be this shard only that can't be swept."""
         shard = pods[0].shard
-        failures = self._resting[shard].failures + 1 if shard in self._resting else 1
-        self._resting[shard] = _Resting(failures, time.monotonic() + delay(failures))
+        failures = self._back_offs[shard].failures + 1 if shard in self._back_offs else 1
+        self._back_offs[shard] = _BackOff(failures, time.monotonic() + backoff(failures))
         if failures == 1 and reason != self._reason:
             self._emit(SweepFailed(self._term.tube, self._term.partition, shard, reason))
         self._reason = reason
@@ -174,7 +174,7 @@ class Sweeps:
         if pods or shard in self._waiting:
             self._waiting[shard] = [*pods, *self._waiting.pop(shard, [])]
 
-    def _tell(self, pods: Sequence[Pod], swept: Swept) -> None:
+    def _emit_finished(self, pods: Sequence[Pod], swept: Swept) -> None:
         shard, start_seq = pods[0].shard, max(start_seq_of(pod) or 0 for pod in pods)
         found = swept.keys, swept.seconds, swept.skipped
         self._emit(SweepFinished(self._term.tube, self._term.partition, shard, start_seq, *found))

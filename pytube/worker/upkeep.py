@@ -28,11 +28,11 @@ async def follow_ddl(
     Args:
         open_session: a session for one call, so that none is kept for so rare a thing.
         leads: whether it is this process' turn: of many workers one is enough.
-        warn: told what went wrong, once until it goes well again.
+        warn: receives what went wrong, once until it goes well again.
         ddl: set when attached tables were changed.
         interval: seconds.
     """
-    told: str | None = None
+    last: str | None = None
     while True:
         with suppress(TimeoutError):
             await asyncio.wait_for(ddl.wait(), interval)
@@ -47,9 +47,9 @@ async def follow_ddl(
             finally:
                 await session.close()
         except (DatabaseUnavailable, SchemaMismatch):
-            continue  # told by what keeps the sessions
+            continue  # logged by what keeps the sessions
         except (StatementFailed, UsageError) as error:
             said = str(error)
-        if said and said != told:
+        if said and said != last:
             warn(f"changed tables can't be followed: {said}")
-        told = said
+        last = said

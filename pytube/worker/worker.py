@@ -13,12 +13,12 @@ from pytube import faults
 from pytube.config import Config
 from pytube.db.connect import connect_async
 from pytube.db.errors import translated
-from pytube.db.patience import answered_within
+from pytube.db.timeouts import wait_for_answer
 from pytube.db.version import check_async
 from pytube.errors import ConfigError
 from pytube.events import Event, EventCallback
+from pytube.worker.event_log import log_event
 from pytube.worker.runner import TubeRunner
-from pytube.worker.telling import tell
 
 
 class Worker:
@@ -33,7 +33,7 @@ class Worker:
         """Args:
             config: as `pytube.config.load` gives it.
             tubes: names of configured tubes; all of them by default.
-            on_event: told every event, in order; see `EventCallback`.
+            on_event: receives every event, in order; see `EventCallback`.
 
         Raises:
             ConfigError: a tube is not configured, or none is; a sink refuses its options; the environment
@@ -56,7 +56,7 @@ class Worker:
 
     def leads(self, tube: str) -> set[int]:
         """The partitions of `tube` that this worker leads and works on now."""
-        return self._runners[tube].leads_now
+        return self._runners[tube].led_partitions
 
     async def start(self) -> None:
         """Open databases, brokers and sinks, and begin.
@@ -104,15 +104,15 @@ class Worker:
         try:
             checking = check_async(connection, postgres.schema_name)
             with translated():
-                await answered_within(connection, postgres.answer_timeout, checking)
+                await wait_for_answer(connection, postgres.answer_timeout, checking)
         finally:
             await connection.close()
 
     def _emit(self, event: Event) -> None:
-        tell(self._log, event)
+        log_event(self._log, event)
         if self._on_event is None:
             return
         try:
             self._on_event(event)
-        except Exception:  # noqa: BLE001 # a fault of the caller's must not end a line
+        except Exception:  # noqa: BLE001 # a fault of the caller's must not end a partition's worker
             self._log.exception("on_event failed", event_type=type(event).__name__)

@@ -1,4 +1,4 @@
-"""The disk of the sink is full under load: the line waits, and goes on by itself when there is room."""
+"""The disk of the sink is full under load: the worker waits, and goes on by itself when there is room."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _told(fleet: Fleet, number: int, name: str) -> Counter[int]:
 
 
 @pytest.mark.parametrize("limited", [True, False], ids=["no_file_may_grow", "no_space_left"])
-def test_a_full_disk_stops_the_line_and_nothing_is_parked(
+def test_a_full_disk_stops_the_worker_and_nothing_is_parked(
     make_fleet: MakeFleet, tmp_path: Path, limited: bool
 ) -> None:
     fleet = make_fleet(receive_deadline=2.5)
@@ -70,11 +70,11 @@ def test_a_worker_that_is_killed_while_the_disk_is_full(make_fleet: MakeFleet, t
     with Load(fleet.dsn):
         fleet.wait_until(lambda: disk.lines > 500, 30, "documents arrive")
         disk.fill(fleet.processes[1].pid)
-        fleet.wait_until(lambda: len(_told(fleet, 1, "sink down")) == 4, 30, "the line stops")
+        fleet.wait_until(lambda: len(_told(fleet, 1, "sink down")) == 4, 30, "the worker stops")
         fleet.kill(1)
         fleet.start(2)
         disk.fill(fleet.processes[2].pid)
-        fleet.wait_until(lambda: len(_told(fleet, 2, "sink down")) == 4, 30, "the next line stops")
+        fleet.wait_until(lambda: len(_told(fleet, 2, "sink down")) == 4, 30, "the next worker stops")
         disk.free(fleet.processes[2].pid)
         before = disk.lines
         fleet.wait_until(lambda: disk.lines > before + 500, 40, "documents arrive again")

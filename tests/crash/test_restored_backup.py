@@ -89,7 +89,7 @@ def test_epochs_are_above_those_before_the_restore(
         assert "tube rebase" not in fleet.log(number), "nothing was ahead: epochs are at least unix seconds"
 
 
-def test_a_sink_that_is_ahead_stops_the_line_until_the_rebase(
+def test_a_sink_that_is_ahead_stops_the_worker_until_the_rebase(
     make_fleet: MakeFleet, postgres: Postgres, tmp_path: Path
 ) -> None:
     fleet = make_fleet(comparing=True)

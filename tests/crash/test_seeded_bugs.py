@@ -30,7 +30,7 @@ def test_names_are_unique() -> None:
 def test_a_tree_that_was_not_patched_passes(tmp_path: Path) -> None:
     """What the copies lack makes no test fail."""
     copy_tree(tmp_path)
-    tests = ("unit/test_trust.py", "sql/test_leader.py::test_release_is_told_once")
+    tests = ("unit/test_term_deadline.py", "sql/test_leader.py::test_release_is_told_once")
     failed, output = failures(tmp_path, tests)
     assert not failed
     assert " passed" in output, output
@@ -39,6 +39,6 @@ def test_a_tree_that_was_not_patched_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("old", ["no such text", "import"])
 def test_a_patch_that_does_not_fit_is_an_error(tmp_path: Path, old: str) -> None:
     copy_tree(tmp_path)
-    seed = Seed("misfit", "nothing", "pytube/worker/line.py", old, "", ())
+    seed = Seed("misfit", "nothing", "pytube/worker/partition_worker.py", old, "", ())
     with pytest.raises(AssertionError, match="bring the seed up to date"):
         seed.plant(tmp_path)

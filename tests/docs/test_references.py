@@ -16,11 +16,11 @@ from pydantic_core import PydanticUndefined
 from structlog.testing import capture_logs
 
 from pytube import events
-from pytube.cli.errors import EXIT_CODES
+from pytube.cli.exit_codes import EXIT_CODES
 from pytube.config.models import Config, TubeConfig
 from pytube.errors import SQLSTATES
 from pytube.worker import database
-from pytube.worker.telling import tell
+from pytube.worker.event_log import log_event
 from tests.docs.pages import BY_NAME, PAGES, Page, table_rows
 from tests.helpers.database import ROOT
 
@@ -196,8 +196,9 @@ def test_the_errors_that_the_file_names_are_documented(name: str) -> None:
     assert codes <= set(documented.split(", "))
 
 
-def test_every_sqlstate_is_documented() -> None:
-    assert [row[0] for row in table_rows(SQL.section("Errors"))] == list(SQLSTATES)
+def test_every_sqlstate_is_documented_with_its_class() -> None:
+    documented = {row[0]: row[1].strip("`") for row in table_rows(SQL.section("Errors"))}
+    assert documented == {state: kind.__name__ for state, kind in SQLSTATES.items()}
     used = {code for entry in entries().values() for code in entry[2].split(", ")} - {"none"}
     explained = SQL.section("Errors")
     assert [code for code in sorted(used) if code not in explained] == []
@@ -217,7 +218,7 @@ def emitted() -> dict[str, str]:
     for kind in kinds:
         with capture_logs() as logs:
             values: dict[str, Any] = {field.name: 1 for field in dataclasses.fields(kind)}
-            tell(structlog.get_logger(), kind(**values))
+            log_event(structlog.get_logger(), kind(**values))
         told[logs[0]["event"]] = logs[0]["log_level"]
     return told
 

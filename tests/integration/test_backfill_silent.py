@@ -141,7 +141,7 @@ async def test_the_answer_of_collecting_is_lost(
     reader.execute("LOCK TABLE public.items IN ACCESS EXCLUSIVE MODE")
     session = Session(await connect_async(through), SOON, dsn)
     assert await session.value(queries.LOCK, {"backfill": backfill})
-    asking = asyncio.create_task(session.patient_value(queries.COLLECT, {"backfill": backfill}))
+    asking = asyncio.create_task(session.watched_value(queries.COLLECT, {"backfill": backfill}))
     await wait_until_async(lambda: waits_for_a_lock(conn), 20, "it collects")
     proxy.switch(Mode.ANSWERS_LOST)
     reader.rollback()
@@ -156,7 +156,7 @@ async def test_the_session_that_collects_is_ended_unheard(
     reader.execute("LOCK TABLE public.items IN ACCESS EXCLUSIVE MODE")
     session = Session(await connect_async(through), SOON, dsn)
     assert await session.value(queries.LOCK, {"backfill": backfill})
-    asking = asyncio.create_task(session.patient_value(queries.COLLECT, {"backfill": backfill}))
+    asking = asyncio.create_task(session.watched_value(queries.COLLECT, {"backfill": backfill}))
     await wait_until_async(lambda: waits_for_a_lock(conn), 20, "it collects")
     proxy.switch(Mode.ANSWERS_LOST)
     conn.execute("SELECT pg_terminate_backend(pid) FROM tube_backfill_list()")
@@ -178,7 +178,7 @@ async def test_the_session_of_a_worker_has_a_limit(proxy: Proxy, through: str) -
         renew_interval=1,
         answer_timeout=SOON,
         renewal_timeout=SOON,
-        tenures=list,
+        active_terms=list,
         on_wake=lambda _: None,
         awake=lambda: False,
         emit=lambda _: None,

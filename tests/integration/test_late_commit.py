@@ -1,4 +1,4 @@
-"""A line in deep sleep, and a writer that commits long after others have passed it."""
+"""A worker in deep sleep, and a writer that commits long after others have passed it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pytube.worker import Worker, database, rest
+from pytube.worker import Worker, database, poller
 from tests.integration.test_worker_faults import Conn, config_file, make_tube, running, taken
 
 __all__ = ["config_file"]
@@ -16,21 +16,21 @@ __all__ = ["config_file"]
 def has_passed(worker: Worker, seq: int) -> bool:
     """Whether looks may begin above `seq`, though its transaction is open."""
     settled = worker._runners["items"].database.settled
-    return settled is not None and settled.seq < seq <= settled.passable
+    return settled is not None and settled.seq < seq <= settled.provisional
 
 
-async def test_a_late_commit_wakes_a_line_that_has_passed_it(
+async def test_a_late_commit_wakes_a_worker_that_has_passed_it(
     dsn: str, conn: Conn, config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its NOTIFY may come before the worker knows that the transaction is over: the line is woken again."""
-    monkeypatch.setattr(rest, "_DEEP_PAUSE", 3600.0)
+    """Its NOTIFY may come before the worker knows that the transaction is over: the worker is woken again."""
+    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
     monkeypatch.setattr(database, "_SETTLE_AT_LEAST", 0.3)
     make_tube(conn, 1)
     conn.execute(f'ALTER DATABASE "{conn.info.dbname}" SET pytube.wake = on')
     with psycopg.connect(dsn, autocommit=True) as others, psycopg.connect(dsn) as writer:
         async with running(config_file) as run:
             await run.until("the first row is taken", lambda: taken == [1])
-            await run.until("the line is deep asleep", lambda: not run.worker._runners["items"]._is_awake())
+            await run.until("the worker is deep asleep", lambda: not run.worker._runners["items"]._is_awake())
             writer.execute("INSERT INTO public.items VALUES (100)")
             for key in range(2, 6):
                 others.execute("INSERT INTO public.items VALUES (%s)", (key,))

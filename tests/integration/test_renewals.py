@@ -11,12 +11,12 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pytube.errors import Fenced
-from pytube.pipeline.trust import Trust
+from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources import terms
 from pytube.sources.session import Session
 from pytube.sources.terms import Candidate, Term
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.tenure import Tenure
 from tests.conftest import Connect
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.terms import make_tube
@@ -38,11 +38,11 @@ async def test_64_terms_over_a_slow_network(dsn: str, connect: Connect, proxy: P
     make_tube(connect(), "wide", PARTITIONS)
     near = await Session.open(dsn, "tube", "test")
     candidate = Candidate(uuid4(), "tester", "neli", 10.0, None)
-    tenures = [
-        tenure(await terms.acquire(near, "wide", PARTITIONS, number, 0, candidate))
+    active_terms = [
+        active_term(await terms.acquire(near, "wide", PARTITIONS, number, 0, candidate))
         for number in range(PARTITIONS)
     ]
-    lost = tenures.pop()
+    lost = active_terms.pop()
     await terms.release(near, lost.term)
     far = await Session.open(make_conninfo(dsn, host="127.0.0.1", port=proxy.port), "tube", "test")
     proxy.switch(Mode.SLOW, delay=DELAY)
@@ -51,20 +51,22 @@ async def test_64_terms_over_a_slow_network(dsn: str, connect: Connect, proxy: P
         renew_interval=0.2,
         answer_timeout=10.0,
         renewal_timeout=10.0,
-        tenures=lambda: [*tenures, lost],
+        active_terms=lambda: [*active_terms, lost],
         on_wake=lambda _: None,
         awake=lambda: False,
         emit=lambda _: None,
     )
     renewing = asyncio.create_task(database._renew(far))
     try:
-        await wait_until_async(lambda: all(oldest(each) > 0 for each in tenures), what="all are renewed")
+        await wait_until_async(lambda: all(oldest(each) > 0 for each in active_terms), what="all are renewed")
         began = time.monotonic()
-        await wait_until_async(lambda: all(oldest(each) > began for each in tenures), what="all are again")
+        await wait_until_async(
+            lambda: all(oldest(each) > began for each in active_terms), what="all are again"
+        )
         # one by one it would take 64 round trips, 3.2 s
         assert time.monotonic() - began < 1.5
         assert isinstance(lost.ended.result(), Fenced)
-        assert not any(each.ended.done() for each in tenures)
+        assert not any(each.ended.done() for each in active_terms)
     finally:
         renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)
@@ -72,10 +74,10 @@ async def test_64_terms_over_a_slow_network(dsn: str, connect: Connect, proxy: P
         await far.close()
 
 
-def tenure(term: Term) -> Tenure:
-    return Tenure(term, FakeClaim(term.partition), Trust(0.0, -1.0), lambda _: None)
+def active_term(term: Term) -> ActiveTerm:
+    return ActiveTerm(term, FakeClaim(term.partition), TermDeadline(0.0, -1.0), lambda _: None)
 
 
-def oldest(one: Tenure) -> float:
+def oldest(one: ActiveTerm) -> float:
     """When its last renewal was sent."""
-    return one.trust.until(float("inf"))
+    return one.deadline.until(float("inf"))

@@ -16,9 +16,9 @@ from pytube.cli.context import Database
 from pytube.config import Config
 from pytube.db import pool as pool_module
 from pytube.db.connect import connect_async, connect_sync
-from pytube.db.patience import NoAnswer, answered_within
-from pytube.db.patient import PatientConnection
 from pytube.db.pool import lent, make_pool
+from pytube.db.timeouts import NoAnswer, wait_for_answer
+from pytube.db.watched_connection import WatchedConnection
 from pytube.enrich.rows import RowEnricher
 from pytube.errors import DatabaseUnavailable, EnrichTimeout, PytubeError
 from pytube.sources import queries, wakeup
@@ -152,7 +152,7 @@ def test_a_session_of_the_command_line(proxy: Proxy, through: str, mode: Mode) -
 
 def test_an_answer_that_is_lost_while_the_server_is_well(proxy: Proxy, through: str, dsn: str) -> None:
     with connect_sync(through, answer_timeout=SOON) as connection:
-        assert isinstance(connection, PatientConnection)
+        assert isinstance(connection, WatchedConnection)
         connection.conninfo = dsn  # the way that is asked is another one
         proxy.switch(Mode.ANSWERS_LOST)
         with pytest.raises(NoAnswer, match="its answer is lost"):
@@ -209,7 +209,7 @@ async def test_rows_without_an_answer_are_read_again(proxy: Proxy, through: str,
         async with pool.connection() as connection:
             proxy.switch(Mode.HALF_OPEN)
             with pytest.raises(NoAnswer):
-                await answered_within(connection, SOON, connection.execute("SELECT 1"))
+                await wait_for_answer(connection, SOON, connection.execute("SELECT 1"))
         proxy.switch(Mode.PASS)
         assert (await enricher.read(0, [1])).bodies, "the pool has another session"
         slow = RowEnricher(pool, "t", "SELECT 1, '{}'::json FROM pg_sleep(5)", answer_timeout=SOON)

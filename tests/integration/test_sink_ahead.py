@@ -53,7 +53,7 @@ def config_file(dsn: str, tmp_path: Path) -> Path:
     return path
 
 
-async def test_the_line_stops_until_the_epochs_are_rebased(
+async def test_the_worker_stops_until_the_epochs_are_rebased(
     dsn: str, config_file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     taken.clear()

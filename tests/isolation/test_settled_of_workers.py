@@ -79,18 +79,18 @@ async def test_what_a_long_writer_holds_up_can_be_passed_until_it_is_over(
     writer.begin()
     drawn = writer.value(INSERT)
     later = touch(conn)
-    await until_passable(settled, later)
+    await until_provisional(settled, later)
     assert settled.seq == before < drawn
-    spell = settled.spell
+    provisional_version = settled.provisional_version
     writer.run("PREPARE TRANSACTION 'late'")
     latest = touch(conn)
-    await until_passable(settled, latest)
-    assert settled.spell == spell, "a prepared transaction is the same one"
+    await until_provisional(settled, latest)
+    assert settled.provisional_version == provisional_version, "a prepared transaction is the same one"
     assert settled.seq < drawn
     assert not await settled.is_quiet()
     conn.execute("COMMIT PREPARED 'late'")
     await settled.advance()
-    assert settled.spell != spell
+    assert settled.provisional_version != provisional_version
     assert settled.seq == latest
 
 
@@ -102,25 +102,25 @@ async def test_each_long_writer_holds_up_its_own_pods_only(
     first.begin()
     first.value(INSERT)
     between = touch(conn)
-    await until_passable(settled, between)
+    await until_provisional(settled, between)
     second.begin()
     drawn = second.value(INSERT)
     later = touch(conn)
-    await until_passable(settled, later)
+    await until_provisional(settled, later)
     first.commit()
     await settled.advance()
     assert between <= settled.seq < drawn
-    assert settled.passable == later
+    assert settled.provisional == later
     second.run("ROLLBACK")
     await settled.advance()
     assert settled.seq == later
 
 
-async def until_passable(settled: Settled, seq: int) -> None:
+async def until_provisional(settled: Settled, seq: int) -> None:
     """Advance until `seq` can be passed."""
 
     async def advance() -> None:
-        while settled.passable < seq:
+        while settled.provisional < seq:
             await settled.advance()
 
     task = asyncio.create_task(advance())

@@ -1,4 +1,4 @@
-"""Small stand-ins for the database, the election and the source, for the tests of a line."""
+"""Small stand-ins for the database, the election and the source, for the tests of a partition's worker."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class FakeTube:
 
 
 class FakeSession(Session):
-    """Answers the statements of a line from a `FakeTube`."""
+    """Answers the statements of a worker from a `FakeTube`."""
 
     def __init__(self, tube: FakeTube) -> None:
         self.tube = tube
@@ -150,7 +150,7 @@ class FakeSession(Session):
         given = dict(arguments or {})
         self._check(given)
         answer = self._answers().get(statement)
-        assert answer is not None, f"a line does not ask this: {statement}"
+        assert answer is not None, f"a worker does not ask this: {statement}"
         return answer(given)
 
     def _answers(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
@@ -176,7 +176,7 @@ class FakeSession(Session):
 
     async def rows(self, statement: str, arguments: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         await asyncio.sleep(0)
-        assert statement == queries.PARKED_KEYS, f"a line does not ask this: {statement}"
+        assert statement == queries.PARKED_KEYS, f"a worker does not ask this: {statement}"
         self._check(dict(arguments or {}))
         return [key for key in self.tube.parked if key[1] is not None]
 

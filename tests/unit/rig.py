@@ -1,4 +1,4 @@
-"""A whole line over fakes: what a test sets up, breaks, and looks at."""
+"""A partition's worker over fakes: what a test sets up, breaks, and looks at."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from time import monotonic
 from typing import TypeVar
 
 from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
-from pytube.pipeline.trust import Trust
+from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources.control import ControlSource
 from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
 from pytube.testing.memory import MemorySink
+from pytube.worker.active_term import ActiveTerm
+from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.delivery import Carrier
-from pytube.worker.gate import Gate, Gates
 from pytube.worker.limits import Limits
-from pytube.worker.line import Line
-from pytube.worker.rest import Rest
-from pytube.worker.tenure import Tenure
+from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.poller import Poller
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeEnricher, FakeSession, FakeTube
 
@@ -44,7 +44,7 @@ LIMITS = Limits(
 
 
 class Rig:
-    """One line, its database, source, sink and election. To be made within an event loop."""
+    """One partition worker, its database, source, sink and election. To be made within an event loop."""
 
     def __init__(self, sink: MemorySink | None = None, **limits: float) -> None:
         """`limits` replace those of `LIMITS`."""
@@ -55,45 +55,47 @@ class Rig:
         self.sink = sink or MemorySink()
         self.claim = FakeClaim()
         self.events: list[Event] = []
-        self.hears = True
+        self.notifications_work = True
         self.limits = replace(LIMITS, **limits)  # type: ignore[arg-type] # counts are given as int
         self.term = Term("t", 1, 0, epoch=100)
         self.tube.leader_id = self.term.leader_id
-        trust = Trust(self.limits.receive_deadline, monotonic())
-        self.tenure = Tenure(self.term, self.claim, trust, self.events.append)
-        self.rest = Rest(self.session, self.term, lambda: self.hears)
-        gates = Gates(
-            sink=Gate(
+        deadline = TermDeadline(self.limits.receive_deadline, monotonic())
+        self.active_term = ActiveTerm(self.term, self.claim, deadline, self.events.append)
+        self.poller = Poller(self.session, self.term, lambda: self.notifications_work)
+        breakers = CircuitBreakers(
+            sink=CircuitBreaker(
                 lambda reason: self.events.append(SinkDown("t", 0, reason)),
                 lambda seconds: self.events.append(SinkUp("t", 0, seconds)),
             ),
-            source=Gate(
+            source=CircuitBreaker(
                 lambda reason: self.events.append(SourceDown("t", 0, reason)),
                 lambda seconds: self.events.append(SourceUp("t", 0, seconds)),
             ),
         )
         self.carrier = Carrier(
-            self.tenure, self.enricher, self.sink, self.limits, gates, self.rest.news, "tester"
+            self.active_term, self.enricher, self.sink, self.limits, breakers, self.poller.attention, "tester"
         )
         source = TubeSource(self.session, self.term)
         control = ControlSource(self.session, self.term)
-        self.line = Line(source, self.carrier, self.rest, control, lambda: self.settled, self.events.append)
+        self.worker = PartitionWorker(
+            source, self.carrier, self.poller, control, lambda: self.settled, self.events.append
+        )
         self.task: asyncio.Task[None] | None = None
 
-    def told(self, kind: type[E]) -> list[E]:
+    def emitted(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 
     def insert(self, *ids: int, op: str = "U", shard: int = 0) -> int:
-        """Commit a pod with rows for all its ids; wakes the line. The pod's seq."""
+        """Commit a pod with rows for all its ids; wakes the worker. The pod's seq."""
         for key in ids:
             self.enricher.rows[shard, key] = b'{"id": %d}' % key
         seq = self.tube.insert(*ids, op=op, shard=shard)
-        self.line.wake()
+        self.worker.wake()
         return seq
 
     async def until(self, what: str, predicate: object) -> None:
-        """Wait for a condition; fail with the line's own error when it ended, or with `what`."""
+        """Wait for a condition; fail with the worker's own error when it ended, or with `what`."""
         assert callable(predicate)
 
         def holds() -> bool:
@@ -108,26 +110,26 @@ class Rig:
         await self.until(f"all pods are purged, left are {list(self.tube.pods)}", lambda: self.tube.is_empty)
 
     async def until_it_ends(self) -> BaseException | None:
-        """Wait until the line ends by itself; what it failed with."""
+        """Wait until the worker ends by itself; what it failed with."""
         assert self.task is not None
         await asyncio.wait([self.task], timeout=5)
-        assert self.task.done(), "the line goes on"
+        assert self.task.done(), "the worker goes on"
         return self.task.exception()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The line runs within; at the end it is aborted, and nothing of it may be left."""
+        """The worker runs within; at the end it is aborted, and nothing of it may be left."""
         before = asyncio.all_tasks()
         await self.sink.open()
-        self.task = asyncio.create_task(self.line.run())
+        self.task = asyncio.create_task(self.worker.run())
         try:
             yield
         finally:
             self.task.cancel()
             with suppress(BaseException):
                 await self.task
-            await self.line.abort()
+            await self.worker.abort()
             await self.sink.close()
         left = [task for task in asyncio.all_tasks() - before if not task.done()]
-        assert not left, f"tasks that outlive their line: {left}"
+        assert not left, f"tasks that outlive their worker: {left}"
         assert self.sink.overlaps == [], "a key was in two sends at once"

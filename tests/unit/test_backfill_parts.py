@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pytube.backfill.limits import BackfillLimits, Pressure, Replica
 from pytube.backfill.pace import Pace
 from pytube.backfill.progress import Progress, Rate
-from pytube.cli.progress import told
+from pytube.cli.progress_display import progress_display
 from pytube.config.models import BackfillConfig
 from pytube.sinks.jsonl import JsonlSink
 
@@ -66,18 +66,18 @@ def test_a_chunk_fits_the_rate(rate: float | None, chunk: int, pods: int) -> Non
 
 def test_lines_of_a_backfill_that_workers_hold_up(capsys: pytest.CaptureFixture[str]) -> None:
     """Its note comes and goes with each chunk."""
-    with told(as_json=False) as tell:
+    with progress_display(as_json=False) as display:
         for number in range(50):
             for note in (None, "waits: 2000 backfill pods or more wait in the tube (limit 2000)"):
-                tell.progress(Progress(1, "t", "items", "inserting", False, number, 99, 1.0, note))
+                display.progress(Progress(1, "t", "items", "inserting", False, number, 99, 1.0, note))
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_lines_of_what_a_backfill_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
-    with told(as_json=False) as tell:
+    with progress_display(as_json=False) as display:
         for note in ("waits for transactions to end: pid 1, pid 2", "waits for transactions to end: pid 2"):
-            tell.progress(Progress(1, "t", "items", "waiting", False, 0, None, None, note))
-        tell.progress(Progress(1, "t", "items", "waiting", False, 0, None, None, "collects the ids"))
+            display.progress(Progress(1, "t", "items", "waiting", False, 0, None, None, note))
+        display.progress(Progress(1, "t", "items", "waiting", False, 0, None, None, "collects the ids"))
     assert capsys.readouterr().out.splitlines() == [
         "backfill 1 of items: waiting, waits for transactions to end: pid 1, pid 2",
         "backfill 1 of items: waiting, collects the ids",
@@ -86,10 +86,10 @@ def test_lines_of_what_a_backfill_waits_for(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_rate_is_that_of_the_last_half_minute() -> None:
     rate = Rate()
-    assert rate.saw(0, 100.0) is None
-    assert rate.saw(1000, 101.0) == 1000
-    assert [rate.saw(1000, 100.0 + second) for second in range(2, 60)][-1] == 0
-    assert rate.saw(31_000, 190.0) == pytest.approx(1000, rel=0.05)
+    assert rate.observe(0, 100.0) is None
+    assert rate.observe(1000, 101.0) == 1000
+    assert [rate.observe(1000, 100.0 + second) for second in range(2, 60)][-1] == 0
+    assert rate.observe(31_000, 190.0) == pytest.approx(1000, rel=0.05)
 
 
 def test_the_time_left() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from pytube import clock
 from pytube.model import Batch, Token
-from pytube.pipeline.trust import Trust
+from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources.terms import Term
-from pytube.worker.tenure import Tenure
+from pytube.worker.active_term import ActiveTerm
 from tests.unit.fakes import FakeClaim
 
 Sleep = Callable[[float], None]
@@ -56,10 +56,12 @@ def test_a_deadline_from_before_the_sleep_is_told_by_pythons_clock(machine_sleep
 
 
 async def test_trust_is_over_after_a_sleep(machine_sleeps: Sleep) -> None:
-    tenure = Tenure(Term("t", 1, 0, epoch=1), FakeClaim(), Trust(5.0, clock.now()), lambda _: None)
-    assert tenure.is_trusted
+    active_term = ActiveTerm(
+        Term("t", 1, 0, epoch=1), FakeClaim(), TermDeadline(5.0, clock.now()), lambda _: None
+    )
+    assert active_term.is_trusted
     machine_sleeps(6)
-    assert not tenure.is_trusted
+    assert not active_term.is_trusted
 
 
 def test_a_batch_that_was_given_to_the_sink_before_the_sleep_has_lapsed(machine_sleeps: Sleep) -> None:

@@ -1,4 +1,4 @@
-"""Control pods of a line: schedules, ends of backfills, sweeps."""
+"""Control pods of a partition: schedules, ends of backfills, sweeps."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ async def test_what_the_source_lacks_is_deleted() -> None:
     async with rig.running():
         await rig.until_empty()
     assert live(rig) == {(0, 1), (0, 2), (0, 8), (7, 9)}
-    assert [event.start_seq for event in rig.told(BackfillStarted)] == [50]
-    assert [event.start_seq for event in rig.told(BackfillFinished)] == [50]
-    (swept,) = rig.told(SweepFinished)
+    assert [event.start_seq for event in rig.emitted(BackfillStarted)] == [50]
+    assert [event.start_seq for event in rig.emitted(BackfillFinished)] == [50]
+    (swept,) = rig.emitted(SweepFinished)
     assert (swept.keys, swept.skipped, swept.shard) == (3, None, 0)
 
 
@@ -62,8 +62,8 @@ async def test_a_sweep_that_no_backfill_asked_for() -> None:
     async with rig.running():
         await rig.until_empty()
     assert live(rig) == set()
-    assert rig.told(BackfillFinished) == []
-    assert [event.keys for event in rig.told(SweepFinished)] == [2]
+    assert rig.emitted(BackfillFinished) == []
+    assert [event.keys for event in rig.emitted(SweepFinished)] == [2]
 
 
 async def test_a_row_that_a_sweep_finds_is_written_again_not_deleted() -> None:
@@ -86,8 +86,8 @@ async def test_a_sweep_comes_after_all_earlier_keys() -> None:
     rig.insert(3, op="B", shard=1)
     rig.tube.insert(op="B", payload=END)
     async with rig.running():
-        await rig.until("all are held", lambda: rig.line.machine.pods == 4)
-        assert not rig.told(BackfillFinished)
+        await rig.until("all are held", lambda: rig.worker.machine.pods == 4)
+        assert not rig.emitted(BackfillFinished)
         rig.enricher.go.set()
         await rig.until_empty()
     assert live(rig) == {(0, 1), (0, 2), (1, 3)}
@@ -100,7 +100,7 @@ async def test_parked_keys_count_as_done() -> None:
     rig.tube.insert(op="B", payload=END)
     async with rig.running():
         await rig.until_empty()
-    assert len(rig.told(SweepFinished)) == 1
+    assert len(rig.emitted(SweepFinished)) == 1
 
 
 async def test_a_related_table_does_not_sweep() -> None:
@@ -110,7 +110,7 @@ async def test_a_related_table_does_not_sweep() -> None:
     async with rig.running():
         await rig.until_empty()
     assert live(rig) == {(0, 5)}
-    assert "root table" in str(rig.told(SweepFinished)[0].skipped)
+    assert "root table" in str(rig.emitted(SweepFinished)[0].skipped)
 
 
 class Blind(MemorySink):
@@ -126,7 +126,7 @@ async def test_a_sink_that_cannot_scan_says_so() -> None:
     rig.tube.insert(op="B", payload=END)
     async with rig.running():
         await rig.until_empty()
-    assert rig.told(SweepFinished)[0].skipped == "it is blind"
+    assert rig.emitted(SweepFinished)[0].skipped == "it is blind"
     assert live(rig) == {(0, 5)}
 
 
@@ -145,7 +145,7 @@ async def test_a_schedule_becomes_a_backfill() -> None:
     rig.tube.insert(op="B", payload=SCHEDULE)
     async with rig.running():
         await rig.until_empty()
-    assert [event.backfill for event in rig.told(BackfillTaken)] == [1]
+    assert [event.backfill for event in rig.emitted(BackfillTaken)] == [1]
     assert rig.tube.purged == []
 
 
@@ -159,7 +159,7 @@ async def test_a_schedule_of_a_busy_table_waits_and_holds_nobody_up(monkeypatch:
         await rig.until("the other is delivered", lambda: set(rig.tube.pods) == {seq})
         rig.tube.refusal = None
         await rig.until_empty()
-    assert len(rig.told(BackfillTaken)) == 1
+    assert len(rig.emitted(BackfillTaken)) == 1
 
 
 async def test_a_schedule_that_waits_does_not_hold_a_sweep_up() -> None:
@@ -178,7 +178,7 @@ async def test_a_schedule_that_makes_no_sense_is_parked() -> None:
     rig.tube.insert(op="B", payload=SCHEDULE)
     async with rig.running():
         await rig.until_empty()
-    assert [event.reason for event in rig.told(Parked)] == ["there is no table 'nope'"]
+    assert [event.reason for event in rig.emitted(Parked)] == ["there is no table 'nope'"]
     assert rig.tube.parked[0, None]["payload"] == SCHEDULE
 
 
@@ -196,7 +196,7 @@ async def test_a_schedule_that_postgres_will_never_take_is_parked(sqlstate: str)
     rig.tube.insert(op="B", payload=SCHEDULE)
     async with rig.running():
         await rig.until_empty()
-    assert [sqlstate in event.reason for event in rig.told(Parked)] == [True]
+    assert [sqlstate in event.reason for event in rig.emitted(Parked)] == [True]
 
 
 async def test_a_schedule_that_postgres_may_take_later_is_kept() -> None:
@@ -244,5 +244,5 @@ async def test_what_nobody_understands_is_parked(payload: object) -> None:
     rig.insert(1)
     async with rig.running():
         await rig.until_empty()
-    assert len(rig.told(Parked)) == 1
+    assert len(rig.emitted(Parked)) == 1
     assert live(rig) == {(0, 1)}

@@ -14,15 +14,15 @@ import pytest
 from pytube import clock
 from pytube.errors import DatabaseUnavailable, Fenced, NotLeader
 from pytube.events import DatabaseUp, Event
-from pytube.pipeline.trust import Trust
+from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources import queries, terms
 from pytube.sources.session import Session
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
 from pytube.sources.wakeup import Listener
 from pytube.worker import database as database_module
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.tenure import Tenure
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
 
@@ -52,7 +52,9 @@ class Renewal:
         self.over = False
         self.locked = False
         self.told: list[Event] = []
-        self.tenure = Tenure(Term("t", 1, 0, epoch=1), FakeClaim(), Trust(0.0, LONG_AGO), lambda _: None)
+        self.active_term = ActiveTerm(
+            Term("t", 1, 0, epoch=1), FakeClaim(), TermDeadline(0.0, LONG_AGO), lambda _: None
+        )
         self.database = self._make_database(3600.0)
 
     def _make_database(self, interval: float) -> Database:
@@ -61,7 +63,7 @@ class Renewal:
             renew_interval=interval,
             answer_timeout=10.0,
             renewal_timeout=10.0,
-            tenures=lambda: [self.tenure],
+            active_terms=lambda: [self.active_term],
             on_wake=lambda _: None,
             awake=lambda: False,
             emit=self.told.append,
@@ -91,7 +93,7 @@ class Renewal:
 
     @property
     def renewed_at(self) -> float:
-        return self.tenure.trust.until(float("inf"))
+        return self.active_term.deadline.until(float("inf"))
 
 
 @pytest.fixture
@@ -134,7 +136,7 @@ async def test_a_renewal_that_is_refused_ends_the_term(renewal: Renewal) -> None
     renewal.over = True
     renewal.answer.set()
     async with renewal.running():
-        await asyncio.wait_for(asyncio.shield(renewal.tenure.ended), 5)
+        await asyncio.wait_for(asyncio.shield(renewal.active_term.ended), 5)
     assert renewal.renewed_at == LONG_AGO
 
 
@@ -144,7 +146,7 @@ async def test_a_term_that_somebody_is_just_ending_is_neither_renewed_nor_over(r
     async with renewal.running(interval=0.01):
         await wait_until_async(lambda: len(renewal.sent) > 2, what="it is tried again")
     assert renewal.renewed_at == LONG_AGO
-    assert not renewal.tenure.ended.done()
+    assert not renewal.active_term.ended.done()
 
 
 async def test_while_all_lines_sleep_the_settled_seq_still_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +160,7 @@ async def test_while_all_lines_sleep_the_settled_seq_still_moves_on(monkeypatch:
         renew_interval=3600.0,
         answer_timeout=3600.0,
         renewal_timeout=3600.0,
-        tenures=list,
+        active_terms=list,
         on_wake=lambda _: None,
         awake=lambda: False,
         emit=lambda _: None,

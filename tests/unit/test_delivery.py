@@ -10,7 +10,7 @@ import pytest
 from pytube.errors import DatabaseUnavailable, FencedBySink
 from pytube.events import SinkDown, SinkUp, SourceDown, SourceUp
 from pytube.model import Batch, Document, Result, Token
-from pytube.pipeline import redelivery
+from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
 from tests.helpers.waiting import wait_until_async
 from tests.unit.trip import Trip
@@ -18,13 +18,13 @@ from tests.unit.trip import Trip
 
 @pytest.fixture(autouse=True)
 def _short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
 
 
 async def test_a_flight_is_written_and_lands() -> None:
     trip = Trip(1, 2, 3)
     await trip.run()
-    assert trip.held == trip.landed == [1, 2, 3]
+    assert trip.held == trip.done == [1, 2, 3]
     assert trip.parked == {}
 
 
@@ -41,7 +41,7 @@ async def test_documents_bear_the_stamp_of_their_flight_and_a_token_drawn_before
     trip.rig.enricher.go.clear()
     task = trip.start()
     await wait_until_async(lambda: trip.rig.enricher.reads, what="the read begins")
-    later = trip.rig.tenure.draw()
+    later = trip.rig.active_term.next_token()
     trip.rig.enricher.go.set()
     await task
     written = trip.rig.sink.store.held[0, 1]
@@ -53,7 +53,7 @@ async def test_a_flight_is_cut_into_batches() -> None:
     trip = Trip(1, 2, 3, 4, 5, batch_documents=2)
     await trip.run()
     assert trip.rig.sink.sends == 3
-    assert trip.landed == [1, 2, 3, 4, 5]
+    assert trip.done == [1, 2, 3, 4, 5]
 
 
 # --- what the sink answers ---
@@ -65,9 +65,9 @@ async def test_a_batch_that_fails_is_sent_in_halves_and_the_poison_parked_alone(
     await trip.run()
     assert list(trip.parked) == [5]
     assert "fails on (0, 5)" in trip.parked[5]
-    assert trip.landed == list(range(16))
+    assert trip.done == list(range(16))
     assert trip.held == [key for key in range(16) if key != 5]
-    assert trip.rig.told(SinkDown) == [], "a poison document is no outage"
+    assert trip.rig.emitted(SinkDown) == [], "a poison document is no outage"
 
 
 async def test_a_rejected_document_is_parked_at_once() -> None:
@@ -75,7 +75,7 @@ async def test_a_rejected_document_is_parked_at_once() -> None:
     trip.rig.sink.faults = Faults(reject={(0, 1)})
     await trip.run()
     assert list(trip.parked) == [1]
-    assert trip.landed == [1, 2]
+    assert trip.done == [1, 2]
     assert trip.rig.sink.sends == 1
 
 
@@ -84,10 +84,10 @@ async def test_a_document_that_is_put_off_is_read_and_sent_again() -> None:
     trip.rig.sink.faults = Faults(retry={(0, 1): 0.0})
     task = trip.start()
     await wait_until_async(lambda: trip.rig.sink.sends > trip.rig.limits.attempts + 2, what="sent again")
-    assert trip.landed == [2]
+    assert trip.done == [2]
     trip.rig.sink.faults = Faults()
     await task
-    assert trip.landed == [1, 2]
+    assert trip.done == [1, 2]
     assert trip.parked == {}, "being put off uses up no attempt"
     assert len(trip.rig.enricher.reads) == trip.rig.sink.sends, "each time it is read anew"
 
@@ -105,7 +105,7 @@ async def test_a_newer_write_of_our_own_epoch_is_of_a_term_that_had_it_before_an
     trip.rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(100, 1000), 99)
     with pytest.raises(FencedBySink):
         await trip.run()
-    assert trip.landed == []
+    assert trip.done == []
 
 
 async def test_a_write_of_a_later_term_ends_ours_and_nothing_lands() -> None:
@@ -114,7 +114,7 @@ async def test_a_write_of_a_later_term_ends_ours_and_nothing_lands() -> None:
     with pytest.raises(FencedBySink) as caught:
         await trip.run()
     assert caught.value.newer == Token(101, 1)
-    assert trip.landed == []
+    assert trip.done == []
 
 
 async def test_a_sink_that_is_down_is_waited_for_and_nothing_is_parked() -> None:
@@ -125,20 +125,20 @@ async def test_a_sink_that_is_down_is_waited_for_and_nothing_is_parked() -> None
     await wait_until_async(lambda: trip.rig.sink.sends > trip.rig.limits.attempts + 2, what="probes")
     trip.rig.sink.faults = Faults()
     await asyncio.wait_for(task, 5)
-    assert trip.landed == [1, 2]
+    assert trip.done == [1, 2]
     assert trip.parked == {}
-    assert (len(trip.rig.told(SinkDown)), len(trip.rig.told(SinkUp))) == (1, 1)
+    assert (len(trip.rig.emitted(SinkDown)), len(trip.rig.emitted(SinkUp))) == (1, 1)
 
 
 async def test_a_sink_that_fails_every_document_is_held_to_be_down() -> None:
     trip = Trip(*range(200), attempts=1, batch_documents=200)
     trip.rig.sink.faults = Faults(fail={(0, key) for key in range(200)})
     task = trip.start()
-    await wait_until_async(lambda: trip.rig.told(SinkDown), what="the sink is held to be down")
+    await wait_until_async(lambda: trip.rig.emitted(SinkDown), what="the sink is held to be down")
     trip.rig.sink.faults = Faults()
     await asyncio.wait_for(task, 5)
     assert len(trip.parked) == 100
-    assert trip.landed == list(range(200))
+    assert trip.done == list(range(200))
 
 
 # --- what the source says ---
@@ -152,10 +152,10 @@ async def test_a_source_that_cannot_be_read_is_waited_for() -> None:
     assert trip.rig.sink.sends == 0
     trip.rig.enricher.failing = None
     await asyncio.wait_for(task, 5)
-    assert trip.landed == [1, 2]
+    assert trip.done == [1, 2]
     assert trip.parked == {}
-    assert [event.reason for event in trip.rig.told(SourceDown)] == ["permission denied"]
-    assert len(trip.rig.told(SourceUp)) == 1
+    assert [event.reason for event in trip.rig.emitted(SourceDown)] == ["permission denied"]
+    assert len(trip.rig.emitted(SourceUp)) == 1
 
 
 async def test_a_read_that_takes_too_long_is_tried_with_fewer_rows() -> None:
@@ -173,7 +173,7 @@ async def test_a_row_that_always_takes_too_long_is_parked_while_others_are_read(
     async with asyncio.timeout(5):
         task = trip.start()
         while not task.done():
-            trip.rig.carrier.gates.source.open()  # reads of other flights
+            trip.rig.carrier.breakers.source.succeed()  # reads of other flights
             await asyncio.sleep(0)
         await task
     assert trip.parked == {6: "the fake source took too long"}
@@ -186,7 +186,7 @@ async def test_a_row_that_is_never_read_in_time_is_not_parked_while_nothing_is()
     task = trip.start()
     await wait_until_async(lambda: len(trip.rig.enricher.reads) > 3, what="it was tried again")
     assert trip.parked == {}
-    assert len(trip.rig.told(SourceDown)) == 1
+    assert len(trip.rig.emitted(SourceDown)) == 1
     trip.rig.enricher.slow = set()
     await task
     assert trip.held == [1]
@@ -198,7 +198,7 @@ async def test_a_row_whose_data_break_the_query_is_parked_alone() -> None:
     await trip.run()
     assert trip.parked == {6: "the row 6 is broken"}
     assert trip.held == [0, 1, 2, 3, 4, 5, 7]
-    assert trip.rig.told(SourceDown) == []
+    assert trip.rig.emitted(SourceDown) == []
 
 
 async def test_rows_that_all_break_the_query_are_not_read_without_pause(
@@ -207,14 +207,14 @@ async def test_rows_that_all_break_the_query_are_not_read_without_pause(
     trip = Trip(1, attempts=1)
     trip.rig.carrier.parked_in_a_row = 1000
     trip.rig.enricher.bad = {(0, 1)}
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 3600.0)
-    monkeypatch.setattr(redelivery, "_LONGEST_DELAY", 3600.0)
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 3600.0)
+    monkeypatch.setattr(retry_queue, "_LONGEST_DELAY", 3600.0)
     task = trip.start()
-    await wait_until_async(lambda: trip.rig.told(SinkDown), what="too many failed in a row")
+    await wait_until_async(lambda: trip.rig.emitted(SinkDown), what="too many failed in a row")
     for _ in range(100):
         await asyncio.sleep(0)
     assert len(trip.rig.enricher.reads) == 1, "it is read again and again without a pause"
-    assert trip.delivery.resting
+    assert trip.delivery.backing_off
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -224,22 +224,22 @@ async def test_ids_of_no_table_are_parked() -> None:
     trip.rig.enricher.orphans = {(0, 1)}
     await trip.run()
     assert trip.held == [2]
-    assert trip.landed == [1, 2]
+    assert trip.done == [1, 2]
     assert "no table attached to tube 't' has shard 0" in trip.parked[1]
 
 
 async def test_a_connection_that_is_lost_ends_the_delivery_and_leaves_its_probe_to_others() -> None:
     trip = Trip(1)
     trip.rig.enricher.lost = True
-    gate = trip.rig.carrier.gates.source
-    gate.shut("down")
+    breaker = trip.rig.carrier.breakers.source
+    breaker.fail("down")
     with pytest.raises(DatabaseUnavailable):
         await trip.run()
-    await asyncio.wait_for(gate.passage(), 5)
-    assert trip.landed == []
+    await asyncio.wait_for(breaker.acquire(), 5)
+    assert trip.done == []
 
 
-# --- trust, and the end of the line ---
+# --- trust, and the end of the worker ---
 
 
 async def test_nothing_is_sent_when_trust_lapses_between_the_read_and_the_send() -> None:
@@ -267,10 +267,10 @@ async def test_the_sink_is_told_until_when_it_may_begin_to_write() -> None:
 
     trip = Trip(1, sink=Watching())
     await trip.run()
-    assert seen == [pytest.approx(trip.rig.tenure.trusted_until(), abs=0.05)]
+    assert seen == [pytest.approx(trip.rig.active_term.trusted_until(), abs=0.05)]
 
 
-async def test_a_line_that_closes_begins_no_further_batch() -> None:
+async def test_a_worker_that_closes_begins_no_further_batch() -> None:
     trip = Trip(1, 2, 3, batch_documents=1)
     trip.rig.sink.faults = Faults(hang=True)
     task = trip.start()
@@ -279,4 +279,4 @@ async def test_a_line_that_closes_begins_no_further_batch() -> None:
     trip.rig.sink.faults = Faults()
     await asyncio.wait_for(task, 5)
     assert trip.rig.sink.sends == 1
-    assert trip.landed == [1]
+    assert trip.done == [1]

@@ -10,7 +10,7 @@ import pytest
 from pytube.errors import SinkTimeout
 from pytube.events import SinkDown, SinkUp
 from pytube.model import Batch, Result, Token
-from pytube.pipeline import redelivery
+from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
 from tests.helpers.waiting import wait_until_async
 from tests.unit.trip import AbandoningSink, Trip
@@ -18,7 +18,7 @@ from tests.unit.trip import AbandoningSink, Trip
 
 @pytest.fixture(autouse=True)
 def _short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
 
 
 async def test_a_send_without_an_answer_is_abandoned_before_it_is_sent_again() -> None:
@@ -28,17 +28,17 @@ async def test_a_send_without_an_answer_is_abandoned_before_it_is_sent_again() -
     sink.faults = Faults(mute=True)
     task = trip.start()
     await wait_until_async(lambda: sink.abandoned, what="it is abandoned")
-    assert trip.rig.tenure.in_the_air, "while that lasts, the term must not be released"
+    assert trip.rig.active_term.unanswered, "while that lasts, the term must not be released"
     assert sink.sends == 1
     sink.faults = Faults()
     sink.may_return.set()
     await asyncio.wait_for(task, 5)
-    assert not trip.rig.tenure.in_the_air
-    assert trip.landed == [1]
+    assert not trip.rig.active_term.unanswered
+    assert trip.done == [1]
     tokens = [document.token for document in sink.store.log]
     assert tokens == sorted(set(tokens)), "it was not sent under a new token"
     assert len(trip.rig.enricher.reads) == 2, "it was not read anew"
-    assert (len(trip.rig.told(SinkDown)), len(trip.rig.told(SinkUp))) == (1, 1)
+    assert (len(trip.rig.emitted(SinkDown)), len(trip.rig.emitted(SinkUp))) == (1, 1)
 
 
 async def test_a_document_that_only_the_sink_times_out_on_is_parked_in_the_end() -> None:
@@ -48,7 +48,7 @@ async def test_a_document_that_only_the_sink_times_out_on_is_parked_in_the_end()
         async def send(self, batch: Batch) -> Sequence[Result]:
             if any(document.id == 3 for document in batch):
                 await asyncio.sleep(0)
-                trip.rig.carrier.gates.sink.open()  # as if others had been answered meanwhile
+                trip.rig.carrier.breakers.sink.succeed()  # as if others had been answered meanwhile
                 raise SinkTimeout("no answer")
             return await super().send(batch)
 
@@ -90,7 +90,7 @@ async def test_a_sink_that_cancels_its_own_call_is_unknown_not_the_end() -> None
     trip = Trip(1, sink=sink)
     await trip.run()
     assert len(sink.abandoned) == 1
-    assert trip.landed == [1]
+    assert trip.done == [1]
 
 
 async def test_a_send_that_is_cancelled_is_in_the_air_until_it_is_abandoned() -> None:
@@ -101,10 +101,10 @@ async def test_a_send_that_is_cancelled_is_in_the_air_until_it_is_abandoned() ->
     await wait_until_async(lambda: trip.delivery.sending, what="it is sent")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert len(trip.rig.tenure.in_the_air) == 1
+    assert len(trip.rig.active_term.unanswered) == 1
     assert not trip.delivery.sending
-    await trip.rig.carrier.clear_the_air()
-    assert not trip.rig.tenure.in_the_air
+    await trip.rig.carrier.wait_for_unanswered()
+    assert not trip.rig.active_term.unanswered
 
 
 async def test_a_write_that_never_ends_stays_in_the_air() -> None:
@@ -112,6 +112,6 @@ async def test_a_write_that_never_ends_stays_in_the_air() -> None:
     sink.may_return.clear()
     trip = Trip(1, sink=sink, request_timeout=0.02)
     batch = Batch("t", 0, Token(100, 1), [])
-    trip.rig.tenure.in_the_air.add(batch)
-    await trip.rig.carrier.clear_the_air()
-    assert trip.rig.tenure.in_the_air == {batch}
+    trip.rig.active_term.unanswered.add(batch)
+    await trip.rig.carrier.wait_for_unanswered()
+    assert trip.rig.active_term.unanswered == {batch}

@@ -20,7 +20,7 @@ DEADLINE = 5.0
 def test_nothing_is_proven_at_first() -> None:
     book = ProofBook(DEADLINE)
     number = book.sent(100.0)
-    assert not book.heard(number, 100.1)
+    assert not book.observe(number, 100.1)
     assert book.proven_at == -math.inf
 
 
@@ -28,20 +28,20 @@ def test_a_heartbeat_proves_as_of_when_it_was_sent() -> None:
     book = ProofBook(DEADLINE)
     book.confirmed(100.0)
     number = book.sent(101.0)
-    assert book.heard(number, 104.0)
+    assert book.observe(number, 104.0)
     assert book.proven_at == 101.0
-    assert not book.heard(number, 104.0)
-    assert not book.heard(number + 1, 104.0)
+    assert not book.observe(number, 104.0)
+    assert not book.observe(number + 1, 104.0)
 
 
 def test_heartbeats_do_not_revive_a_lapsed_proof() -> None:
     book = ProofBook(DEADLINE)
     book.confirmed(100.0)
     number = book.sent(106.0)
-    assert not book.heard(number, 106.1)
+    assert not book.observe(number, 106.1)
     assert book.lapsed(106.1)
     book.confirmed(106.2)
-    assert book.heard(book.sent(106.3), 106.4)
+    assert book.observe(book.sent(106.3), 106.4)
 
 
 def test_a_closed_book_proves_nothing() -> None:
@@ -78,7 +78,7 @@ class Proofs(RuleBasedStateMachine):
         number = data.draw(st.sampled_from(sorted(self.under_way)))
         before = self.book.proven_at
         lapsed = self.now - before >= DEADLINE
-        proved = self.book.heard(number, self.now)
+        proved = self.book.observe(number, self.now)
         sent_at = self.under_way.pop(number)
         assert proved == (not lapsed and sent_at > before)
         assert self.book.proven_at == (sent_at if proved else before)

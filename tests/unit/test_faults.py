@@ -85,7 +85,7 @@ def test_the_process_is_killed_or_stopped(action: Action, number: signal.Signals
     "point",
     [Point.AFTER_MARK, Point.BEFORE_ENRICH, Point.BEFORE_SEND, Point.AFTER_SEND, Point.BEFORE_PURGE],
 )
-async def test_a_fault_that_is_raised_ends_the_line_and_purges_nothing(point: Point) -> None:
+async def test_a_fault_that_is_raised_ends_the_worker_and_purges_nothing(point: Point) -> None:
     rig = Rig()
     rig.insert(1)
     faults.arm({faults.VARIABLE: f"{Fault(point, Action.RAISE).point}:raise"})

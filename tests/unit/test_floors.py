@@ -19,69 +19,69 @@ def pods(*seqs: int, op: str = "U") -> list[Pod]:
 
 def test_a_mark_that_found_all_raises_the_floor_to_the_settled_seq() -> None:
     floors = Floors()
-    floors.marked(pods(3, 9), limit=10, settled=7, with_backfill=True)
+    floors.advance(pods(3, 9), limit=10, settled=7, with_backfill=True)
     assert floors[INC] == 7
     assert floors[BACKFILL] == 7
 
 
 def test_a_mark_that_was_cut_off_raises_the_floor_to_its_last_seq_at_most() -> None:
     floors = Floors()
-    floors.marked(pods(3, 4), limit=2, settled=7, with_backfill=True)
+    floors.advance(pods(3, 4), limit=2, settled=7, with_backfill=True)
     assert floors[INC] == 4
     assert floors[BACKFILL] == 0, "there was no room left to look for backfill"
 
 
 def test_the_floor_never_passes_what_is_not_settled() -> None:
     floors = Floors()
-    floors.marked(pods(8, 9), limit=2, settled=5, with_backfill=True)
+    floors.advance(pods(8, 9), limit=2, settled=5, with_backfill=True)
     assert floors[INC] == 5
 
 
 def test_a_mark_without_backfill_says_nothing_of_backfill() -> None:
     floors = Floors()
-    floors.marked(pods(3), limit=10, settled=7, with_backfill=False)
+    floors.advance(pods(3), limit=10, settled=7, with_backfill=False)
     assert (floors[INC], floors[BACKFILL]) == (7, 0)
 
 
 def test_the_room_for_backfill_is_what_incremental_pods_left() -> None:
     floors = Floors()
-    floors.marked([*pods(6), *pods(2, op="B")], limit=2, settled=7, with_backfill=True)
+    floors.advance([*pods(6), *pods(2, op="B")], limit=2, settled=7, with_backfill=True)
     assert (floors[INC], floors[BACKFILL]) == (7, 2)
 
 
 def test_an_older_settled_seq_lowers_no_floor() -> None:
     floors = Floors()
-    floors.marked([], limit=2, settled=7, with_backfill=True)
-    floors.marked([], limit=2, settled=5, with_backfill=True)
+    floors.advance([], limit=2, settled=7, with_backfill=True)
+    floors.advance([], limit=2, settled=5, with_backfill=True)
     assert (floors[INC], floors[BACKFILL]) == (7, 7)
 
 
 def test_pods_that_are_given_back_are_beyond_the_floors_again() -> None:
     floors = Floors()
-    floors.marked([], limit=2, settled=7, with_backfill=True)
-    floors.lowered([4, 6])
+    floors.advance([], limit=2, settled=7, with_backfill=True)
+    floors.lower([4, 6])
     assert (floors[INC], floors[BACKFILL]) == (3, 3)
-    floors.lowered([])
+    floors.lower([])
     assert (floors[INC], floors[BACKFILL]) == (3, 3)
 
 
-def test_floors_follow_what_is_passable_until_the_spell_is_over() -> None:
+def test_floors_follow_the_provisional_seq_until_its_version_changes() -> None:
     floors = Floors()
-    floors.in_spell(1)
-    floors.marked(pods(3), limit=10, settled=2, passable=7, with_backfill=True)
+    floors.expire_provisional(1)
+    floors.advance(pods(3), limit=10, settled=2, provisional=7, with_backfill=True)
     assert (floors[INC], floors[BACKFILL]) == (7, 7)
-    floors.marked(pods(8), limit=10, settled=2, passable=9, with_backfill=True)
-    floors.in_spell(1)
+    floors.advance(pods(8), limit=10, settled=2, provisional=9, with_backfill=True)
+    floors.expire_provisional(1)
     assert floors[INC] == 9
-    floors.in_spell(2)
+    floors.expire_provisional(2)
     assert (floors[INC], floors[BACKFILL]) == (2, 2), "what the long transactions wrote is above this"
 
 
 def test_a_scan_from_above_raises_no_firm_floor() -> None:
     floors = Floors()
-    floors.marked([], limit=10, settled=2, passable=7, with_backfill=True)
-    floors.marked([], limit=10, settled=6, passable=9, with_backfill=True)
-    floors.in_spell(2)
+    floors.advance([], limit=10, settled=2, provisional=7, with_backfill=True)
+    floors.advance([], limit=10, settled=6, provisional=9, with_backfill=True)
+    floors.expire_provisional(2)
     assert floors[INC] == 2
 
 
@@ -116,10 +116,10 @@ class QueueMachine(RuleBasedStateMachine):
         """Committed, and not returned by a mark (since the last reset)."""
         self.probe: tuple[int, int | None] | None = None
         self.settled = 0
-        self.passable = 0
-        self.spell = 0
+        self.provisional = 0
+        self.provisional_version = 0
         self.long: dict[Writer, int] = {}
-        """Writers that are not waited for, and what was passable when they became so."""
+        """Writers that are not waited for, and what was provisional when they became so."""
         self.floors = self.driven()
 
     # --- writers ---
@@ -150,7 +150,7 @@ class QueueMachine(RuleBasedStateMachine):
                 self.owed.add(pod.seq)
         if writer in self.long:
             del self.long[writer]
-            self.spell += 1
+            self.provisional_version += 1
             self.reach(0)
 
     # --- the settled seq ---
@@ -174,20 +174,20 @@ class QueueMachine(RuleBasedStateMachine):
     def wait_no_longer(self) -> None:
         """Those who could draw up to S are not waited for any more."""
         assert self.probe is not None
-        self.long |= dict.fromkeys((w for w in self.writers if w not in self.long), self.passable)
+        self.long |= dict.fromkeys((w for w in self.writers if w not in self.long), self.provisional)
         self.reach(self.probe[0])
         self.probe = None
 
     def reach(self, seq: int) -> None:
-        self.passable = max(self.passable, seq)
-        self.settled = max(self.settled, min(self.long.values(), default=self.passable))
+        self.provisional = max(self.provisional, seq)
+        self.settled = max(self.settled, min(self.long.values(), default=self.provisional))
 
     # --- the reader ---
 
     @rule(limit=st.integers(1, 5), with_backfill=st.booleans())
     def mark(self, limit: int, with_backfill: bool) -> None:
         found: list[Pod] = []
-        self.floors.in_spell(self.spell)
+        self.floors.expire_provisional(self.provisional_version)
         for pod_class in (INC, BACKFILL) if with_backfill else (INC,):
             found += [
                 pod
@@ -198,7 +198,9 @@ class QueueMachine(RuleBasedStateMachine):
             assert pod.seq in self.owed, f"pod {pod.seq} was returned twice"
             self.owed.discard(pod.seq)
             self.marked[pod.seq] = pod
-        self.floors.marked(found, limit, self.settled, with_backfill=with_backfill, passable=self.passable)
+        self.floors.advance(
+            found, limit, self.settled, with_backfill=with_backfill, provisional=self.provisional
+        )
 
     @precondition(lambda self: self.marked)
     @rule(data=st.data())
@@ -213,7 +215,7 @@ class QueueMachine(RuleBasedStateMachine):
         for seq in seqs:
             del self.marked[seq]
             self.owed.add(seq)
-        self.floors.lowered(seqs)
+        self.floors.lower(seqs)
 
     @rule()
     def new_term(self) -> None:
@@ -223,18 +225,18 @@ class QueueMachine(RuleBasedStateMachine):
         self.floors = self.driven()
 
     @invariant()
-    def no_firm_floor_is_above_a_pod_of_a_long_writer(self) -> None:
+    def no_settled_floor_is_above_a_pod_of_a_long_writer(self) -> None:
         for writer in self.long:
             for pod in writer.pods:
-                assert pod.seq > self.floors._firm[pod.pod_class]
+                assert pod.seq > self.floors._settled_floors[pod.pod_class]
 
     @invariant()
     def no_floor_is_above_a_pod_that_is_owed_or_may_come(self) -> None:
         coming = {pod.seq: pod for writer in self.writers if writer not in self.long for pod in writer.pods}
         for seq, pod in {**coming, **{seq: self.queue[seq] for seq in self.owed}}.items():
-            # the next mark is told of another spell before it begins
-            told = self.floors._spell == self.spell
-            floor = self.floors[pod.pod_class] if told else self.floors._firm[pod.pod_class]
+            # the next mark gets the new version before it begins
+            current = self.floors._version == self.provisional_version
+            floor = self.floors[pod.pod_class] if current else self.floors._settled_floors[pod.pod_class]
             assert seq > floor, f"pod {seq} ({pod.op}) would never be seen: its floor is {floor}"
 
     def teardown(self) -> None:
@@ -252,9 +254,9 @@ class MisledFloors(Floors):
     """Wrong on purpose: the last seq returned, whatever is settled."""
 
     def _raise(  # type: ignore[override] # a mutant needs no wider type
-        self, pod_class: PodClass, pods: list[Pod], limit: int, settled: int, passable: int
+        self, pod_class: PodClass, pods: list[Pod], limit: int, settled: int, provisional: int
     ) -> None:
-        del limit, settled, passable
+        del limit, settled, provisional
         if pods:
             self._floors[pod_class] = max(self._floors[pod_class], pods[-1].seq)
 

@@ -1,4 +1,4 @@
-"""Sweeps of a line: which come together, which wait, and what ends them."""
+"""Sweeps of a partition: which come together, which wait, and what ends them."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ async def test_ends_of_one_shard_that_wait_together_are_one_sweep() -> None:
         await rig.until_empty()
     assert live(rig) == set()
     assert sink.scans == [(0, 50)]
-    assert sorted(event.start_seq for event in rig.told(BackfillFinished)) == [20, 90]
-    assert [event.keys for event in rig.told(SweepFinished)] == [3]
+    assert sorted(event.start_seq for event in rig.emitted(BackfillFinished)) == [20, 90]
+    assert [event.keys for event in rig.emitted(SweepFinished)] == [3]
 
 
 async def test_an_end_does_not_wait_for_a_later_one() -> None:
@@ -84,8 +84,8 @@ async def test_a_shard_that_cannot_be_swept_holds_no_other_up() -> None:
         sink.failing.clear()
         await rig.until_empty()
     assert live(rig) == set()
-    assert [event.shard for event in rig.told(SweepFailed)] == [0]
-    assert sorted(event.shard for event in rig.told(BackfillFinished)) == [0, 1, 2, 3], "each once"
+    assert [event.shard for event in rig.emitted(SweepFailed)] == [0]
+    assert sorted(event.shard for event in rig.emitted(BackfillFinished)) == [0, 1, 2, 3], "each once"
 
 
 async def test_a_scan_that_hangs_is_given_up_and_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,8 +96,8 @@ async def test_a_scan_that_hangs_is_given_up_and_begun_again(monkeypatch: pytest
     old(rig, 5)
     rig.tube.insert(op="B", payload=END)
     async with rig.running():
-        await rig.until("somebody is told", lambda: rig.told(SweepFailed))
-        assert "without a result" in rig.told(SweepFailed)[0].reason
+        await rig.until("somebody is told", lambda: rig.emitted(SweepFailed))
+        assert "without a result" in rig.emitted(SweepFailed)[0].reason
         assert sink.open_scans == 0
         sink.hanging.clear()
         await rig.until_empty()
@@ -112,15 +112,15 @@ async def test_a_sweep_that_postgres_refuses_is_parked_and_its_scan_closed() -> 
     rig.tube.touch_refusal = refused("22P05")
     rig.tube.insert(op="B", payload=END)
     async with rig.running():
-        await rig.until("it is parked", lambda: rig.told(Parked))
+        await rig.until("it is parked", lambda: rig.emitted(Parked))
         assert sink.open_scans == 0
         await rig.until_empty()
-    assert ["22P05" in event.reason for event in rig.told(Parked)] == [True]
-    assert rig.told(SweepFinished) == []
+    assert ["22P05" in event.reason for event in rig.emitted(Parked)] == [True]
+    assert rig.emitted(SweepFinished) == []
 
 
 async def test_a_sweep_waits_while_many_backfill_pods_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytube.worker.sweep._LOOK_AGAIN", 0.01)
+    monkeypatch.setattr("pytube.worker.sweep._POLL_INTERVAL", 0.01)
     rig = Rig(sweep_backlog=3)
     old(rig, *range(20))  # in ten pages, each of them a pod
     seq = rig.tube.insert(op="B", payload=END)
@@ -128,7 +128,7 @@ async def test_a_sweep_waits_while_many_backfill_pods_do(monkeypatch: pytest.Mon
     async with rig.running():
         await rig.until("the sweep waits", lambda: rig.tube.backlog() == 4)
         rig.insert(100)
-        await rig.until("touches are marked meanwhile", lambda: rig.line.machine.pods == 6)
+        await rig.until("touches are marked meanwhile", lambda: rig.worker.machine.pods == 6)
         assert rig.tube.backlog() == 4, "one for each page"
         rig.enricher.go.set()
         await rig.until_empty()
@@ -157,8 +157,8 @@ async def test_a_sweep_that_fails_begins_again() -> None:
     async with rig.running():
         await rig.until_empty()
     assert live(rig) == set()
-    assert [event.reason for event in rig.told(SweepFailed)] == ["down"]
-    assert len(rig.told(BackfillFinished)) == 1
+    assert [event.reason for event in rig.emitted(SweepFailed)] == ["down"]
+    assert len(rig.emitted(BackfillFinished)) == 1
 
 
 class Blocked(MemorySink):
@@ -182,13 +182,13 @@ async def test_sweeps_that_wait_hold_no_touches_up() -> None:
     for shard in range(60):
         rig.tube.insert(op="B", payload=END, shard=shard)
     async with rig.running():
-        await rig.until("all are held", lambda: rig.line.machine.control == 60)
+        await rig.until("all are held", lambda: rig.worker.machine.control == 60)
         rig.insert(1)
         rig.insert(2, op="B", shard=70)
         await rig.until("touches are delivered", lambda: live(rig) == {(0, 1), (70, 2)})
         sink.blocked = False
         await rig.until_empty()
-    assert len(rig.told(SweepFinished)) == 60
+    assert len(rig.emitted(SweepFinished)) == 60
 
 
 class Hanging(MemorySink):
@@ -211,9 +211,9 @@ async def test_a_stop_ends_a_sweep_and_gives_its_pod_back() -> None:
     seq = rig.tube.insert(op="B", payload=END)
     async with rig.running():
         await sink.scanning.wait()
-        rig.line.stop()
-        await rig.until("the line ends", lambda: rig.task is not None and rig.task.done())
-        await rig.line.drain(1.0)
+        rig.worker.stop()
+        await rig.until("the worker ends", lambda: rig.task is not None and rig.task.done())
+        await rig.worker.drain(1.0)
     assert list(rig.tube.pods) == [seq]
     assert rig.tube.marked == set()
 
@@ -233,7 +233,7 @@ class Slow(MemorySink):
             yield page
 
 
-async def test_a_sweep_under_a_term_that_is_over_ends_the_line() -> None:
+async def test_a_sweep_under_a_term_that_is_over_ends_the_worker() -> None:
     """Nobody touches anything then, whatever the scan finds."""
     sink = Slow()
     rig = Rig(sink)
@@ -244,6 +244,6 @@ async def test_a_sweep_under_a_term_that_is_over_ends_the_line() -> None:
         rig.tube.leader_id = None
         sink.go.set()
         assert isinstance(await rig.until_it_ends(), Fenced)
-    assert rig.told(BackfillFinished)
+    assert rig.emitted(BackfillFinished)
     assert list(rig.tube.pods) == [seq]
     assert live(rig) == {(0, 5)}

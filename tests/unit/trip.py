@@ -1,4 +1,4 @@
-"""One delivery on its way, without a line around it."""
+"""One delivery on its way, without a worker around it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.rig import Rig
 
 
 class Trip:
-    """One delivery of the ids given, without a line around it."""
+    """One delivery of the ids given, without a worker around it."""
 
     def __init__(self, *ids: int, sink: MemorySink | None = None, **limits: float) -> None:
         self.rig = Rig(sink, **limits)
@@ -37,14 +37,14 @@ class Trip:
         await self.delivery.run()
 
     @property
-    def landed(self) -> list[Any]:
-        reports = [report for _, report in self.rig.carrier.landed]
-        return sorted(key for report in reports for ids in report.keys.values() for key in ids)
+    def done(self) -> list[Any]:
+        outcomes = [outcome for _, outcome in self.rig.carrier.outcomes]
+        return sorted(key for outcome in outcomes for ids in outcome.keys.values() for key in ids)
 
     @property
     def parked(self) -> dict[Any, str]:
-        reports = [report for _, report in self.rig.carrier.landed]
-        return {gone.key[1]: gone.reason for report in reports for gone in report.parked}
+        outcomes = [outcome for _, outcome in self.rig.carrier.outcomes]
+        return {dead.key[1]: dead.reason for outcome in outcomes for dead in outcome.dead_letters}
 
     @property
     def held(self) -> list[Any]:

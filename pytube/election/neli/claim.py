@@ -98,12 +98,12 @@ class NeliClaim:
             return None
         return encode(heartbeat, self._book.sent(now))
 
-    def heard(self, leader_id: UUID, number: int, now: float) -> bool:
+    def observe(self, leader_id: UUID, number: int, now: float) -> bool:
         """A heartbeat was read from the partition; whether it proved anything."""
         heartbeat = self._heartbeat
         if heartbeat is None or heartbeat.leader_id != leader_id:
             return False
-        return self._book.heard(number, now)
+        return self._book.observe(number, now)
 
     def needs_asking(self, now: float) -> bool:
         """Whether a term waits for the coordinator's word."""

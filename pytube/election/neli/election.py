@@ -21,7 +21,7 @@ from pytube.election.neli.watch import BrokerWatch, DampedLog
 from pytube.errors import BrokerUnavailable, ClaimLost
 
 _CARE = 0.25
-"""Seconds between looks at the tube's partitions and at claims that were given up."""
+"""Seconds between checks of the tube's partitions and at claims that were given up."""
 
 _OFFER_AGAIN = 1.0
 _TOPIC_PAUSE = 10.0

@@ -84,7 +84,7 @@ class Member:
 
     def _run(self) -> None:
         """Be a member until stopped; after an unforeseen failure be a new one."""
-        told = ""
+        last_error = ""
         while not self._stopping.is_set():
             if self._away.is_set():
                 self._stopping.wait(_PAUSE)
@@ -92,8 +92,8 @@ class Member:
             try:
                 self._be_member()
             except Exception as error:  # noqa: BLE001 -- a thread that ended would leave no leader
-                if str(error) != told:
-                    told = str(error)
+                if str(error) != last_error:
+                    last_error = str(error)
                     self._log.error("leader election failed, and begins again", exc_info=error)
                 self._stopping.wait(_RESTART_PAUSE)
 
@@ -124,7 +124,7 @@ class Member:
             # back by an hour meanwhile, it waits for an hour.
             message = consumer.poll(0)
             if message is not None:
-                self._heard(message)
+                self._on_message(message)
             producer.poll(0)
             now = clock.now()
             if now >= next_beat:
@@ -150,7 +150,7 @@ class Member:
             except (BufferError, KafkaException) as error:
                 self._watch.down(f"heartbeats can't be sent: {error}")
 
-    def _heard(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         error = message.error()
         if error is not None:
             if error.fatal():
@@ -162,7 +162,7 @@ class Member:
         if claim is None or beat is None:
             return
         heartbeat, number = beat
-        if claim.heard(heartbeat.leader_id, number, clock.now()):
+        if claim.observe(heartbeat.leader_id, number, clock.now()):
             self._watch.up(claim.proven_at())
 
     # --- proof by commit --------------------------------------------------------------------

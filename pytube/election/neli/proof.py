@@ -5,7 +5,7 @@ later. A heartbeat that comes back shows that this process reaches the broker an
 partition. It does not show that the group still counts this process among its members: a process
 that was stopped for long reads on for a moment before it hears that it was removed. So heartbeats
 only prolong a proof that holds. Once it has lapsed the coordinator must be asked first: a commit,
-whose generation it checks, is the one proof that starts the line again.
+whose generation it checks, is the one proof that starts the worker again.
 
 All moments are of `pytube.clock`. Two threads use a book: it has a lock.
 """
@@ -46,7 +46,7 @@ class ProofBook:
                 self._sent.popitem(last=False)
             return self._last_number
 
-    def heard(self, number: int, now: float) -> bool:
+    def observe(self, number: int, now: float) -> bool:
         """Heartbeat `number` came back; whether it proved anything."""
         with self._lock:
             sent_at = self._sent.pop(number, None)

@@ -9,7 +9,7 @@ from psycopg import sql
 from pyspark.sql.datasource import InputPartition
 
 from pytube.db.errors import translated
-from pytube.errors import UsageError
+from pytube.errors import UnknownTube
 from pytube.spark import queries, tubes
 from pytube.spark.hosts import Host
 from pytube.spark.sources.arrow import Reading
@@ -32,7 +32,7 @@ def schema_of(connection: psycopg.Connection, tube: str) -> str:
     """The columns of a tube's pods. Ids that are no numbers are texts.
 
     Raises:
-        UsageError: there is no such tube.
+        UnknownTube: there is no such tube.
     """
     return SCHEMA.format("bigint" if tubes.kind_of(connection, [tube]).is_number else "string")
 
@@ -41,12 +41,12 @@ def partitions_of(connection: psycopg.Connection, tube: str) -> int:
     """How many partitions a tube has.
 
     Raises:
-        UsageError: there is no such tube.
+        UnknownTube: there is no such tube.
     """
     with translated():
         row = connection.execute(queries.PARTITIONS, {"tube": tube}).fetchone()
     if row is None:
-        raise UsageError(f"there is no tube {tube!r}")
+        raise UnknownTube(f"there is no tube {tube!r}")
     return int(row[0])
 
 

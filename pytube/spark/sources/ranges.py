@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from pytube.db.errors import translated
-from pytube.errors import UsageError
+from pytube.errors import UnknownTable, UsageError
 from pytube.spark import queries
 
 _SAMPLE = 1000
@@ -100,14 +100,16 @@ def relation_of(connection: psycopg.Connection, table: str) -> tuple[str, str, i
     """The name of a table as SQL has it, its kind (as in `pg_class`), and about how many rows it has.
 
     Raises:
-        UsageError: there is none.
+        UnknownTable: there is none.
     """
     try:
         row = connection.execute(queries.RELATION, {"table": table}).fetchone()
     except psycopg.Error:
         row = None
     if row is None:
-        raise UsageError(f"there is no table {table!r}; write schema.table, with quotes where SQL wants them")
+        raise UnknownTable(
+            f"there is no table {table!r}; write schema.table, with quotes where SQL wants them"
+        )
     return str(row[0]), str(row[1]), int(row[2])
 
 

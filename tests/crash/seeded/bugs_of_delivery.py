@@ -8,11 +8,11 @@ SEEDS = [
     Seed(
         "purge_before_acknowledge",
         "pods are deleted as soon as they are marked",
-        "pytube/worker/line.py",
+        "pytube/worker/partition_worker.py",
         "        control = self.machine.add(pods)\n",
         "        control = self.machine.add(pods)\n"
         "        await self._source.purge([pod.seq for pod in pods])\n",
-        ("unit/test_line.py::test_nothing_is_purged_before_it_is_acknowledged",),
+        ("unit/test_partition_worker.py::test_nothing_is_purged_before_it_is_acknowledged",),
     ),
     Seed(
         "pod_done_with_its_first_key",
@@ -45,11 +45,11 @@ SEEDS = [
         "token_after_enrich",
         "a row that was read later bears the lower token",
         "pytube/worker/delivery.py",
-        "        token = self._c.tenure.draw()\n"
+        "        token = self._c.active_term.next_token()\n"
         "        await fault(Point.BEFORE_ENRICH)\n"
         "        documents = await self._read(groups, token)\n",
         "        documents = await self._read(groups, Token(0, 0))\n"
-        "        documents.token = token = self._c.tenure.draw()\n",
+        "        documents.token = token = self._c.active_term.next_token()\n",
         ("unit/test_delivery.py",),
     ),
     Seed(
@@ -74,7 +74,7 @@ SEEDS = [
         "cancelled_write_is_forgotten",
         "a write that was cut off counts as over",
         "pytube/worker/delivery.py",
-        "            self._c.tenure.in_the_air.add(batch)\n            raise\n",
+        "            self._c.active_term.unanswered.add(batch)\n            raise\n",
         "            raise\n",
         ("unit/test_delivery_unknown.py",),
     ),
@@ -111,26 +111,28 @@ SEEDS = [
         ("unit/test_answers.py",),
     ),
     Seed(
-        "land_before_park",
+        "done_before_park",
         "a rejected key is purged, and not set aside when the process dies then",
-        "pytube/worker/line.py",
-        "        self.meter.parked += await self._parking.park(landed)\n",
+        "pytube/worker/partition_worker.py",
+        "        self.metrics.parked += await self._parking.park(outcomes)\n",
         "",
-        ("unit/test_line_troubles.py::test_a_rejected_key_is_parked_before_its_pod_is_purged",),
+        ("unit/test_partition_worker_troubles.py::test_a_rejected_key_is_parked_before_its_pod_is_purged",),
     ),
     Seed(
         "drain_purges_for_another_term",
-        "a line that the sink has fenced purges and gives back all the same",
-        "pytube/worker/line.py",
+        "a worker that the sink has fenced purges and gives back all the same",
+        "pytube/worker/partition_worker.py",
         "            if isinstance(failure, NotLeader):\n                raise failure\n",
         "            del failure\n",
-        ("unit/test_line_end.py::test_a_drain_that_finds_a_later_term_at_the_sink_purges_nothing",),
+        (
+            "unit/test_partition_worker_end.py::test_a_drain_that_finds_a_later_term_at_the_sink_purges_nothing",
+        ),
     ),
     Seed(
         "slow_rows_for_ever",
         "a row whose read always takes too long is tried without end",
         "pytube/worker/delivery.py",
-        "        alive = gate.opened_at > min(begun, self._slow_since)\n",
+        "        alive = breaker.succeeded_at > min(begun, self._slow_since)\n",
         "        alive = False\n",
         ("unit/test_delivery.py::test_a_row_that_always_takes_too_long_is_parked_while_others_are_read",),
     ),

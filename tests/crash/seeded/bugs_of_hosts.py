@@ -50,10 +50,10 @@ SEEDS = [
     Seed(
         "outage_told_with_each_failure",
         "a sink that is down is told with each try",
-        "pytube/worker/gate.py",
-        "            self._opened.clear()\n            self._on_shut(reason)\n",
-        "            self._opened.clear()\n        self._on_shut(reason)\n",
-        ("unit/test_gate.py",),
+        "pytube/worker/circuit_breaker.py",
+        "            self._closed.clear()\n            self._on_open(reason)\n",
+        "            self._closed.clear()\n        self._on_open(reason)\n",
+        ("unit/test_circuit_breaker.py",),
     ),
     Seed(
         "put_off_is_done",

@@ -20,19 +20,19 @@ _LINE_INTERVAL = 5.0
 """Seconds between two lines of the same state."""
 
 
-class Told(Protocol):
-    """Who is told."""
+class ProgressDisplay(Protocol):
+    """Shows progress and messages of backfills."""
 
     def progress(self, progress: Progress) -> None:
-        """How far a backfill is."""
+        """Show how far a backfill is."""
 
-    def line(self, text: str) -> None:
-        """Something else."""
+    def message(self, text: str) -> None:
+        """Show any other message."""
 
 
 @contextmanager
-def told(*, as_json: bool) -> Iterator[Told]:
-    """Whoever fits the standard output."""
+def progress_display(*, as_json: bool) -> Iterator[ProgressDisplay]:
+    """The display that suits standard output: bars on a terminal, lines elsewhere."""
     if as_json or not sys.stdout.isatty():
         yield _Lines(as_json=as_json)
         return
@@ -64,7 +64,7 @@ class _Lines:
             click.echo(f"backfill {progress.backfill} of {progress.table}: {_detail(progress)}")
         sys.stdout.flush()
 
-    def line(self, text: str) -> None:
+    def message(self, text: str) -> None:
         if self._as_json:
             print_json({"message": text})
         else:
@@ -89,7 +89,7 @@ class _Bars:
             detail=_detail(progress),
         )
 
-    def line(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self._bar.console.print(text)
 
 

@@ -1,8 +1,8 @@
-"""How long a session is waited for: a server that stays silent is given up like one that is gone.
+"""Client-side timeouts: a session whose server stays silent is dropped like one whose server is gone.
 
-Keepalives and `tcp_user_timeout` find a network that has lost the server. They don't find a server
-whose kernel still acknowledges what a frozen process never reads, nor a proxy in between; and
-`statement_timeout` is kept by the server itself.
+Keepalives and `tcp_user_timeout` detect a network that has lost the server. They don't detect a server
+whose kernel still acknowledges data that a frozen process never reads, nor a proxy in between; and
+`statement_timeout` is enforced by the server itself.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _Answer = TypeVar("_Answer")
 STATE_OF_SESSION = """
     SELECT state, state_change::text FROM pg_catalog.pg_stat_activity WHERE pid = %s
 """
-"""What another session asks about one that is silent; `is_answer_lost` judges it."""
+"""Run by another session about one that is silent; `is_answer_lost` interprets the row."""
 
 _LAST_MOMENT = 1.0
-"""Seconds that a statement may go on when nobody waits for it any more."""
+"""Seconds that a statement may continue after its caller was cancelled."""
 
 
 class NoAnswer(psycopg.OperationalError):
@@ -34,41 +34,39 @@ class NoAnswer(psycopg.OperationalError):
 
 
 def is_answer_lost(before: tuple[Any, ...] | None, now: tuple[Any, ...] | None) -> bool:
-    """Whether the server has answered a session that heard nothing.
-
-    It is idle, and has not changed since the look before.
+    """Whether an answer was lost on its way: the session is idle, and unchanged since the last check.
 
     Args:
-        before: the row of `STATE_OF_SESSION` at the look before; None when there was none.
-        now: that of this look; None when the server does not know the session.
+        before: the row of `STATE_OF_SESSION` at the last check; None when there was none.
+        now: the row of this check; None when the server does not know the session.
     """
     return now is not None and now == before and str(now[0]).startswith("idle")
 
 
-async def answered_within(
+async def wait_for_answer(
     connection: psycopg.AsyncConnection, seconds: float | None, asking: Coroutine[Any, Any, _Answer]
 ) -> _Answer:
-    """Ask the server, and give it so long to answer; then the session is cut off, and of no more use.
+    """Ask the server, and cut the session off if it does not answer in time; it is then of no more use.
 
-    Whoever is cancelled meanwhile gives the server a moment, so that the session stays whole, and
+    A caller that is cancelled meanwhile gives the server a moment, so that the session stays usable, and
     then cuts it off. (psycopg would ask the server by a second connection to cancel the statement; at
     a server that stays silent that takes ten seconds.) Whether a statement that was cut off has
     committed is not known, as with any lost connection.
 
     Args:
-        connection: who is asked.
-        seconds: for all that is asked; None: any.
+        connection: the session.
+        seconds: limit for the whole coroutine; None: no limit.
         asking: uses the connection.
 
     Raises:
-        NoAnswer: the time was over.
+        NoAnswer: the time limit was reached.
     """
     cut = False
 
     def give_up() -> None:
         nonlocal cut
         cut = True
-        shut(connection)
+        shut_down(connection)
 
     loop = asyncio.get_running_loop()
     timer = None if seconds is None else loop.call_later(seconds, give_up)
@@ -76,15 +74,15 @@ async def answered_within(
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        with suppress(asyncio.CancelledError):  # who is asked to end twice gives it no more time
+        with suppress(asyncio.CancelledError):  # a second cancellation gives it no more time
             await asyncio.wait([task], timeout=_LAST_MOMENT)
         if not task.done():
-            shut(connection)
+            shut_down(connection)
             await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # nobody is there any more whom it could be told
+            task.exception()  # retrieved, or asyncio would log it
         raise
-    except (psycopg.Error, PytubeError) as error:  # who is asked may have made it one of ours
+    except (psycopg.Error, PytubeError) as error:  # the coroutine may have translated it
         if cut:
             raise NoAnswer(f"no answer within {seconds:g} s") from error
         raise
@@ -93,10 +91,10 @@ async def answered_within(
             timer.cancel()
 
 
-def shut(connection: psycopg.AsyncConnection) -> None:
-    """Whoever waits for the session sees its end at once; it is still to be closed.
+def shut_down(connection: psycopg.AsyncConnection) -> None:
+    """End the socket, so that whoever waits for the session is woken at once; close the session afterwards.
 
-    Who waits for a session that is closed is not woken, and the number of its descriptor is soon another's.
+    Closing alone would not wake a waiter, and the descriptor's number would soon belong to another file.
     """
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as copy:
         copy.shutdown(socket.SHUT_RDWR)

@@ -1,14 +1,14 @@
-"""Trust: a leader's right to send, until a deadline after its last proof was *sent*. Pure.
+"""The deadline of a term's trust: its right to send, counted from when the last proof was *sent*. Pure.
 
-Counting from the moment of sending, not of receiving, makes the deadline hold however long the
-answer was under way or the process was stopped. All moments are of `pytube.clock`.
+Counting from sending, not from receiving, keeps the deadline right however long the answer took or the
+process was stopped. All times are of `pytube.clock`.
 """
 
 from __future__ import annotations
 
 
-class Trust:
-    """The trust of one term: both the election and the database must have proved it lately."""
+class TermDeadline:
+    """When one term must stop sending, unless both the election and the database prove it again."""
 
     def __init__(self, deadline: float, sent_at: float) -> None:
         """Args:
@@ -18,7 +18,7 @@ class Trust:
         self._deadline = deadline
         self._renewed_at = sent_at
 
-    def renewed(self, sent_at: float) -> None:
+    def confirm_renewal(self, sent_at: float) -> None:
         """The database confirmed a renewal that was sent then."""
         self._renewed_at = max(self._renewed_at, sent_at)
 

@@ -1,4 +1,4 @@
-"""Redelivery: whatever a sink answers, each key ends exactly once, and poison costs itself alone."""
+"""The retry queue: whatever a sink answers, each key ends exactly once, and poison costs itself alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytube.model import Key
-from pytube.pipeline.redelivery import GaveUp, Redelivery, delay
+from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
 
 
 def keys(count: int) -> list[Key]:
@@ -18,75 +18,75 @@ def keys(count: int) -> list[Key]:
 
 
 def test_a_failed_group_is_sent_again_in_halves() -> None:
-    todo = Redelivery(attempts=3)
-    assert todo.failed(keys(5), "broken", now=1.0) is None
-    assert todo.next_at == 1.0, "halves are not waited for"
-    assert [todo.pop(), todo.pop()] == [keys(5)[:3], keys(5)[3:]]
-    assert todo.next_at is None
+    queue = RetryQueue(attempts=3)
+    assert queue.fail(keys(5), "broken", now=1.0) is None
+    assert queue.next_at == 1.0, "halves are not waited for"
+    assert [queue.pop(), queue.pop()] == [keys(5)[:3], keys(5)[3:]]
+    assert queue.next_at is None
 
 
 def test_only_a_failure_alone_uses_up_an_attempt() -> None:
-    todo = Redelivery(attempts=2)
-    todo.failed(keys(2), "broken", now=0.0)
-    assert todo.attempts_of((0, 0)) == 0
-    assert todo.failed([(0, 0)], "broken", now=0.0) is None
-    assert todo.attempts_of((0, 0)) == 1
-    assert todo.failed([(0, 0)], "still broken", now=1.0) == GaveUp((0, 0), "still broken", 2)
+    queue = RetryQueue(attempts=2)
+    queue.fail(keys(2), "broken", now=0.0)
+    assert queue.attempts_of((0, 0)) == 0
+    assert queue.fail([(0, 0)], "broken", now=0.0) is None
+    assert queue.attempts_of((0, 0)) == 1
+    assert queue.fail([(0, 0)], "still broken", now=1.0) == DeadLetter((0, 0), "still broken", 2)
 
 
 def test_a_document_that_failed_alone_is_waited_for_ever_longer() -> None:
-    todo = Redelivery(attempts=4)
+    queue = RetryQueue(attempts=4)
     waits = []
     for _ in range(3):
-        todo.failed([(0, 0)], "broken", now=100.0)
-        assert todo.next_at is not None
-        waits.append(todo.next_at - 100.0)
-        todo.pop()
+        queue.fail([(0, 0)], "broken", now=100.0)
+        assert queue.next_at is not None
+        waits.append(queue.next_at - 100.0)
+        queue.pop()
     assert waits == pytest.approx([0.1, 0.2, 0.4])
 
 
 def test_one_attempt_gives_up_at_once() -> None:
-    assert Redelivery(attempts=1).failed([(0, 0)], "no", now=0.0) == GaveUp((0, 0), "no", 1)
+    assert RetryQueue(attempts=1).fail([(0, 0)], "no", now=0.0) == DeadLetter((0, 0), "no", 1)
 
 
 def test_keys_that_are_put_off_use_up_no_attempt() -> None:
-    todo = Redelivery(attempts=1)
+    queue = RetryQueue(attempts=1)
     for _ in range(50):
-        todo.delayed({(0, 0): 0.0}, now=0.0)
-        todo.pop()
-    assert todo.attempts_of((0, 0)) == 0
+        queue.delay({(0, 0): 0.0}, now=0.0)
+        queue.pop()
+    assert queue.attempts_of((0, 0)) == 0
 
 
 def test_keys_that_are_put_off_alike_go_together() -> None:
-    todo = Redelivery(attempts=1)
-    todo.delayed({(0, 1): 3.0, (0, 2): 5.0, (0, 3): 3.0}, now=10.0)
-    assert todo.next_at == 13.0
-    assert todo.pop() == [(0, 1), (0, 3)]
-    assert todo.next_at == 15.0
+    queue = RetryQueue(attempts=1)
+    queue.delay({(0, 1): 3.0, (0, 2): 5.0, (0, 3): 3.0}, now=10.0)
+    assert queue.next_at == 13.0
+    assert queue.pop() == [(0, 1), (0, 3)]
+    assert queue.next_at == 15.0
 
 
 def test_a_sink_that_keeps_putting_off_is_asked_ever_more_rarely() -> None:
-    todo = Redelivery(attempts=1)
+    queue = RetryQueue(attempts=1)
     waits = []
     for _ in range(20):
-        todo.delayed({(0, 0): 0.0}, now=0.0)
-        assert todo.next_at is not None
-        waits.append(todo.next_at)
-        todo.pop()
+        queue.delay({(0, 0): 0.0}, now=0.0)
+        assert queue.next_at is not None
+        waits.append(queue.next_at)
+        queue.pop()
     assert waits[:3] == pytest.approx([0.1, 0.2, 0.4])
     assert waits[-1] == 30.0
 
 
 def test_nothing_to_push_is_nothing_to_do() -> None:
-    todo = Redelivery(attempts=1)
-    todo.push([])
-    todo.delayed({}, now=0.0)
-    assert todo.next_at is None
+    queue = RetryQueue(attempts=1)
+    queue.push([])
+    queue.delay({}, now=0.0)
+    assert queue.next_at is None
 
 
 @given(st.integers(1, 10_000))
 def test_delays_are_bounded(tries: int) -> None:
-    assert 0 < delay(tries) <= delay(tries + 1) <= 30.0
+    assert 0 < backoff(tries) <= backoff(tries + 1) <= 30.0
 
 
 # --- any sink -------------------------------------------------------------------------------------
@@ -96,21 +96,21 @@ class Course:
     """Sends groups until nothing is left, and notes how each key ended."""
 
     def __init__(self, count: int, attempts: int) -> None:
-        self.todo = Redelivery(attempts)
-        self.todo.push(keys(count))
+        self.queue = RetryQueue(attempts)
+        self.queue.push(keys(count))
         self.ended: Counter[Key] = Counter()
-        self.gave_up: dict[Key, GaveUp] = {}
+        self.dead_letters: dict[Key, DeadLetter] = {}
         self.sends: Counter[Key] = Counter()
         self.groups = 0
         self.now = 0.0
 
     def next_group(self) -> list[Key] | None:
-        at = self.todo.next_at
+        at = self.queue.next_at
         if at is None:
             return None
         assert not math.isnan(at)
         self.now = max(self.now, at)
-        group = self.todo.pop()
+        group = self.queue.pop()
         assert group, "an empty group was to be sent"
         assert len(set(group)) == len(group), "a key stands twice in a group"
         assert not any(self.ended[key] for key in group), "a key that is done was sent again"
@@ -118,11 +118,11 @@ class Course:
         self.sends.update(group)
         return group
 
-    def failed(self, group: list[Key]) -> None:
-        gave_up = self.todo.failed(group, "broken", self.now)
-        if gave_up is not None:
-            self.gave_up[gave_up.key] = gave_up
-            self.ended[gave_up.key] += 1
+    def fail(self, group: list[Key]) -> None:
+        dead_letter = self.queue.fail(group, "broken", self.now)
+        if dead_letter is not None:
+            self.dead_letters[dead_letter.key] = dead_letter
+            self.ended[dead_letter.key] += 1
 
 
 @settings(max_examples=200, deadline=None)
@@ -135,9 +135,9 @@ def test_each_key_ends_exactly_once_whatever_the_sink_answers(
         # A sink that misbehaves for ever ends nothing: after a while this one takes all.
         answer = data.draw(st.sampled_from(("batch", "items", "unknown"))) if course.groups < 60 else "ok"
         if answer == "batch":
-            course.failed(group)
+            course.fail(group)
         elif answer == "unknown":
-            course.todo.push(group, course.now)
+            course.queue.push(group, course.now)
         else:
             put_off = {}
             for key in group:
@@ -146,9 +146,9 @@ def test_each_key_ends_exactly_once_whatever_the_sink_answers(
                     put_off[key] = data.draw(st.sampled_from((0.0, 0.5, 60.0)))
                 else:
                     course.ended[key] += 1
-            course.todo.delayed(put_off, course.now)
+            course.queue.delay(put_off, course.now)
     assert course.ended == Counter(keys(count)), "a key was lost, or ended twice"
-    assert all(gave_up.attempts == attempts for gave_up in course.gave_up.values())
+    assert all(dead_letter.attempts == attempts for dead_letter in course.dead_letters.values())
 
 
 @settings(max_examples=200, deadline=None)
@@ -158,10 +158,10 @@ def test_a_poison_document_costs_itself_alone(count: int, attempts: int, data: s
     course = Course(count, attempts)
     while (group := course.next_group()) is not None:
         if poison in group:
-            course.failed(group)
+            course.fail(group)
         else:
             course.ended.update(group)
-    assert list(course.gave_up) == [poison]
+    assert list(course.dead_letters) == [poison]
     assert course.ended == Counter(keys(count))
     halvings = math.ceil(math.log2(count)) if count > 1 else 0
     assert course.groups <= 2 * halvings + attempts, "one group more on each side per halving"

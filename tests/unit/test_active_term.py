@@ -1,4 +1,4 @@
-"""A tenure: its trust, what it tells of it, and its tokens."""
+"""A active_term: its trust, what it tells of it, and its tokens."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import pytest
 from pytube.errors import ClaimLost, Fenced
 from pytube.events import Event, LeaderRefreshed, TrustLapsed
 from pytube.model import COUNTER_BITS, Token
-from pytube.pipeline.trust import Trust
+from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources.terms import Term
-from pytube.worker import tenure as module
-from pytube.worker.tenure import Tenure
+from pytube.worker import active_term as module
+from pytube.worker.active_term import ActiveTerm
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim
 
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LOOK_AGAIN", 0.001)
+    monkeypatch.setattr(module, "_POLL_INTERVAL", 0.001)
 
 
 class Reign:
-    """A tenure that is trusted, and what it told."""
+    """A active_term that is trusted, and what it told."""
 
     def __init__(self) -> None:
         self.claim = FakeClaim()
         self.events: list[Event] = []
-        self.trust = Trust(1000.0, monotonic())
+        self.deadline = TermDeadline(1000.0, monotonic())
         self.term = Term("t", 1, 0, epoch=100)
-        self.tenure = Tenure(self.term, self.claim, self.trust, self.events.append)
+        self.active_term = ActiveTerm(self.term, self.claim, self.deadline, self.events.append)
 
     @property
     def told(self) -> list[str]:
@@ -40,14 +40,14 @@ class Reign:
 
 async def test_while_trusted_nothing_is_waited_for_or_told() -> None:
     reign = Reign()
-    await reign.tenure.trusted()
+    await reign.active_term.wait_until_trusted()
     assert reign.told == []
 
 
 async def test_a_lapse_and_its_end_are_told_once_however_many_wait() -> None:
     reign = Reign()
     reign.claim.proof = float("-inf")
-    waiters = [asyncio.create_task(reign.tenure.trusted()) for _ in range(3)]
+    waiters = [asyncio.create_task(reign.active_term.wait_until_trusted()) for _ in range(3)]
     await wait_until_async(lambda: reign.told, what="the lapse is told")
     assert not any(waiter.done() for waiter in waiters)
     reign.claim.proof = monotonic()
@@ -59,31 +59,31 @@ async def test_a_lapse_and_its_end_are_told_once_however_many_wait() -> None:
 async def test_a_claim_that_is_lost_is_distrusted_at_once() -> None:
     reign = Reign()
     reign.claim.lost.set()
-    assert not reign.tenure.is_trusted
+    assert not reign.active_term.is_trusted
 
 
 async def test_a_claim_that_is_revoked_is_trusted_while_it_is_handed_over() -> None:
     reign = Reign()
     reign.claim.revoked.set()
-    assert reign.tenure.is_trusted
+    assert reign.active_term.is_trusted
 
 
 async def test_a_term_that_ended_is_distrusted_and_keeps_its_first_reason() -> None:
     reign = Reign()
-    reign.tenure.end(Fenced("first"))
-    reign.tenure.end(ClaimLost("second"))
-    assert not reign.tenure.is_trusted
-    assert str(reign.tenure.ended.result()) == "first"
+    reign.active_term.end(Fenced("first"))
+    reign.active_term.end(ClaimLost("second"))
+    assert not reign.active_term.is_trusted
+    assert str(reign.active_term.ended.result()) == "first"
 
 
 async def test_tokens_grow_and_bear_the_epoch() -> None:
-    tenure = Reign().tenure
-    assert [tenure.draw() for _ in range(3)] == [Token(100, 1), Token(100, 2), Token(100, 3)]
+    active_term = Reign().active_term
+    assert [active_term.next_token() for _ in range(3)] == [Token(100, 1), Token(100, 2), Token(100, 3)]
 
 
 async def test_a_term_whose_tokens_are_used_up_is_over() -> None:
-    tenure = Reign().tenure
-    tenure._counter = (1 << COUNTER_BITS) - 2
-    assert tenure.draw() == Token(100, (1 << COUNTER_BITS) - 1)
+    active_term = Reign().active_term
+    active_term._counter = (1 << COUNTER_BITS) - 2
+    assert active_term.next_token() == Token(100, (1 << COUNTER_BITS) - 1)
     with pytest.raises(Fenced, match="tokens"):
-        tenure.draw()
+        active_term.next_token()

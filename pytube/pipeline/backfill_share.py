@@ -20,8 +20,8 @@ class BackfillShare:
             return PodClass.INCREMENTAL if incremental else PodClass.BACKFILL
         return None
 
-    def took(self, pod_class: PodClass, keys: int, *, both_waited: bool) -> None:
-        """`keys` were taken from the class; backfill earns its share only while both wait."""
+    def record(self, pod_class: PodClass, keys: int, *, both_waited: bool) -> None:
+        """Record that `keys` were taken from the class; backfill earns its share only while both wait."""
         if not both_waited:
             self._credit = 0.0
         elif pod_class is PodClass.INCREMENTAL:

@@ -1,4 +1,4 @@
-"""What a line counts, between two readings."""
+"""Metrics of one partition, counted between two readings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pytube.pipeline.inflight import InFlight
 
 
 @dataclass(slots=True)
-class Meter:
-    """Counters of one line. Times of pods are the database's, so the lag includes its clock's error."""
+class Metrics:
+    """Counters of one partition. Pods carry the database's time, so the lag includes the clocks' offset."""
 
     tube: str
     partition: int
@@ -24,14 +24,14 @@ class Meter:
     lag: float = 0.0
     _since: float = field(default_factory=time.monotonic)
 
-    def purged(self, pods: Mapping[int, float]) -> None:
-        """Pods are purged: when each was inserted, by seq; at least one."""
+    def count_purged(self, pods: Mapping[int, float]) -> None:
+        """Count purged pods, at least one: their insertion times by seq."""
         self.pods += len(pods)
         self.purged_seq = max([self.purged_seq, *pods])
         self.lag = max(0.0, time.time() - list(pods.values())[-1])
 
     def read(self, machine: InFlight) -> MeterRead:
-        """The counts since the last reading; begins anew."""
+        """The counts since the last reading; resets them."""
         now = time.monotonic()
         event = MeterRead(
             tube=self.tube,

@@ -1,4 +1,4 @@
-"""The end of a line: sends finish, the rest is given back, and nothing is written too late."""
+"""The end of a worker: sends finish, the rest is given back, and nothing is written too late."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pytest
 
 from pytube.errors import Fenced, FencedBySink
 from pytube.model import Batch, Document, Token
-from pytube.pipeline import redelivery
+from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import rest
+from pytube.worker import poller
 from tests.unit.rig import Rig
 
 
 @pytest.fixture(autouse=True)
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short back-offs; a line that sleeps is woken by writers only."""
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
-    monkeypatch.setattr(rest, "_DEEP_PAUSE", 3600.0)
+    """Short back-offs; a worker that sleeps is woken by writers only."""
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
 
 
 class StuckSink(MemorySink):
@@ -30,20 +30,20 @@ class StuckSink(MemorySink):
 
 
 async def _stopped(rig: Rig) -> None:
-    rig.line.stop()
+    rig.worker.stop()
     assert rig.task is not None
     await asyncio.wait_for(rig.task, 5)
 
 
 async def test_a_drain_lets_sends_finish_and_gives_back_the_rest() -> None:
     rig = Rig(sends=1, batch_documents=1)
-    rig.carrier.size.saw(1, 1)
+    rig.carrier.size.observe(1, 1)
     rig.sink.faults = Faults(hang=True)
     async with rig.running():
         seqs = [rig.insert(key) for key in range(5)]
         await rig.until("one is sent, the others wait", lambda: len(rig.tube.marked) == 5 and rig.sink.sends)
         await _stopped(rig)
-        drain = asyncio.create_task(rig.line.drain(5.0))
+        drain = asyncio.create_task(rig.worker.drain(5.0))
         for _ in range(20):
             await asyncio.sleep(0)
         assert not drain.done(), "the send under way is not waited for"
@@ -52,7 +52,7 @@ async def test_a_drain_lets_sends_finish_and_gives_back_the_rest() -> None:
         assert rig.sink.sends == 1, "a drain begins no send"
         assert rig.tube.purged == seqs[:1]
         assert (list(rig.tube.pods), rig.tube.marked, rig.tube.resets) == (seqs[1:], set(), 1)
-        assert not rig.tenure.in_the_air
+        assert not rig.active_term.unanswered
 
 
 async def test_a_drain_cuts_off_what_takes_too_long_and_gives_it_back() -> None:
@@ -62,9 +62,9 @@ async def test_a_drain_cuts_off_what_takes_too_long_and_gives_it_back() -> None:
         seq = rig.insert(1)
         await rig.until("it is sent", lambda: rig.sink.sends)
         await _stopped(rig)
-        await asyncio.wait_for(rig.line.drain(0.01), 5)
+        await asyncio.wait_for(rig.worker.drain(0.01), 5)
         assert (list(rig.tube.pods), rig.tube.purged, rig.tube.resets) == ([seq], [], 1)
-        assert not rig.tenure.in_the_air, "the sink said that the write can't come late"
+        assert not rig.active_term.unanswered, "the sink said that the write can't come late"
 
 
 async def test_after_a_drain_it_is_known_that_a_write_may_still_come() -> None:
@@ -75,13 +75,13 @@ async def test_after_a_drain_it_is_known_that_a_write_may_still_come() -> None:
         rig.insert(1)
         await rig.until("it is sent", lambda: rig.sink.sends)
         await _stopped(rig)
-        await asyncio.wait_for(rig.line.drain(0.01), 5)
-        assert len(rig.tenure.in_the_air) == 1
+        await asyncio.wait_for(rig.worker.drain(0.01), 5)
+        assert len(rig.active_term.unanswered) == 1
 
 
 async def test_a_drain_that_finds_a_later_term_at_the_sink_purges_nothing() -> None:
     rig = Rig(MemorySink(compares=True), batch_documents=1)
-    rig.carrier.size.saw(1, 1)
+    rig.carrier.size.observe(1, 1)
     rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(200, 1), 99)
     rig.sink.faults = Faults(hang=True)
     async with rig.running():
@@ -89,7 +89,7 @@ async def test_a_drain_that_finds_a_later_term_at_the_sink_purges_nothing() -> N
         rig.insert(2)
         await rig.until("both are sent", lambda: rig.sink.sends == 2)
         await _stopped(rig)
-        drain = asyncio.create_task(rig.line.drain(5.0))
+        drain = asyncio.create_task(rig.worker.drain(5.0))
         for _ in range(20):
             await asyncio.sleep(0)
         rig.sink.faults = Faults()
@@ -108,25 +108,25 @@ async def test_a_drain_of_a_term_that_is_over_writes_nothing() -> None:
         rig.tube.leader_id = None
         rig.sink.faults = Faults()
         with pytest.raises(Fenced):
-            await asyncio.wait_for(rig.line.drain(5.0), 5)
+            await asyncio.wait_for(rig.worker.drain(5.0), 5)
     assert (rig.tube.purged, rig.tube.resets) == ([], 0)
 
 
-async def test_a_line_that_stops_in_a_mark_gives_back_what_it_took() -> None:
+async def test_a_worker_that_stops_in_a_mark_gives_back_what_it_took() -> None:
     rig = Rig()
     rig.session.on_mark = asyncio.Event()
     async with rig.running():
         seq = rig.insert(1)
         await asyncio.wait_for(rig.session.marking.wait(), 5)
-        rig.line.stop()
+        rig.worker.stop()
         rig.session.on_mark.set()
         await _stopped(rig)
-        await asyncio.wait_for(rig.line.drain(5.0), 5)
+        await asyncio.wait_for(rig.worker.drain(5.0), 5)
         assert rig.tube.marked == set()
         assert list(rig.tube.pods) + rig.tube.purged == [seq]
 
 
-async def test_a_line_that_the_sink_fences_in_a_mark_writes_nothing() -> None:
+async def test_a_worker_that_the_sink_fences_in_a_mark_writes_nothing() -> None:
     """What the mark took stays marked, for the next term to take over."""
     rig = Rig(MemorySink(compares=True))
     rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(200, 1), 99)
@@ -139,5 +139,5 @@ async def test_a_line_that_the_sink_fences_in_a_mark_writes_nothing() -> None:
         await asyncio.wait_for(rig.session.marking.wait(), 5)
         rig.sink.faults = Faults()
         assert isinstance(await rig.until_it_ends(), FencedBySink)
-        await rig.line.abort()
+        await rig.worker.abort()
     assert (rig.tube.purged, rig.tube.resets, rig.tube.marked) == ([], 0, {first, second})

@@ -1,7 +1,7 @@
-"""A session for administration that does not wait for ever for a server that stays silent.
+"""A session for administration that is dropped when its server, or its server's answer, is lost.
 
-A statement may take as long as it takes: an index is built for hours. So it is not the statement that
-has a limit, but the silence: after a while a second session asks whether the first one still works.
+A statement may run for hours (an index build), so the limit is on the server's silence, not on the
+statement: after `answer_timeout` a second session checks whether the first one is still being served.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from typing import Any
 
 import psycopg
 
-from pytube.db.patience import STATE_OF_SESSION, NoAnswer, is_answer_lost
+from pytube.db.timeouts import STATE_OF_SESSION, NoAnswer, is_answer_lost
 
 
-class PatientConnection(psycopg.Connection[Any]):
-    """As psycopg's, but that a session is given up whose server, or whose answer, is gone."""
+class WatchedConnection(psycopg.Connection[Any]):
+    """A psycopg connection that is closed when its server, or the answer to its statement, is lost."""
 
     answer_timeout: float | None = None
-    """Seconds of silence after which the server is asked; None: never."""
+    """Seconds of silence after which the server is checked; None: never."""
 
     conninfo = ""
-    """How the server is asked: what this session was opened with."""
+    """The connection string of this session, used for the checks."""
 
     def wait(self, gen: Generator[Any, Any, Any], *arguments: Any, **options: Any) -> Any:
-        """What psycopg calls to wait for an answer. `NoAnswer` when it is given up."""
+        """Called by psycopg to wait for an answer. Raises `NoAnswer` when none will come."""
         watched = gen if self.answer_timeout is None else self._watched(gen, self.answer_timeout)
         return super().wait(watched, *arguments, **options)
 
     def _watched(self, gen: Generator[Any, Any, Any], limit: float) -> Generator[Any, Any, Any]:
-        """`gen`, with a look at the server after each `limit` seconds in which nothing came.
+        """`gen`, with a check of the server after each `limit` seconds of silence.
 
-        psycopg goes on with nothing every tenth of a second, so that a Ctrl-C is heard.
+        psycopg resumes the generator every tenth of a second, so that Ctrl-C works.
         """
         heard, seen = time.monotonic(), None
         try:
@@ -43,34 +43,34 @@ class PatientConnection(psycopg.Connection[Any]):
                 if ready:
                     heard, seen = now, None
                 elif now - heard > limit:
-                    seen = self._look(seen, limit)
+                    seen = self._check(seen, limit)
                     heard = time.monotonic()
                 wanted = gen.send(ready)
         except StopIteration as end:
             return end.value
 
-    def _look(self, before: tuple[Any, ...] | None, limit: float) -> tuple[Any, ...] | None:
-        """What the server says of this session now; `NoAnswer` if it says nothing, or is idle as `before`."""
+    def _check(self, before: tuple[Any, ...] | None, limit: float) -> tuple[Any, ...] | None:
+        """The server's state of this session; raises `NoAnswer` if silent, or still idle as `before`."""
         try:
             now = _ask(self.conninfo, self.info.backend_pid, limit)
         except psycopg.OperationalError as error:
             if error.sqlstate is not None:
-                return None  # it refuses us, but it is there
-            raise self._given_up(limit, "the server does not answer") from error
+                return None  # a server that refuses us is alive
+            raise self._drop(limit, "the server does not answer") from error
         if is_answer_lost(before, now):
-            raise self._given_up(limit, "its answer is lost")
+            raise self._drop(limit, "its answer is lost")
         return now
 
-    def _given_up(self, limit: float, why: str) -> NoAnswer:
+    def _drop(self, limit: float, why: str) -> NoAnswer:
         self.close()
         return NoAnswer(f"no answer within {limit:g} s: {why}")
 
 
 def _ask(conninfo: str, pid: int, limit: float) -> tuple[Any, ...] | None:
-    """State of a session by another one; None when the server does not know it, as behind a pooler.
+    """The state of a session, read by another one; None when the server does not know it (a pooler).
 
     Raises:
-        psycopg.OperationalError: nobody answers within `limit` seconds.
+        psycopg.OperationalError: no answer within `limit` seconds.
     """
     with _Brief.connect(conninfo, autocommit=True, connect_timeout=max(2, round(limit))) as connection:
         connection.limit = limit
@@ -78,7 +78,7 @@ def _ask(conninfo: str, pid: int, limit: float) -> tuple[Any, ...] | None:
 
 
 class _Brief(psycopg.Connection[Any]):
-    """A session that waits for `limit` seconds and no longer."""
+    """A session that waits for at most `limit` seconds."""
 
     limit: float = 0.0
 

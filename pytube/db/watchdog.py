@@ -1,6 +1,6 @@
-"""Looks at a session by another one: whether its server still works on what it was asked.
+"""A watchdog for long statements: a second session checks whether the server still works on them.
 
-For statements that may take as long as they take. It is not they that have a limit, but the silence.
+The statement itself has no time limit; only the server's silence has one.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from pytube.db.patience import STATE_OF_SESSION, NoAnswer, answered_within, is_answer_lost, shut
+from pytube.db.timeouts import STATE_OF_SESSION, NoAnswer, is_answer_lost, shut_down, wait_for_answer
 from pytube.errors import PytubeError
 
 _Answer = TypeVar("_Answer")
 
 
-class Lookout:
-    """Who looks at one session."""
+class Watchdog:
+    """Watches one session, and cuts it off when no answer will come."""
 
     def __init__(self, conninfo: str, pid: int, interval: float) -> None:
-        """Nothing is opened before `answered`.
+        """Opens nothing before `wait_for_answer`.
 
         Args:
-            conninfo: how the server is reached.
+            conninfo: the connection string of the second session.
             pid: of the session's server process.
-            interval: seconds between looks, and for each.
+            interval: seconds between checks, and the time limit of each check.
         """
         self._conninfo = conninfo
         self._pid = pid
         self._interval = interval
         self._before: tuple[Any, ...] | None = None
 
-    async def answered(
+    async def wait_for_answer(
         self, connection: psycopg.AsyncConnection, asking: Coroutine[Any, Any, _Answer]
     ) -> _Answer:
-        """Ask the server, and wait for as long as it works on it; then the session is cut off.
+        """Ask the server, and wait while it works on the statement; otherwise cut the session off.
 
         Args:
-            connection: the session that is looked at.
-            asking: uses it.
+            connection: the session that is watched.
+            asking: uses the connection.
 
         Raises:
-            NoAnswer: nothing will come; the text says why.
+            NoAnswer: no answer will come; the text says why.
         """
         lost: list[str] = []
         watching = asyncio.create_task(self._watch(connection, lost))
         try:
-            return await answered_within(connection, None, asking)
+            return await wait_for_answer(connection, None, asking)
         except (psycopg.Error, PytubeError) as error:
             if lost:
                 raise NoAnswer(f"no answer within {self._interval:g} s: {lost[0]}") from error
@@ -65,14 +65,14 @@ class Lookout:
             why = await self._why_lost()
             if why is not None:
                 lost.append(why)
-        shut(connection)
+        shut_down(connection)
 
     async def _why_lost(self) -> str | None:
-        """Why no answer will come; None when it may."""
+        """Why no answer will come; None while one may come."""
         try:
             now = await self._state()
         except psycopg.OperationalError as error:
-            # One that refuses us is there.
+            # A server that refuses us is alive.
             return "the server does not answer" if error.sqlstate is None else None
         if now is None:
             return "its session is gone"
@@ -86,7 +86,7 @@ class Lookout:
             self._conninfo, autocommit=True, connect_timeout=max(2, round(self._interval))
         )
         try:
-            return await answered_within(connection, self._interval, self._ask(connection))
+            return await wait_for_answer(connection, self._interval, self._ask(connection))
         finally:
             await connection.close()
 

@@ -1,7 +1,7 @@
-"""The line of one term: mark, fly, land, purge, round and round, until it is stopped.
+"""The worker of one partition, for one term: mark, deliver, purge, in rounds, until it is stopped.
 
-Nothing here decides who leads; the line stops when its tenure ends. Killed between any two steps,
-it leaves pods that are marked and not purged: the next term takes them over.
+It does not decide who leads; it stops when its active_term ends. If the process is killed between any two
+steps, pods stay marked but not purged, and the next term takes them over.
 """
 
 from __future__ import annotations
@@ -14,58 +14,58 @@ from pytube.errors import NotLeader
 from pytube.events import Event
 from pytube.faults import Point, fault
 from pytube.model import Pod, PodClass
+from pytube.pipeline.backfill_share import BackfillShare
 from pytube.pipeline.inflight import Flight, InFlight
-from pytube.pipeline.share import BackfillShare
 from pytube.sources.control import ControlSource
 from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled
 from pytube.worker.control import Control
 from pytube.worker.delivery import Carrier, Delivery
 from pytube.worker.exchange import Exchange
-from pytube.worker.meter import Meter
+from pytube.worker.metrics import Metrics
 from pytube.worker.parking import Parking
-from pytube.worker.rest import Rest
+from pytube.worker.poller import Poller
 from pytube.worker.sweep import Sweep
 
 _FLIGHTS_AHEAD = 4
 """Flights begun beyond the free sends, so that a send never waits for a round."""
 
 
-class Line:
-    """One partition's pods on their way, under one tenure."""
+class PartitionWorker:
+    """Delivers the pods of one partition under one active_term."""
 
     def __init__(
         self,
         source: TubeSource,
         carrier: Carrier,
-        rest: Rest,
+        poller: Poller,
         control: ControlSource,
         settled: Callable[[], Settled | None],
         emit: Callable[[Event], None],
     ) -> None:
-        self.tenure = carrier.tenure
-        term = self.tenure.term
+        self.active_term = carrier.active_term
+        term = self.active_term.term
         self.machine = InFlight()
-        self.meter = Meter(term.tube, term.partition)
+        self.metrics = Metrics(term.tube, term.partition)
         self._source = source
         self._carrier = carrier
         self._parking = Parking(source, term, emit)
         sweep = Sweep(carrier.sink, control, term, carrier.limits.sweep_backlog)
-        self._control = Control(control, self._parking, sweep, term, emit, carrier.news)
-        self._rest = rest
+        self._control = Control(control, self._parking, sweep, term, emit, carrier.attention)
+        self._poller = poller
         self._settled = settled
         self._emit = emit
         self._limits = carrier.limits
         self._share = BackfillShare(self._limits.backfill_share)
         self._deliveries: dict[asyncio.Task[None], Delivery] = {}
-        self._exchange = Exchange(source, self.machine, carrier, rest, self.meter, settled)
+        self._exchange = Exchange(source, self.machine, carrier, poller, self.metrics, settled)
         self._stopping = False
-        self._meter_at = time.monotonic() + self._limits.meter_interval
+        self._metrics_at = time.monotonic() + self._limits.meter_interval
 
     # --- life -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until `stop` is called, or the tenure ends.
+        """Work until `stop` is called, or the active_term ends.
 
         Raises:
             NotLeader: the term is over.
@@ -74,56 +74,56 @@ class Line:
         await self._parking.open()
         try:
             while not self._stopping:
-                if self.tenure.ended.done():
-                    raise self.tenure.ended.result()
+                if self.active_term.ended.done():
+                    raise self.active_term.ended.result()
                 await self._round()
-            self.machine.add(await self._exchange.last())  # for `drain` to give back
+            self.machine.add(await self._exchange.finish())  # for `drain` to give back
         finally:
             await self._exchange.cancel()
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Start nothing more."""
         self._stopping = True
         self._carrier.closing = True
-        self._rest.news.set()
+        self._poller.attention.set()
 
     def wake(self) -> None:
-        """Pods may have come."""
-        self._rest.wake()
+        """Pods may have arrived."""
+        self._poller.wake()
 
     @property
     def is_awake(self) -> bool:
-        """Whether it looks for pods by itself."""
-        return not self._rest.is_deep
+        """Whether it polls for pods without being woken."""
+        return not self._poller.is_deep
 
     def attend(self) -> None:
-        """Something happened to the tenure: look at it now."""
-        self._rest.news.set()
+        """The active_term changed: check it now."""
+        self._poller.attention.set()
 
     async def _round(self) -> None:
         self._raise_failure()
-        self.tenure.look()
-        busy = await self._land()
-        pods = self._exchange.taken()
-        busy |= await self._exchange.begin()  # Postgres works on the next one while we turn to these
+        self.active_term.check_trust()
+        busy = await self._handle_outcomes()
+        pods = self._exchange.take_result()
+        busy |= await self._exchange.begin()  # Postgres works on the next exchange while we handle these
         if pods:
             await self._hold(pods)
             busy = True
         busy |= self._launch()
         busy |= await self._control.attend(self.machine)
-        self._read_meter()
+        self._read_metrics()
         if not busy:
-            may_look = not self._exchange.under_way and self._exchange.may_mark()
+            may_poll = not self._exchange.under_way and self._exchange.may_mark()
             idle = not (self.machine.keys or self._control.waits)
-            await self._rest.wait(self._settled(), idle=idle, may_look=may_look)
+            await self._poller.wait(self._settled(), idle=idle, may_poll=may_poll)
 
     async def _hold(self, pods: Sequence[Pod]) -> None:
-        """Take over pods that were marked."""
+        """Hold pods that were marked."""
         control = self.machine.add(pods)
-        self._exchange.held(pods)
-        await self._control.came(control, self.machine)
+        self._exchange.release(pods)
+        await self._control.accept(control, self.machine)
 
-    # --- keys fly -------------------------------------------------------------------------
+    # --- flights --------------------------------------------------------------------------
 
     def _launch(self) -> bool:
         """Begin flights while there is room for them; whether any was begun."""
@@ -135,22 +135,24 @@ class Line:
             delivery = Delivery(self._carrier, flight)
             task = asyncio.create_task(delivery.run())
             self._deliveries[task] = delivery
-            task.add_done_callback(lambda _: self._rest.news.set())
+            task.add_done_callback(lambda _: self._poller.attention.set())
             launched = True
         return launched
 
     def _under_way(self) -> int:
-        """Flights under way. Those that rest count by the keys they have left.
+        """Flights under way. Those that back off count by the keys they have left.
 
-        So a few keys that are tried again hold nobody up, while a sink that puts everything off is
-        not given ever more.
+        So a few keys that are retried hold up no others, and a sink that delays everything is not
+        given ever more.
         """
-        resting = [delivery.keys for delivery in self._deliveries.values() if delivery.resting]
-        return len(self._deliveries) - len(resting) + sum(resting) // self._carrier.size.keys
+        backing_off = [delivery.keys for delivery in self._deliveries.values() if delivery.backing_off]
+        return len(self._deliveries) - len(backing_off) + sum(backing_off) // self._carrier.size.keys
 
     def _backfilling(self) -> int:
-        """Flights of backfill under way, but for those that rest."""
-        return sum(delivery.is_backfill and not delivery.resting for delivery in self._deliveries.values())
+        """Flights of backfill under way, except those that back off."""
+        return sum(
+            delivery.is_backfill and not delivery.backing_off for delivery in self._deliveries.values()
+        )
 
     def _next_flight(self) -> Flight | None:
         incremental = self.machine.waiting(PodClass.INCREMENTAL)
@@ -162,31 +164,31 @@ class Line:
             return None
         flight = self.machine.take(chosen, self._carrier.size.keys)
         if flight is not None:
-            self._share.took(chosen, len(flight), both_waited=bool(incremental and backfill))
+            self._share.record(chosen, len(flight), both_waited=bool(incremental and backfill))
         return flight
 
     def _raise_failure(self) -> None:
-        """A delivery that failed fails the line."""
+        """A delivery that failed fails the worker."""
         for task in [task for task in self._deliveries if task.done()]:
             del self._deliveries[task]
             task.result()
 
-    # --- keys land ------------------------------------------------------------------------
+    # --- outcomes -------------------------------------------------------------------------
 
-    async def _land(self) -> bool:
-        """Park and land what deliveries reported; whether there was anything."""
-        landed, self._carrier.landed = self._carrier.landed, []
-        self.meter.parked += await self._parking.park(landed)
-        for flight, report in landed:
-            self.machine.land_keys(flight, report.keys)
-            self.meter.documents += sum(map(len, report.keys.values())) - len(report.parked)
-        await self._parking.unpark(landed)
-        return bool(landed)
+    async def _handle_outcomes(self) -> bool:
+        """Park dead letters and finish keys that deliveries reported; whether there were any."""
+        outcomes, self._carrier.outcomes = self._carrier.outcomes, []
+        self.metrics.parked += await self._parking.park(outcomes)
+        for flight, outcome in outcomes:
+            self.machine.land_keys(flight, outcome.keys)
+            self.metrics.documents += sum(map(len, outcome.keys.values())) - len(outcome.dead_letters)
+        await self._parking.unpark(outcomes)
+        return bool(outcomes)
 
     # --- the end --------------------------------------------------------------------------
 
     async def drain(self, limit: float) -> None:
-        """After an orderly `stop`: let sends under way finish, purge what landed, give back the rest.
+        """After an orderly `stop`: let sends under way finish, purge what is done, reset the rest.
 
         Args:
             limit: seconds for the sends.
@@ -199,13 +201,13 @@ class Line:
             if isinstance(failure, NotLeader):
                 raise failure
         await fault(Point.DURING_DRAIN)
-        await self._land()
+        await self._handle_outcomes()
         await self._exchange.purge()
         await fault(Point.BEFORE_RESET)
         await self._source.reset(self.machine.unfinished())
 
     async def abort(self) -> None:
-        """After the tenure or a session was lost: end all deliveries, write nothing more."""
+        """After the active_term or a session was lost: end all deliveries, write nothing more."""
         await self._end_deliveries(0.0)
 
     async def _end_deliveries(self, limit: float) -> list[BaseException]:
@@ -227,12 +229,12 @@ class Line:
             task.cancel()
         outcomes = await asyncio.gather(*self._deliveries, return_exceptions=True)
         self._deliveries.clear()
-        await self._carrier.clear_the_air()
+        await self._carrier.wait_for_unanswered()
         return [outcome for outcome in outcomes if outcome is not None]
 
-    # --- what it tells --------------------------------------------------------------------
+    # --- metrics -------------------------------------------------------------------------
 
-    def _read_meter(self) -> None:
-        if time.monotonic() >= self._meter_at:
-            self._emit(self.meter.read(self.machine))
-            self._meter_at = time.monotonic() + self._limits.meter_interval
+    def _read_metrics(self) -> None:
+        if time.monotonic() >= self._metrics_at:
+            self._emit(self.metrics.read(self.machine))
+            self._metrics_at = time.monotonic() + self._limits.meter_interval

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytube.model import PodClass
-from pytube.pipeline.share import BackfillShare
+from pytube.pipeline.backfill_share import BackfillShare
 
 INC, BACKFILL = PodClass.INCREMENTAL, PodClass.BACKFILL
 
@@ -24,13 +24,13 @@ def test_backfill_alone_gets_everything() -> None:
     share = BackfillShare(0.2)
     for _ in range(5):
         assert share.choose(incremental=0, backfill=9) is BACKFILL
-        share.took(BACKFILL, 9, both_waited=False)
+        share.record(BACKFILL, 9, both_waited=False)
 
 
 def test_what_backfill_took_alone_is_not_held_against_it() -> None:
     share = BackfillShare(0.5)
-    share.took(BACKFILL, 10_000, both_waited=False)
-    share.took(INC, 1, both_waited=True)
+    share.record(BACKFILL, 10_000, both_waited=False)
+    share.record(INC, 1, both_waited=True)
     assert share.choose(incremental=1, backfill=1) is BACKFILL
 
 
@@ -42,7 +42,7 @@ def test_while_both_wait_backfill_gets_its_share(wanted: float, size: int) -> No
     for _ in range(2000):
         chosen = share.choose(incremental=size, backfill=size)
         assert chosen is not None
-        share.took(chosen, size, both_waited=True)
+        share.record(chosen, size, both_waited=True)
         taken[chosen] += size
     assert taken[BACKFILL] / sum(taken.values()) == pytest.approx(wanted, abs=0.01)
 
@@ -57,4 +57,4 @@ def test_what_is_chosen_waits(wanted: float, waits: list[tuple[int, int]]) -> No
         else:
             keys = incremental if chosen is INC else backfill
             assert keys > 0, f"{chosen.name} was chosen though none of it waits"
-            share.took(chosen, keys, both_waited=bool(incremental and backfill))
+            share.record(chosen, keys, both_waited=bool(incremental and backfill))

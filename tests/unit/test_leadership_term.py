@@ -14,8 +14,8 @@ from pytube.model import Batch, Token
 from pytube.sources import terms
 from pytube.sources.session import Session
 from pytube.sources.terms import Candidate, Term
-from pytube.worker.lead import Lead
-from pytube.worker.line import Line
+from pytube.worker.leadership import Leadership
+from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.runner import TubeRunner
 from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
 from tests.unit.rig import LIMITS, Rig
@@ -76,15 +76,15 @@ class FakeRunner:
         return self.session
 
     stopping: bool = True
-    line: Line | None = None
+    partition_worker: PartitionWorker | None = None
 
     async def open_session(self, _purpose: str, *, durable: bool) -> Session:
         assert not durable, "marks and purges need not be"
         return self.session
 
-    def make_line(self, *_: object) -> Line:
-        assert self.line is not None
-        return self.line
+    def make_partition_worker(self, *_: object) -> PartitionWorker:
+        assert self.partition_worker is not None
+        return self.partition_worker
 
     def emit(self, _: object) -> None:
         """Nobody listens."""
@@ -96,49 +96,55 @@ async def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 
 
 @pytest.fixture
-async def lead(steps: Steps) -> Lead:
-    return Lead(cast("TubeRunner", FakeRunner()), steps)
+async def leadership(steps: Steps) -> Leadership:
+    return Leadership(cast("TubeRunner", FakeRunner()), steps)
 
 
-async def test_the_epoch_is_read_before_the_right_to_lead_is_proved(steps: Steps, lead: Lead) -> None:
-    await lead._begin(FakeSession(FakeTube()))
+async def test_the_epoch_is_read_before_the_right_to_lead_is_proved(
+    steps: Steps, leadership: Leadership
+) -> None:
+    await leadership._begin(FakeSession(FakeTube()))
     assert steps.taken == ["read", "prove", "acquire"]
 
 
-async def test_the_first_trust_counts_from_when_the_acquire_was_sent(steps: Steps, lead: Lead) -> None:
-    tenure = await lead._begin(FakeSession(FakeTube()))
-    assert tenure.trusted_until() <= steps.acquired_at + LIMITS.receive_deadline
+async def test_the_first_trust_counts_from_when_the_acquire_was_sent(
+    steps: Steps, leadership: Leadership
+) -> None:
+    active_term = await leadership._begin(FakeSession(FakeTube()))
+    assert active_term.trusted_until() <= steps.acquired_at + LIMITS.receive_deadline
 
 
-async def test_it_waits_until_no_earlier_term_can_write(steps: Steps, lead: Lead) -> None:
+async def test_it_waits_until_no_earlier_term_can_write(steps: Steps, leadership: Leadership) -> None:
     session = FakeSession(FakeTube())
-    await lead._wait_for_earlier_terms(session, await lead._begin(session))
+    await leadership._wait_for_earlier_terms(session, await leadership._begin(session))
     assert steps.taken[3:] == ["wait"] * 3
     assert steps.left == []
 
 
-async def test_a_term_is_released_when_nothing_can_come_late(steps: Steps, lead: Lead) -> None:
-    tenure = await lead._begin(FakeSession(FakeTube()))
-    await lead._end(tenure, "over")
+async def test_a_term_is_released_when_nothing_can_come_late(steps: Steps, leadership: Leadership) -> None:
+    active_term = await leadership._begin(FakeSession(FakeTube()))
+    await leadership._end(active_term, "over")
     assert steps.taken[3:] == ["release"]
 
 
-async def test_a_term_whose_write_may_come_late_is_not_released(steps: Steps, lead: Lead) -> None:
-    tenure = await lead._begin(FakeSession(FakeTube()))
-    tenure.in_the_air.add(Batch("t", 0, Token(2, 1), []))
-    await lead._end(tenure, "over")
+async def test_a_term_whose_write_may_come_late_is_not_released(steps: Steps, leadership: Leadership) -> None:
+    active_term = await leadership._begin(FakeSession(FakeTube()))
+    active_term.unanswered.add(Batch("t", 0, Token(2, 1), []))
+    await leadership._end(active_term, "over")
     assert steps.taken[3:] == []
 
 
-async def test_a_line_that_nobody_watches_any_more_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_nobody_watches_any_more_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     async def strike(*_: object) -> None:
         raise InjectedFault("the watcher fails")
 
-    monkeypatch.setattr("pytube.worker.lead.fault", strike)
+    monkeypatch.setattr("pytube.worker.leadership.fault", strike)
     rig = Rig()
     await rig.sink.open()
-    lead = Lead(cast("TubeRunner", FakeRunner(session=rig.session, line=rig.line)), rig.claim)
-    working = asyncio.create_task(lead._work(rig.tenure))
+    leadership = Leadership(
+        cast("TubeRunner", FakeRunner(session=rig.session, partition_worker=rig.worker)), rig.claim
+    )
+    working = asyncio.create_task(leadership._work(rig.active_term))
     await asyncio.sleep(0)
     rig.claim.revoked.set()
     with pytest.raises(InjectedFault):

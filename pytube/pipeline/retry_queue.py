@@ -1,8 +1,8 @@
-"""What is still to be sent of one flight, in which groups, and when. Pure.
+"""The retry queue of one flight: what is still to be sent, in which groups, and when. Pure.
 
-A group that failed as a whole is sent again in halves, down to single documents, so that one
-poison document costs itself alone. Only a failure of a document that stood alone uses up one of
-its attempts. Moments are of any monotonic clock, in seconds.
+A group that failed as a whole is sent again in halves, down to single documents, so that one poison
+document fails alone. Only a failure of a document that was sent alone uses up one of its attempts. Times
+are of any monotonic clock, in seconds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _LONGEST_DELAY = 30.0
 
 
 @dataclass(slots=True)
-class GaveUp:
-    """A key to be parked."""
+class DeadLetter:
+    """A key to be parked, because its attempts are used up or the sink rejected it."""
 
     key: Key
     reason: str
@@ -28,8 +28,11 @@ class GaveUp:
 
 
 @dataclass(slots=True)
-class Redelivery:
-    """The groups of one flight that are not done. `attempts`: failures alone before giving up."""
+class RetryQueue:
+    """The groups of one flight that are still to be sent.
+
+    `attempts`: how often a document may fail alone before it becomes a dead letter.
+    """
 
     attempts: int
     _ready: list[tuple[float, int, list[Key]]] = field(default_factory=list)
@@ -38,46 +41,46 @@ class Redelivery:
     _order: count[int] = field(default_factory=count)
 
     def push(self, keys: Sequence[Key], at: float = 0.0) -> None:
-        """Send these together, not before `at`."""
+        """Send these keys together, not before `at`."""
         if keys:
             heapq.heappush(self._ready, (at, next(self._order), list(keys)))
 
     @property
     def next_at(self) -> float | None:
-        """When the next group may go; None when nothing is left."""
+        """When the next group may be sent; None when the queue is empty."""
         return self._ready[0][0] if self._ready else None
 
     def pop(self) -> list[Key]:
         """The next group; the caller has waited until `next_at`."""
         return heapq.heappop(self._ready)[2]
 
-    def failed(self, keys: Sequence[Key], reason: str, now: float) -> GaveUp | None:
-        """The group failed as a whole: in halves again, or one attempt less for a single key."""
+    def fail(self, keys: Sequence[Key], reason: str, now: float) -> DeadLetter | None:
+        """The group failed as a whole: halve it, or use up one attempt of a single key."""
         if len(keys) > 1:
             self.halve(keys, now)
             return None
         (key,) = keys
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         if failures >= self.attempts:
-            return GaveUp(key, reason, failures)
-        self.push([key], now + delay(failures))
+            return DeadLetter(key, reason, failures)
+        self.push([key], now + backoff(failures))
         return None
 
     def halve(self, keys: Sequence[Key], now: float) -> None:
-        """Send the group again in two, behind what is ready; no attempt is used up."""
+        """Send the group again as two, behind the groups that are ready; no attempt is used up."""
         middle = (len(keys) + 1) // 2
         self.push(keys[:middle], now)
         self.push(keys[middle:], now)
 
-    def delayed(self, keys: Mapping[Key, float], now: float) -> None:
-        """The sink asked for each of these to be sent again after so many seconds.
+    def delay(self, keys: Mapping[Key, float], now: float) -> None:
+        """Send each of these keys again after the number of seconds that the sink asked for.
 
-        A sink that keeps asking is asked ever more rarely; no attempt is used up.
+        The pause grows for a key that the sink delays repeatedly; no attempt is used up.
         """
         groups: dict[float, list[Key]] = {}
         for key, after in keys.items():
             asked = self._delays[key] = self._delays.get(key, 0) + 1
-            groups.setdefault(max(after, delay(asked)), []).append(key)
+            groups.setdefault(max(after, backoff(asked)), []).append(key)
         for after, group in groups.items():
             self.push(group, now + after)
 
@@ -86,6 +89,6 @@ class Redelivery:
         return self._failures.get(key, 0)
 
 
-def delay(tries: int) -> float:
-    """Seconds to wait after the `tries`-th failure in a row (1 is the first): doubled each time."""
-    return min(_LONGEST_DELAY, _FIRST_DELAY * float(2 ** min(tries - 1, 16)))
+def backoff(failures: int) -> float:
+    """Seconds to wait after that many failures in a row: doubled with each, up to a limit."""
+    return min(_LONGEST_DELAY, _FIRST_DELAY * float(2 ** min(failures - 1, 16)))

@@ -1,4 +1,4 @@
-"""A line whose sink or source is in trouble, or whose trust or term is gone."""
+"""A worker whose sink or source is in trouble, or whose trust or term is gone."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pytest
 from pytube.errors import ClaimLost, DatabaseUnavailable, Fenced, FencedBySink
 from pytube.events import LeaderRefreshed, Parked, SinkDown, SinkUp, TrustLapsed
 from pytube.model import Document, Token
-from pytube.pipeline import redelivery
+from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import parking, rest
+from pytube.worker import parking, poller
 from tests.unit.rig import Rig
 
 
 @pytest.fixture(autouse=True)
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short back-offs; a line that sleeps is woken by writers only."""
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
-    monkeypatch.setattr(rest, "_DEEP_PAUSE", 3600.0)
+    """Short back-offs; a worker that sleeps is woken by writers only."""
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
 
 
 # --- troubles of the sink ---
@@ -34,7 +34,7 @@ async def test_a_sink_that_is_down_parks_nothing_and_is_told_once() -> None:
         await rig.until("the sink is probed", lambda: rig.sink.sends > 5)
         rig.sink.faults = Faults()
         await rig.until_empty()
-    assert (len(rig.told(SinkDown)), len(rig.told(SinkUp))) == (1, 1)
+    assert (len(rig.emitted(SinkDown)), len(rig.emitted(SinkUp))) == (1, 1)
     assert rig.tube.parked == {}
 
 
@@ -44,10 +44,10 @@ async def test_a_key_that_is_touched_all_the_time_does_not_fill_the_memory() -> 
         rig.sink.faults = Faults(down=True)
         for _ in range(1000):
             rig.insert(7)
-        await rig.until("no more is marked", lambda: rig.line.machine.pods == 200)
+        await rig.until("no more is marked", lambda: rig.worker.machine.pods == 200)
         rig.sink.faults = Faults()
         await rig.until_empty()
-    assert rig.line.machine.keys == 0
+    assert rig.worker.machine.keys == 0
 
 
 async def test_a_rejected_key_is_parked_before_its_pod_is_purged() -> None:
@@ -60,7 +60,7 @@ async def test_a_rejected_key_is_parked_before_its_pod_is_purged() -> None:
     item = rig.tube.parked[0, 2]
     assert (item["seq"], item["attempts"], item["id"]) == (seq, 1, "2")
     assert "rejects" in item["error"]
-    assert [(event.shard, event.id) for event in rig.told(Parked)] == [(0, 2)]
+    assert [(event.shard, event.id) for event in rig.emitted(Parked)] == [(0, 2)]
 
 
 async def test_a_key_that_cannot_be_parked_is_not_purged() -> None:
@@ -96,7 +96,7 @@ async def test_more_parked_keys_than_are_remembered_are_unparked_all_the_same(
     assert list(rig.tube.parked) == [(0, 8)]
 
 
-async def test_a_key_that_was_parked_by_this_line_is_unparked_too() -> None:
+async def test_a_key_that_was_parked_by_this_worker_is_unparked_too() -> None:
     rig = Rig()
     rig.sink.faults = Faults(fail={(0, 7)})
     async with rig.running():
@@ -117,11 +117,11 @@ async def test_a_control_pod_is_set_aside_whole() -> None:
         await rig.until_empty()
     item = rig.tube.parked[3, None]
     assert (item["payload"], item["op"], item["seq"]) == (payload, "T", seq)
-    assert [(event.shard, event.id) for event in rig.told(Parked)] == [(3, None)]
+    assert [(event.shard, event.id) for event in rig.emitted(Parked)] == [(3, None)]
     assert rig.sink.sends == 0
 
 
-async def test_a_later_term_at_the_sink_ends_the_line_and_nothing_is_purged() -> None:
+async def test_a_later_term_at_the_sink_ends_the_worker_and_nothing_is_purged() -> None:
     rig = Rig(MemorySink(compares=True))
     rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(200, 1), 99)
     async with rig.running():
@@ -134,7 +134,7 @@ async def test_a_later_term_at_the_sink_ends_the_line_and_nothing_is_purged() ->
 # --- trust and the term ---
 
 
-async def test_a_line_without_trust_neither_marks_nor_sends_until_it_is_back() -> None:
+async def test_a_worker_without_trust_neither_marks_nor_sends_until_it_is_back() -> None:
     rig = Rig()
     async with rig.running():
         rig.enricher.go.clear()
@@ -142,7 +142,7 @@ async def test_a_line_without_trust_neither_marks_nor_sends_until_it_is_back() -
         await rig.until("it is read", lambda: rig.enricher.reads)
         rig.claim.proof = float("-inf")
         rig.enricher.go.set()
-        await rig.until("the lapse is told", lambda: rig.told(TrustLapsed))
+        await rig.until("the lapse is told", lambda: rig.emitted(TrustLapsed))
         marks = rig.tube.marks
         rig.insert(2)
         for _ in range(100):
@@ -154,44 +154,44 @@ async def test_a_line_without_trust_neither_marks_nor_sends_until_it_is_back() -
     assert kinds == [TrustLapsed, LeaderRefreshed]
 
 
-async def test_a_line_that_holds_nothing_tells_of_a_lapse_and_of_its_end() -> None:
+async def test_a_worker_that_holds_nothing_tells_of_a_lapse_and_of_its_end() -> None:
     rig = Rig()
     async with rig.running():
         rig.insert(1)
         await rig.until_empty()
         rig.claim.proof = float("-inf")
         rig.insert(2)
-        await rig.until("the lapse is told", lambda: rig.told(TrustLapsed))
+        await rig.until("the lapse is told", lambda: rig.emitted(TrustLapsed))
         rig.claim.proof = float("inf")
         await rig.until_empty()
-    assert (len(rig.told(TrustLapsed)), len(rig.told(LeaderRefreshed))) == (1, 1)
+    assert (len(rig.emitted(TrustLapsed)), len(rig.emitted(LeaderRefreshed))) == (1, 1)
 
 
 async def test_pods_that_came_while_there_was_no_trust_are_found_when_it_is_back() -> None:
     rig = Rig()
     async with rig.running():
-        await rig.until("the line sleeps", lambda: not rig.line.is_awake and not rig.rest.is_due())
+        await rig.until("the worker sleeps", lambda: not rig.worker.is_awake and not rig.poller.is_due())
         rig.claim.proof = float("-inf")
         rig.insert(1)
-        await rig.until("the wake-up is seen", lambda: not rig.rest.news.is_set())
+        await rig.until("the wake-up is seen", lambda: not rig.poller.attention.is_set())
         rig.claim.proof = float("inf")
         await rig.until_empty()
 
 
-async def test_a_term_that_ended_ends_the_line_and_writes_nothing_more() -> None:
+async def test_a_term_that_ended_ends_the_worker_and_writes_nothing_more() -> None:
     rig = Rig()
     rig.sink.faults = Faults(hang=True)
     async with rig.running():
         rig.insert(1)
         await rig.until("it is sent", lambda: rig.sink.sends == 1)
-        rig.tenure.end(ClaimLost("it went to another"))
-        rig.line.attend()
+        rig.active_term.end(ClaimLost("it went to another"))
+        rig.worker.attend()
         assert isinstance(await rig.until_it_ends(), ClaimLost)
     assert (rig.tube.purged, rig.tube.resets) == ([], 0)
     assert rig.sink.store.log == []
 
 
-async def test_a_term_that_is_over_in_the_database_ends_the_line() -> None:
+async def test_a_term_that_is_over_in_the_database_ends_the_worker() -> None:
     rig = Rig()
     async with rig.running():
         rig.tube.leader_id = None
@@ -200,7 +200,7 @@ async def test_a_term_that_is_over_in_the_database_ends_the_line() -> None:
     assert (rig.tube.purged, rig.tube.resets) == ([], 0)
 
 
-async def test_a_lost_connection_to_the_source_ends_the_line() -> None:
+async def test_a_lost_connection_to_the_source_ends_the_worker() -> None:
     rig = Rig()
     rig.enricher.lost = True
     async with rig.running():

@@ -13,12 +13,12 @@ from pytube.backfill import queries
 from pytube.backfill.limits import BackfillLimits
 from pytube.backfill.run import BackfillRun
 from pytube.cli.context import Database
-from pytube.cli.progress import Told, told
+from pytube.cli.progress_display import ProgressDisplay, progress_display
 from pytube.errors import BackfillBusy, DatabaseUnavailable
 from pytube.sources.session import Session
 
 _INTERRUPTED = 130
-_LEFT = "left to the workers of the tube"
+_BY_WORKERS = "left to the workers of the tube"
 
 
 class Job(NamedTuple):
@@ -29,7 +29,7 @@ class Job(NamedTuple):
     """Whether a worker inserts its pods, not the command."""
 
 
-def go_on(
+def run_backfills(
     database: Database, tube: str, jobs: Sequence[Job], limits: BackfillLimits, *, wait: bool, as_json: bool
 ) -> None:
     """Insert what is left of each, one after the other; with `wait`, until workers have delivered it.
@@ -39,8 +39,8 @@ def go_on(
     """
     resume = f"go on with: pytube backfill resume --tube {tube}"
     try:
-        with told(as_json=as_json) as tell:
-            asyncio.run(_work(database, jobs, limits, tell, wait=wait))
+        with progress_display(as_json=as_json) as display:
+            asyncio.run(_work(database, jobs, limits, display, wait=wait))
     except DatabaseUnavailable:
         click.echo(f"pytube: nothing is lost; {resume}", err=True)
         raise
@@ -50,7 +50,7 @@ def go_on(
 
 
 async def _work(
-    database: Database, jobs: Sequence[Job], limits: BackfillLimits, tell: Told, *, wait: bool
+    database: Database, jobs: Sequence[Job], limits: BackfillLimits, display: ProgressDisplay, *, wait: bool
 ) -> None:
     session = await Session.open(
         database.dsn.get_secret_value(),
@@ -61,26 +61,26 @@ async def _work(
     try:
         for job in jobs:
             if job.by_worker:
-                await _tell_of(job, session, tell)
+                await _show(job, session, display)
             else:
-                await _insert(BackfillRun(session, job.number, limits, tell.progress), tell)
+                await _insert(BackfillRun(session, job.number, limits, display.progress), display)
         for job in jobs if wait else ():
-            await BackfillRun(session, job.number, limits, tell.progress).wait_until_delivered()
+            await BackfillRun(session, job.number, limits, display.progress).wait_until_delivered()
         await session.value(queries.TIDY)
     finally:
         await session.close()
 
 
-async def _insert(run: BackfillRun, tell: Told) -> None:
+async def _insert(run: BackfillRun, display: ProgressDisplay) -> None:
     try:
         await run.run()
     except BackfillBusy as error:
-        tell.line(str(error))
+        display.message(str(error))
 
 
-async def _tell_of(job: Job, session: Session, tell: Told) -> None:
+async def _show(job: Job, session: Session, display: ProgressDisplay) -> None:
     """How far it is; a worker does the rest."""
     progress = await BackfillRun(session, job.number, BackfillLimits(), lambda _: None).look()
     if progress.note is None and progress.state in ("waiting", "inserting"):
-        progress = dataclasses.replace(progress, note=_LEFT)
-    tell.progress(progress)
+        progress = dataclasses.replace(progress, note=_BY_WORKERS)
+    display.progress(progress)

@@ -1,4 +1,4 @@
-"""A lead hands its claim over whatever is down, so that nobody waits for it."""
+"""A leadership hands its claim over whatever is down, so that nobody waits for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pytube.errors import UsageError, WrongPartitions
 from pytube.sources import terms
 from pytube.sources.session import Session
-from pytube.worker.lead import Lead
+from pytube.worker.leadership import Leadership
 from pytube.worker.runner import TubeRunner
 from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
 
@@ -27,7 +27,7 @@ class WatchedClaim(FakeClaim):
 
 
 class FakeRunner:
-    """A runner, and the database of it, as far as a lead without a term asks for them."""
+    """A runner, and the database of it, as far as a leadership without a term asks for them."""
 
     tube = "t"
     partitions = 1
@@ -38,7 +38,7 @@ class FakeRunner:
         self.told: list[str] = []
 
     async def control(self) -> Session:
-        assert self.control_now is not None, "a lead waits for a database that is down"
+        assert self.control_now is not None, "a leadership waits for a database that is down"
         return self.control_now
 
     async def reload_partitions(self) -> None:
@@ -50,7 +50,7 @@ class FakeRunner:
 
 async def test_a_claim_that_is_revoked_while_the_database_is_down_is_handed_over() -> None:
     claim = WatchedClaim()
-    running = asyncio.create_task(Lead(cast("TubeRunner", FakeRunner(None)), claim).run())
+    running = asyncio.create_task(Leadership(cast("TubeRunner", FakeRunner(None)), claim).run())
     await asyncio.sleep(0)
     assert not running.done()
     claim.revoked.set()
@@ -60,20 +60,22 @@ async def test_a_claim_that_is_revoked_while_the_database_is_down_is_handed_over
 
 async def test_a_term_that_cannot_be_released_does_not_hold_the_claim_up() -> None:
     claim = WatchedClaim()
-    lead = Lead(cast("TubeRunner", FakeRunner(None)), claim)
-    lead._unreleased = terms.Term("t", 1, 0, epoch=1)
+    leadership = Leadership(cast("TubeRunner", FakeRunner(None)), claim)
+    leadership._unreleased = terms.Term("t", 1, 0, epoch=1)
     claim.revoked.set()
-    await asyncio.wait_for(lead.run(), 5)
+    await asyncio.wait_for(leadership.run(), 5)
     assert claim.is_handed_over
 
 
-async def test_a_tube_that_is_dropped_ends_the_lead_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tube_that_is_dropped_ends_the_leadership_and_is_logged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def moved(*_: object) -> int:
         raise WrongPartitions("the tube has other partitions")
 
     monkeypatch.setattr(terms, "read_epoch", moved)
     claim = WatchedClaim()
     runner = FakeRunner(FakeSession(FakeTube()))
-    await asyncio.wait_for(Lead(cast("TubeRunner", runner), claim).run(), 5)
+    await asyncio.wait_for(Leadership(cast("TubeRunner", runner), claim).run(), 5)
     assert claim.is_handed_over
     assert runner.told == ["there is no tube 't'"]

@@ -1,4 +1,4 @@
-"""Events as log lines: the event's name in words, its fields, and how grave it is."""
+"""Events as log lines: the event's name in words, its fields, and a level."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pytube.events import (
     TrustLapsed,
 )
 
-_GRAVE = (DatabaseDown, LeaderFenced, Parked, SinkDown, SourceDown, SweepFailed, TrustLapsed)
+_WARNINGS = (DatabaseDown, LeaderFenced, Parked, SinkDown, SourceDown, SweepFailed, TrustLapsed)
 
 
-def tell(log: FilteringBoundLogger, event: Event) -> None:
-    """Log `event`: troubles as warnings, idle meter readings only for debugging."""
+def log_event(log: FilteringBoundLogger, event: Event) -> None:
+    """Log `event`: problems as warnings, idle meter readings at debug level."""
     name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
-    if isinstance(event, _GRAVE):
+    if isinstance(event, _WARNINGS):
         log.warning(name, **fields)
     elif isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting):
         log.debug(name, **fields)

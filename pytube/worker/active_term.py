@@ -1,4 +1,4 @@
-"""One term as this process lives it: its trust, its tokens, and what it may still have in the air."""
+"""A term that this process leads: its right to send, its tokens, and its unanswered writes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from pytube.election.base import Claim
 from pytube.errors import Fenced, NotLeader
 from pytube.events import Event, LeaderRefreshed, TrustLapsed
 from pytube.model import COUNTER_BITS, Batch, Token
-from pytube.pipeline.trust import Trust
+from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources.terms import Term
 
-_LOOK_AGAIN = 0.05
-"""Seconds between looks at a trust that has lapsed."""
+_POLL_INTERVAL = 0.05
+"""Seconds between checks of a lapsed trust."""
 
 
-class Tenure:
-    """A term, with the claim that it rests on."""
+class ActiveTerm:
+    """The state of a term while it is led here: its record, its claim, and the deadline of its trust."""
 
-    def __init__(self, term: Term, claim: Claim, trust: Trust, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self, term: Term, claim: Claim, deadline: TermDeadline, emit: Callable[[Event], None]
+    ) -> None:
         self.term = term
         self.claim = claim
-        self.trust = trust
-        self.in_the_air: set[Batch] = set()
-        """Writes that were begun and not answered; while there is one, the term is not released."""
+        self.deadline = deadline
+        self.unanswered: set[Batch] = set()
+        """Writes that were sent and not answered; while there is one, the term is not released."""
         self.ended: asyncio.Future[NotLeader] = asyncio.get_running_loop().create_future()
         """Why the term is over, as soon as the database or the election says so."""
         self._emit = emit
@@ -45,20 +47,20 @@ class Tenure:
         """No write may begin at or after this moment of `pytube.clock`."""
         if self._is_over:
             return float("-inf")
-        return self.trust.until(self.claim.proven_at())
+        return self.deadline.until(self.claim.proven_at())
 
     @property
     def is_trusted(self) -> bool:
         """Whether a write may begin now."""
         return clock.now() < self.trusted_until()
 
-    async def trusted(self) -> None:
-        """Return at once while trusted, else when trust is back."""
-        while not self.look():  # noqa: ASYNC110 # proofs come without a sound
-            await asyncio.sleep(_LOOK_AGAIN)
+    async def wait_until_trusted(self) -> None:
+        """Return at once while trusted, otherwise when trust is back."""
+        while not self.check_trust():  # noqa: ASYNC110 # no event announces a proof
+            await asyncio.sleep(_POLL_INTERVAL)
 
-    def look(self) -> bool:
-        """Whether a write may begin now; what has changed since the last look is told."""
+    def check_trust(self) -> bool:
+        """Whether a write may begin now; emits an event if that changed since the last check."""
         trusted = self.is_trusted
         if trusted == self._lapsed and not self._is_over:
             self._lapsed = not trusted
@@ -66,8 +68,8 @@ class Tenure:
             self._emit(change(self.term.tube, self.term.partition, self.term.leader_id))
         return trusted
 
-    def draw(self) -> Token:
-        """The next token: higher than all drawn in this term.
+    def next_token(self) -> Token:
+        """A token that is higher than all earlier ones of this term.
 
         Raises:
             Fenced: the term has used up its tokens; the next term has as many again.

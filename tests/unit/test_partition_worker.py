@@ -1,4 +1,4 @@
-"""A whole line over fakes: what is delivered, when, and within which bounds."""
+"""A partition's worker over fakes: what is delivered, when, and within which bounds."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 
 from pytube.events import MeterRead
 from pytube.model import Batch, Result
-from pytube.pipeline import redelivery
+from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import rest
+from pytube.worker import poller
 from tests.unit.rig import Rig
 
 
 @pytest.fixture(autouse=True)
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short back-offs; a line that sleeps is woken by writers only."""
-    monkeypatch.setattr(redelivery, "_FIRST_DELAY", 0.002)
-    monkeypatch.setattr(rest, "_DEEP_PAUSE", 3600.0)
+    """Short back-offs; a worker that sleeps is woken by writers only."""
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
 
 
 # --- the plain way ---
@@ -66,17 +66,17 @@ async def test_nothing_is_purged_before_it_is_acknowledged() -> None:
         rig.insert(1)
         await rig.until("it is written, but not answered", lambda: rig.sink.store.log)
         rig.insert(2)
-        await rig.until("the line goes on", lambda: rig.sink.sends == 2)
+        await rig.until("the worker goes on", lambda: rig.sink.sends == 2)
         assert rig.tube.purged == []
         rig.sink.faults = Faults()
         await rig.until_empty()
 
 
-async def test_a_line_that_sleeps_is_woken_by_each_writer() -> None:
+async def test_a_worker_that_sleeps_is_woken_by_each_writer() -> None:
     rig = Rig()
     async with rig.running():
         for key in range(5):
-            await rig.until("the line sleeps", lambda: not rig.line.is_awake and not rig.rest.is_due())
+            await rig.until("the worker sleeps", lambda: not rig.worker.is_awake and not rig.poller.is_due())
             rig.insert(key)
             await rig.until_empty()
 
@@ -84,9 +84,9 @@ async def test_a_line_that_sleeps_is_woken_by_each_writer() -> None:
 async def test_pods_that_come_while_a_mark_is_under_way_are_found_without_another_writer() -> None:
     rig = Rig()
     async with rig.running():
-        await rig.until("the line sleeps", lambda: not rig.line.is_awake and not rig.rest.is_due())
+        await rig.until("the worker sleeps", lambda: not rig.worker.is_awake and not rig.poller.is_due())
         rig.session.on_mark = asyncio.Event()
-        rig.line.wake()
+        rig.worker.wake()
         await asyncio.wait_for(rig.session.marking.wait(), 5)
         rig.insert(1)
         rig.session.on_mark.set()
@@ -105,7 +105,7 @@ async def test_deliveries_land_while_a_mark_is_under_way() -> None:
         second = rig.insert(2)
         await asyncio.wait_for(rig.session.marking.wait(), 5)
         rig.sink.faults = Faults()
-        await rig.until("the first lands", lambda: not rig.line.machine.keys)
+        await rig.until("the first lands", lambda: not rig.worker.machine.keys)
         assert rig.tube.purged == []
         rig.session.on_mark = None
         held_up.set()
@@ -118,9 +118,9 @@ async def test_each_reading_of_the_meter_begins_anew() -> None:
     async with rig.running():
         rig.insert(1, 2)
         await rig.until_empty()
-        await rig.until("it is read", lambda: sum(event.pods for event in rig.told(MeterRead)) == 1)
-    assert sum(event.touches for event in rig.told(MeterRead)) == 2
-    assert sum(event.documents for event in rig.told(MeterRead)) == 2
+        await rig.until("it is read", lambda: sum(event.pods for event in rig.emitted(MeterRead)) == 1)
+    assert sum(event.touches for event in rig.emitted(MeterRead)) == 2
+    assert sum(event.documents for event in rig.emitted(MeterRead)) == 2
 
 
 # --- bounds ---
@@ -132,18 +132,18 @@ async def test_no_more_keys_are_held_than_allowed() -> None:
     for key in range(100):
         rig.insert(key)
     async with rig.running():
-        await rig.until("the line is full", lambda: rig.line.machine.keys == 20)
+        await rig.until("the worker is full", lambda: rig.worker.machine.keys == 20)
         marks = rig.tube.marks
         for _ in range(100):
             await asyncio.sleep(0)
-        assert rig.line.machine.keys == 20
-        assert rig.tube.marks == marks, "a full line marks"
+        assert rig.worker.machine.keys == 20
+        assert rig.tube.marks == marks, "a full worker marks"
         rig.sink.faults = Faults()
         most = 0
 
         def empty() -> bool:
             nonlocal most
-            most = max(most, rig.line.machine.keys)
+            most = max(most, rig.worker.machine.keys)
             return rig.tube.is_empty
 
         await rig.until("all is delivered", empty)
@@ -157,27 +157,27 @@ async def test_large_pods_do_not_burst_the_bound() -> None:
     for pod in range(100):
         rig.insert(*range(pod * 250, pod * 250 + 250))
     async with rig.running():
-        await rig.until("the line is full", lambda: rig.line.machine.keys >= 1000)
-        assert rig.line.machine.keys <= 1000
+        await rig.until("the worker is full", lambda: rig.worker.machine.keys >= 1000)
+        assert rig.worker.machine.keys <= 1000
 
 
-async def test_a_full_line_does_not_go_round_and_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest, "_HELD_UP_PAUSE", 3600.0)
+async def test_a_full_worker_does_not_go_round_and_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poller, "_HELD_UP_PAUSE", 3600.0)
     rig = Rig(keys_in_flight=1)
     rig.sink.faults = Faults(hang=True)
     rounds = 0
-    wait = rig.rest.wait
+    wait = rig.poller.wait
 
     async def counted(*args: object, **options: object) -> None:
         nonlocal rounds
         rounds += 1
         await wait(*args, **options)  # type: ignore[arg-type] # passed on as they came
 
-    monkeypatch.setattr(rig.rest, "wait", counted)
+    monkeypatch.setattr(rig.poller, "wait", counted)
     async with rig.running():
         rig.insert(1)
         rig.insert(2)
-        await rig.until("the line is full", lambda: rig.sink.sends == 1)
+        await rig.until("the worker is full", lambda: rig.sink.sends == 1)
         before = rounds
         for _ in range(200):
             await asyncio.sleep(0)
@@ -189,7 +189,7 @@ async def test_a_full_line_does_not_go_round_and_round(monkeypatch: pytest.Monke
 async def test_a_few_keys_that_are_put_off_hold_nobody_up() -> None:
     """More flights than may be under way have one key each that the sink puts off for an hour."""
     rig = Rig(sends=1)
-    rig.carrier.size.saw(1, 1)
+    rig.carrier.size.observe(1, 1)
     rig.sink.faults = Faults(retry={(0, key): 3600.0 for key in range(20)})
     async with rig.running():
         for key in range(20):
@@ -201,11 +201,11 @@ async def test_a_few_keys_that_are_put_off_hold_nobody_up() -> None:
 
 async def test_a_sink_that_puts_everything_off_is_not_given_ever_more() -> None:
     rig = Rig(sends=1, batch_documents=10)
-    rig.carrier.size.saw(1, 1)
+    rig.carrier.size.observe(1, 1)
     rig.sink.faults = Faults(retry={(0, key): 3600.0 for key in range(1000)})
     async with rig.running():
         rig.insert(*range(1000))
-        await rig.until("the line has enough", lambda: rig.sink.sends == 5)
+        await rig.until("the worker has enough", lambda: rig.sink.sends == 5)
         for _ in range(200):
             await asyncio.sleep(0)
         assert rig.sink.sends == 5, "one send at a time, and four flights ahead"
@@ -213,7 +213,7 @@ async def test_a_sink_that_puts_everything_off_is_not_given_ever_more() -> None:
 
 async def test_backfill_does_not_keep_other_touches_waiting() -> None:
     rig = Rig(sends=1, batch_documents=10)
-    rig.carrier.size.saw(1, 1)
+    rig.carrier.size.observe(1, 1)
     for pod in range(20):
         rig.insert(*range(pod * 10, pod * 10 + 10), op="B")
     rig.insert(*range(1000, 1100))
@@ -249,8 +249,8 @@ async def test_whatever_the_sink_does_every_pod_ends_and_no_key_flies_twice() ->
             rig.insert(*range(turn % 7, 40, 1 + turn % 5), shard=turn % 3, op="B" if turn % 4 == 0 else "U")
             await asyncio.sleep(0)
         await rig.until_empty()
-        assert rig.line.machine.keys == 0
-        assert rig.line.machine.pods == 0
+        assert rig.worker.machine.keys == 0
+        assert rig.worker.machine.pods == 0
     assert sorted(rig.tube.purged) == list(range(1, 61))
     assert set(rig.sink.store.values()) == set(rig.enricher.rows)
     for key in rig.enricher.rows:
