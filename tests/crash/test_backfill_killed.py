@@ -163,7 +163,8 @@ def test_client_worker_and_server_are_killed(
     make_fleet: MakeFleet, postgres: Postgres, clients: Callable[..., Client]
 ) -> None:
     fleet = make_fleet()
-    client = clients(fleet, "--rate", "10000", "--chunk", "10")
+    # So slow that on a busy machine, too, most is left when the first is seen to have begun.
+    client = clients(fleet, "--rate", "3000", "--chunk", "10")
     strike(fleet, postgres, client, rows=24_000, kills=3, seed=1, limit=60)
 
 
