@@ -91,3 +91,19 @@ def psql_file(postgres: Postgres, dsn: str, file: Path, **variables: str) -> str
     )
     assert done.returncode == 0, f"psql -f {file} failed with {done.returncode}:\n{done.stdout}"
     return done.stdout
+
+
+def copy(postgres: Postgres, source: str, target: str, *options: str) -> None:
+    """Dump one database, and restore it into another one."""
+    dumped = subprocess.run(
+        [str(postgres.bin("pg_dump")), *options, "-d", source], check=True, stdout=subprocess.PIPE, text=True
+    )
+    restored = subprocess.run(
+        [str(postgres.bin("psql")), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", target],
+        check=False,
+        input=dumped.stdout,
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert restored.returncode == 0, restored.stderr

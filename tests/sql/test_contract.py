@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from psycopg.errors import Diagnostic
 
 from tests.helpers.capture import Conn, open_session, scalar, triggers
+from tests.helpers.database import TestServer, copy
 from tests.helpers.roles import as_role, roles
 
 TUBE = "es-live"
@@ -116,17 +118,30 @@ FUNCTIONS = [
 ]
 
 
-@pytest.fixture
-def db(any_dsn: str) -> Iterator[Conn]:
-    """Two tubes; the table of a microshard, attached to one of them."""
+@pytest.fixture(params=["installed", "restored"])
+def db(any_server: TestServer, any_dsn: str, request: pytest.FixtureRequest) -> Iterator[Conn]:
+    """Two tubes; the table of a microshard, attached to one of them. As made, or as restored from a dump."""
     with open_session(any_dsn) as conn:
         conn.execute("CREATE SCHEMA sh0042")
         conn.execute(f"CREATE TABLE {TABLE} (id bigint PRIMARY KEY, created_at timestamptz DEFAULT now())")
         conn.execute(f"INSERT INTO {TABLE} VALUES (1), (2), (3)")
         conn.execute("SELECT tube_ensure_exists('es-live', 2), tube_ensure_exists('spare')")
         conn.execute("SELECT tube_table_ensure_attached('es-live', 'sh0042.item')")
-        conn.execute("SET search_path = tube, sh0042, public")
-        yield conn
+        if request.param == "installed":
+            conn.execute("SET search_path = tube, sh0042, public")
+            yield conn
+    if request.param == "restored":
+        with any_server.database(installed=False) as target:
+            copy(any_server.postgres, any_dsn, target)
+            with open_session(target) as conn:
+                conn.execute("SET search_path = tube, sh0042, public")
+                yield conn
+
+
+@pytest.fixture
+def of_db(db: Conn, any_dsn: str) -> str:
+    """The connection string of `db`."""
+    return make_conninfo(any_dsn, dbname=db.info.dbname)
 
 
 def test_all_is_declared_as_before_and_new_arguments_come_last(db: Conn) -> None:
@@ -306,9 +321,9 @@ def test_a_fan_out_says_how_many_ids_it_has_put(db: Conn) -> None:
     assert read_as_keys(heard[-1]) == {"insert_ids": "3", "insert_finished": "t"}
 
 
-def test_step_2_says_which_transaction_it_waits_for(db: Conn, any_dsn: str) -> None:
+def test_step_2_says_which_transaction_it_waits_for(db: Conn, of_db: str) -> None:
     heard = notices(db)
-    with open_session(any_dsn, application_name="slow writer") as writer, writer.transaction():
+    with open_session(of_db, application_name="slow writer") as writer, writer.transaction():
         xid = scalar(writer, "SELECT pg_current_xact_id()")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             db.execute("SELECT tube_backfill_step2('2500 ms')")
@@ -334,14 +349,14 @@ def test_tubes_are_listed_by_name_and_shard(db: Conn) -> None:
     ]
 
 
-def test_what_a_consumer_with_a_worker_of_its_own_calls(db: Conn, any_dsn: str) -> None:
+def test_what_a_consumer_with_a_worker_of_its_own_calls(db: Conn, of_db: str) -> None:
     """A member of tube_worker does all of this: lists, reads, deletes, and runs backfills asked for."""
     db.execute("SELECT tube_backfill_schedule('es-live', 'created_at', 0, 2147483647)")
-    with roles(any_dsn, "consumer") as admin:
+    with roles(of_db, "consumer") as admin:
         admin.execute("GRANT tube_worker TO consumer")
         admin.execute("GRANT USAGE ON SCHEMA sh0042 TO consumer")  # as any worker: it reads documents there
         admin.execute("GRANT SELECT ON sh0042.item TO consumer")
-        with psycopg.connect(as_role(any_dsn, "consumer"), autocommit=True) as worker:
+        with psycopg.connect(as_role(of_db, "consumer"), autocommit=True) as worker:
             worker.execute("SET search_path = tube")
             assert worker.execute("SELECT DISTINCT tube, partitions FROM tube_list() ORDER BY 1").fetchall()
             assert len(worker.execute("SELECT * FROM tube_stats()").fetchall()) == 3

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import psycopg
 import pytest
 
-from pytube.embedded.postgres import Postgres
 from tests.helpers.capture import TABLE, Conn, attach, make_tube, open_session, scalar, set_up, take
-from tests.helpers.database import INSTALL_SQL, TestServer, psql_file
+from tests.helpers.database import INSTALL_SQL, TestServer, copy, psql_file
 from tests.helpers.roles import as_role, roles
 from tests.sql.test_roles import OWNER, ROLES
-
-
-def copy(postgres: Postgres, source: str, target: str, *options: str) -> None:
-    """Dump one database, and restore it into another one."""
-    dumped = subprocess.run(
-        [str(postgres.bin("pg_dump")), *options, "-d", source], check=True, stdout=subprocess.PIPE, text=True
-    )
-    restored = subprocess.run(
-        [str(postgres.bin("psql")), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", target],
-        check=False,
-        input=dumped.stdout,
-        text=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    assert restored.returncode == 0, restored.stderr
 
 
 def rights(conn: Conn) -> list[tuple[object, ...]]:
