@@ -33,7 +33,10 @@ WORDS = {
     "p64": "64 partitions",
     "predicate": "with a predicate",
     "spread16": "over 16 shards",
+    "no_events": "1 partition, without event triggers",
 }
+TABLES = {"no_events": "p1"}
+"""Cases that write to the table of another one."""
 ONE_ROW = {
     "UPDATE": f"\\set i random(1, {ROWS})\nUPDATE public.t_{{name}} SET v = v + 1 WHERE id = :i;",
     "INSERT": "INSERT INTO public.t_{name} (v, note) VALUES (1, 'a note of some length');",
@@ -64,7 +67,7 @@ def run(server: Server) -> Section:
         _prepare(admin)
         readings = server.readings(dsn)
         for op, rounds, names in (
-            ("UPDATE", 7, list(CASES)),
+            ("UPDATE", 7, [*CASES, *TABLES]),
             ("UPSERT", 3, ["none", "p1", "predicate"]),
             ("INSERT", 3, ["none", "p1", "p64"]),
             ("DELETE", 3, ["none", "p1", "p64"]),
@@ -106,6 +109,11 @@ def _empty(admin: psycopg.Connection, name: str) -> None:
         admin.execute(f"TRUNCATE tube.{name}")
 
 
+def _set_event_triggers(admin: psycopg.Connection, state: str) -> None:
+    for (name,) in admin.execute("SELECT quote_ident(evtname) FROM pg_event_trigger").fetchall():
+        admin.execute(f"ALTER EVENT TRIGGER {name} {state}")
+
+
 def _one_row(
     server: Server,
     dsn: str,
@@ -118,10 +126,15 @@ def _one_row(
     commit: bool,
 ) -> None:
     def case(name: str) -> Callable[[], float]:
-        return lambda: server.pgbench(dsn, ONE_ROW[op].format(name=name), clients=4, seconds=1, commit=commit)
+        script = ONE_ROW[op].format(name=TABLES.get(name, name))
+        return lambda: server.pgbench(dsn, script, clients=4, seconds=1, commit=commit)
 
-    cases = {name: case(name) for name in names}
-    taken = interleave(readings, cases, rounds, lambda name: _empty(admin, name))
+    def make_ready(name: str) -> None:
+        _set_event_triggers(admin, "DISABLE" if name == "no_events" else "ENABLE")
+        _empty(admin, TABLES.get(name, name))
+
+    taken = interleave(readings, {name: case(name) for name in names}, rounds, make_ready)
+    _set_event_triggers(admin, "ENABLE")
     how = f"synchronous_commit {'on' if commit else 'off'}"
     section.say(f"**1-row {op}, {how}** (transactions)")
     found = _show(section, taken)
@@ -132,6 +145,10 @@ def _one_row(
             )
         of = ratios(rates(taken, "p64"), rates(taken, "p1")).middle
         section.targets.append(Target(f"1-row UPDATE, 64 partitions to 1, {how}", 0.97, of))
+        worse = found["p1"].middle - found["no_events"].middle
+        section.targets.append(
+            Target(f"1-row UPDATE, without event triggers, less by, {how}", 0.03, worse, "at most")
+        )
     elif op == "UPSERT":
         section.targets.append(Target(f"1-row upsert, {how}", 0.45, found["p1"].middle))
 
