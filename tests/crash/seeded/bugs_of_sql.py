@@ -10,8 +10,8 @@ SEEDS = [
         "an old leader may still purge",
         "sql/pods/marks.sql",
         "    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);\n"
-        "    statement := format(change || ' WHERE', tube)",
-        "    statement := format(change || ' WHERE', tube)",
+        "    statement := format(change || ' WHERE', tube_private_qualify(tube))",
+        "    statement := format(change || ' WHERE', tube_private_qualify(tube))",
         ("isolation/test_fencing.py::test_a_call_under_an_ended_term_is_refused_and_touches_nothing",),
     ),
     Seed(
@@ -114,8 +114,8 @@ SEEDS = [
         "settled_by_xmax",
         "transactions that run count as over",
         "sql/pods/settle.sql",
-        "    SELECT pg_snapshot_xmin(pg_current_snapshot()) >= x\n",
-        "    SELECT pg_snapshot_xmax(pg_current_snapshot()) >= x\n",
+        "    RETURN pg_snapshot_xmin(pg_current_snapshot()) >= x;\n",
+        "    RETURN pg_snapshot_xmax(pg_current_snapshot()) >= x;\n",
         ("isolation/test_settled.py",),
     ),
     Seed(
