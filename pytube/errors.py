@@ -59,7 +59,7 @@ class SchemaMismatch(PytubeError):
 
 
 RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
-"""Errors that a worker outlives and retries: a server comes back, an upgrade ends, a tube is made anew."""
+"""Errors that a worker survives and retries: a server comes back, an upgrade ends, a tube is recreated."""
 
 
 # --- tubes and tables -------------------------------------------------------------------------

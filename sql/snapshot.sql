@@ -418,7 +418,7 @@ COMMENT ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, r
 CREATE FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
+    AS $$
 DECLARE
     att tube_attachment;
     column_name name;
@@ -443,17 +443,12 @@ BEGIN
         CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}')
             OR EXISTS (SELECT FROM tube_backfill AS b
                 WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
-        EXECUTE format('SELECT %s($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
-            ' ''tbl'', $2, ''order_col'', $3))',
-            tube_private_qualify(tube_private_name(in_tube, '_touch')))
-        USING att.shard, (SELECT format('%I.%I', n.nspname, c.relname)
-            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl),
-            column_name::text;
+        PERFORM tube_private_put_schedule(in_tube, att.shard, att.tbl, column_name);
         added := added + 1;
     END LOOP;
     RETURN added;
 END
-$_$;
+$$;
 
 COMMENT ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) IS 'Asks the workers of a tube to backfill its tables, by control pods; returns how many were added.';
 
@@ -563,8 +558,6 @@ COMMENT ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass
 CREATE FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
     AS $_$
 DECLARE
     payload jsonb;
@@ -572,9 +565,7 @@ DECLARE
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR KEY SHARE;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
-        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube_private_qualify(tube), partitions, partition)
-    INTO payload USING seq, leader_id, shard;
+    payload := tube_private_take_control(tube, partitions, partition, leader_id, shard, seq);
     IF payload IS NULL THEN
         RETURN NULL;
     END IF;
@@ -1651,17 +1642,12 @@ $$;
 
 CREATE FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) RETURNS void
     LANGUAGE plpgsql
-    AS $_$
+    AS $$
 BEGIN
-    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) VALUES (''B'', $1, ''{}'', $2)',
-        tube_private_schema(), att.tube)
-    USING att.shard, jsonb_build_object('type', 'backfill_schedule', 'order_col', att.id_col::text, 'tbl', (
-        SELECT format('%I.%I', n.nspname, c.relname)
-        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl));
-    PERFORM tube_private_wake_sleepers(att.tube, ARRAY[att.shard]);
+    PERFORM tube_private_put_schedule(att.tube, att.shard, att.tbl, att.id_col);
     RAISE WARNING 'a backfill of % is asked for, for tube %: %', att.tbl, quote_literal(att.tube), why;
 END
-$_$;
+$$;
 
 CREATE FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mode text) RETURNS void
     LANGUAGE plpgsql STABLE
@@ -3824,16 +3810,21 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_backfill) RETURNS void
+    LANGUAGE sql
+    AS $$
+    SELECT tube_private_put_control_pods(backfill.tube, CASE type WHEN 'backfill_start' THEN 'T' ELSE 'B' END,
+        jsonb_strip_nulls(jsonb_build_object('type', type, 'start_seq', backfill.start_seq::text,
+            'backfill', backfill.backfill_id, 'sweep', backfill.root)),
+        ARRAY(SELECT generate_series(backfill.shard, backfill.shard + (backfill.shards - 1))))
+$$;
+
+CREATE FUNCTION tube.tube_private_put_control_pods(tube text, op text, payload jsonb, shards integer[]) RETURNS void
     LANGUAGE plpgsql
     AS $_$
-DECLARE
-    touched CONSTANT integer[] := ARRAY(SELECT generate_series(backfill.shard, backfill.shard + (backfill.shards - 1)));
 BEGIN
-    EXECUTE format('INSERT INTO %s (op, shard, ids, payload)'
-        ' SELECT $1, s, ''{}'', jsonb_strip_nulls($2) FROM unnest($3) AS s', tube_private_qualify(backfill.tube))
-    USING CASE type WHEN 'backfill_start' THEN 'T' ELSE 'B' END, jsonb_build_object('type', type,
-        'start_seq', backfill.start_seq::text, 'backfill', backfill.backfill_id, 'sweep', backfill.root), touched;
-    PERFORM tube_private_wake_sleepers(backfill.tube, touched);
+    EXECUTE format('INSERT INTO %s (op, shard, ids, payload) SELECT $1, s, ''{}'', $2 FROM unnest($3) AS s',
+        tube_private_qualify(tube)) USING op, payload, shards;
+    PERFORM tube_private_wake_sleepers(tube, shards);
 END
 $_$;
 
@@ -3855,6 +3846,14 @@ BEGIN
     USING shard, ids, jsonb_build_object('backfill', backfill.backfill_id);
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_put_schedule(tube text, shard integer, tbl regclass, order_col name) RETURNS void
+    LANGUAGE sql
+    AS $$
+    SELECT tube_private_put_control_pods(tube, 'B', jsonb_build_object('type', 'backfill_schedule',
+        'tbl', format('%I.%I', n.nspname, c.relname), 'order_col', order_col::text), ARRAY[shard])
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl
+$$;
 
 CREATE FUNCTION tube.tube_private_qualify(name text) RETURNS text
     LANGUAGE sql IMMUTABLE
@@ -4366,8 +4365,8 @@ CREATE FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer
 DECLARE
     start_seq bigint := CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END;
 BEGIN
-    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) '
-        'SELECT ''B'', $1 + n, ''{}'', $2 FROM generate_series(0, $3 - 1) AS n', tube_private_schema(), tube)
+    EXECUTE format('INSERT INTO %s (op, shard, ids, payload) '
+        'SELECT ''B'', $1 + n, ''{}'', $2 FROM generate_series(0, $3 - 1) AS n', tube_private_qualify(tube))
     USING shard, jsonb_build_object('type', 'sweep', 'start_seq', start_seq::text), shards;
     PERFORM tube_private_wake_sleepers(tube, NULL);
 END
@@ -4415,6 +4414,21 @@ CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtyp
             'last', a.shards - 1,
             'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards))), '' ORDER BY a.tube) || E'\nEND\n'
     FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2
+$_$;
+
+CREATE FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS jsonb
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $_$
+DECLARE
+    payload jsonb;
+BEGIN
+    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
+        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube_private_qualify(tube), partitions, partition)
+    INTO payload USING seq, leader_id, shard;
+    RETURN payload;
+END
 $_$;
 
 CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SETOF text
@@ -4900,22 +4914,18 @@ COMMENT ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) IS 'Deletes th
 CREATE FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $_$
+    AS $$
 DECLARE
     backfills bigint[];
     payload jsonb;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
     backfills := tube_private_backfills_at_end(tube, ARRAY[seq]);
-    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
-        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube_private_qualify(tube), partitions, partition)
-    INTO payload USING seq, leader_id, shard;
+    payload := tube_private_take_control(tube, partitions, partition, leader_id, shard, seq);
     PERFORM tube_private_backfill_count_ends(b.id) FROM unnest(backfills) AS b (id);
     RETURN payload IS NOT NULL;
 END
-$_$;
+$$;
 
 COMMENT ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Deletes a backfill_end control pod and counts its shard as swept.';
 
@@ -5755,9 +5765,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_put_body(att tube.tube_attachment) FROM
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_backfill) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_put_control_pods(tube text, op text, payload jsonb, shards integer[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_put_schedule(tube text, shard integer, tbl regclass, order_col name) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_qualify(name text) FROM PUBLIC;
 
@@ -5832,6 +5846,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards 
 REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) FROM PUBLIC;
 

@@ -11,7 +11,7 @@ from pytube.errors import SQLSTATES, DatabaseUnavailable, PytubeError, SchemaMis
 
 TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 """Rolled back as a whole through no fault of the statement, which may succeed when repeated at once.
-Timeouts are not among them: whoever sets one decides what to do when it is reached."""
+Timeouts are not among them: the code that sets one decides what to do when it is reached."""
 
 _GONE = {
     "25P03",  # idle_in_transaction_session_timeout

@@ -92,7 +92,7 @@ async def wait_for_answer(
 
 
 def shut_down(connection: psycopg.AsyncConnection) -> None:
-    """End the socket, so that whoever waits for the session is woken at once; close the session afterwards.
+    """End the socket, so that tasks that wait for the session wake at once; close the session afterwards.
 
     Closing alone would not wake a waiter, and the descriptor's number would soon belong to another file.
     """

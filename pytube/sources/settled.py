@@ -2,7 +2,7 @@
 
 How it is found, in this order: (1) read S, the last number drawn from the sequence; (2) in a later
 transaction take a fresh transaction id X; (3) once every transaction older than X is over, S is settled:
-whoever drew a number up to S had its transaction id before it drew, so it was older.
+a transaction that drew a number up to S had its transaction id before it drew, so it was older.
 
 A transaction in another database may hold (3) up for hours. So, after a while, the worker asks who has the
 tube's table open for writing since S was read; when all of those are gone, S is settled for this tube,

@@ -266,7 +266,7 @@ class Delivery:
     # --- results --------------------------------------------------------------------------
 
     async def _handle_timeout(self, batch: Batch, keys: Sequence[Key], reason: str, begun: float) -> None:
-        """The write's effect is unknown: abandon it, so that it can't take effect late, and read anew."""
+        """The write's effect is unknown: abandon it, so that it can't take effect late, and read again."""
         breaker = self._c.breakers.sink
         alive = breaker.succeeded_at > begun  # it answered others meanwhile, so this batch is at fault
         if not alive:

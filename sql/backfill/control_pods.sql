@@ -43,12 +43,7 @@ BEGIN
         CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}')
             OR EXISTS (SELECT FROM tube_backfill AS b
                 WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
-        EXECUTE format('SELECT %s($1, NULL, ''B'', jsonb_build_object(''type'', ''backfill_schedule'','
-            ' ''tbl'', $2, ''order_col'', $3))',
-            tube_private_qualify(tube_private_name(in_tube, '_touch')))
-        USING att.shard, (SELECT format('%I.%I', n.nspname, c.relname)
-            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl),
-            column_name::text;
+        PERFORM tube_private_put_schedule(in_tube, att.shard, att.tbl, column_name);
         added := added + 1;
     END LOOP;
     RETURN added;
@@ -74,18 +69,33 @@ BEGIN
 END
 $$;
 
+-- tube_private_put_schedule: puts a backfill_schedule for a table into a shard.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_put_schedule(tube text, shard integer, tbl regclass, order_col name)
+RETURNS void
+LANGUAGE sql AS $$
+    SELECT tube_private_put_control_pods(tube, 'B', jsonb_build_object('type', 'backfill_schedule',
+        'tbl', format('%I.%I', n.nspname, c.relname), 'order_col', order_col::text), ARRAY[shard])
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl
+$$;
+
 -- tube_private_put_control: puts a control pod into each shard of a backfill (of step 3: a row with its tube, shard,
 -- shards and start_seq): backfill_start of op T, so that it comes early, or backfill_end of op B, after all else.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_control(type text, backfill :"schema".tube_backfill) RETURNS void
+LANGUAGE sql AS $$
+    SELECT tube_private_put_control_pods(backfill.tube, CASE type WHEN 'backfill_start' THEN 'T' ELSE 'B' END,
+        jsonb_strip_nulls(jsonb_build_object('type', type, 'start_seq', backfill.start_seq::text,
+            'backfill', backfill.backfill_id, 'sweep', backfill.root)),
+        ARRAY(SELECT generate_series(backfill.shard, backfill.shard + (backfill.shards - 1))))
+$$;
+
+-- tube_private_put_control_pods: puts a control pod into each of some shards, and wakes their workers.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_put_control_pods(tube text, op text, payload jsonb, shards integer[])
+RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    touched CONSTANT integer[] := ARRAY(SELECT generate_series(backfill.shard, backfill.shard + (backfill.shards - 1)));
 BEGIN
-    EXECUTE format('INSERT INTO %s (op, shard, ids, payload)'
-        ' SELECT $1, s, ''{}'', jsonb_strip_nulls($2) FROM unnest($3) AS s', tube_private_qualify(backfill.tube))
-    USING CASE type WHEN 'backfill_start' THEN 'T' ELSE 'B' END, jsonb_build_object('type', type,
-        'start_seq', backfill.start_seq::text, 'backfill', backfill.backfill_id, 'sweep', backfill.root), touched;
-    PERFORM tube_private_wake_sleepers(backfill.tube, touched);
+    EXECUTE format('INSERT INTO %s (op, shard, ids, payload) SELECT $1, s, ''{}'', $2 FROM unnest($3) AS s',
+        tube_private_qualify(tube)) USING op, payload, shards;
+    PERFORM tube_private_wake_sleepers(tube, shards);
 END
 $$;
 
@@ -100,17 +110,14 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_take(
     tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint
 ) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     payload jsonb;
     tbl regclass;
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR KEY SHARE;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
-        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube_private_qualify(tube), partitions, partition)
-    INTO payload USING seq, leader_id, shard;
+    payload := tube_private_take_control(tube, partitions, partition, leader_id, shard, seq);
     IF payload IS NULL THEN
         RETURN NULL;
     END IF;
@@ -131,6 +138,21 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_take IS
     'Turns a backfill_schedule control pod into a backfill that a worker runs.';
+
+-- tube_private_take_control: deletes a control pod of a term; its payload, or NULL when it is not there or not the term's.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_take_control(
+    tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint
+) RETURNS jsonb
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    payload jsonb;
+BEGIN
+    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
+        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube_private_qualify(tube), partitions, partition)
+    INTO payload USING seq, leader_id, shard;
+    RETURN payload;
+END
+$$;
 
 -- tube_sweep_ready: whether a backfill_end may be acted upon: no backfill pod of the shard with a lower seq is left, as
 -- all of their keys were delivered or parked, and the pods purged.
@@ -186,17 +208,14 @@ COMMENT ON FUNCTION :"schema".tube_sweep_touch IS
 CREATE OR REPLACE FUNCTION :"schema".tube_sweep_end(
     tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint
 ) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     backfills bigint[];
     payload jsonb;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
     backfills := tube_private_backfills_at_end(tube, ARRAY[seq]);
-    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND (shard %% %s) = %s'
-        ' AND seq = $1 AND leader_id = $2 AND shard = $3 RETURNING payload', tube_private_qualify(tube), partitions, partition)
-    INTO payload USING seq, leader_id, shard;
+    payload := tube_private_take_control(tube, partitions, partition, leader_id, shard, seq);
     PERFORM tube_private_backfill_count_ends(b.id) FROM unnest(backfills) AS b (id);
     RETURN payload IS NOT NULL;
 END

@@ -93,8 +93,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 DECLARE
     start_seq bigint := CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END;
 BEGIN
-    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) '
-        'SELECT ''B'', $1 + n, ''{}'', $2 FROM generate_series(0, $3 - 1) AS n', tube_private_schema(), tube)
+    EXECUTE format('INSERT INTO %s (op, shard, ids, payload) '
+        'SELECT ''B'', $1 + n, ''{}'', $2 FROM generate_series(0, $3 - 1) AS n', tube_private_qualify(tube))
     USING shard, jsonb_build_object('type', 'sweep', 'start_seq', start_seq::text), shards;
     PERFORM tube_private_wake_sleepers(tube, NULL);
 END

@@ -175,19 +175,14 @@ LANGUAGE sql STABLE AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM 
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_backfill(att :"schema".tube_attachment, why text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    EXECUTE format('INSERT INTO %I.%I (op, shard, ids, payload) VALUES (''B'', $1, ''{}'', $2)',
-        tube_private_schema(), att.tube)
-    USING att.shard, jsonb_build_object('type', 'backfill_schedule', 'order_col', att.id_col::text, 'tbl', (
-        SELECT format('%I.%I', n.nspname, c.relname)
-        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl));
-    PERFORM tube_private_wake_sleepers(att.tube, ARRAY[att.shard]);
+    PERFORM tube_private_put_schedule(att.tube, att.shard, att.tbl, att.id_col);
     RAISE WARNING 'a backfill of % is asked for, for tube %: %', att.tbl, quote_literal(att.tube), why;
 END
 $$;
 
 -- tube_private_forget: drops attachments, and the functions made for them; their triggers go with these.
 --
--- Whoever owns a schema may drop what is in it. So no right on the tables is needed.
+-- The owner of a schema may drop what is in it. So no right on the tables is needed.
 --
 -- Arguments: tables: their triggers are gone, or they are gone themselves.
 -- Locks: the tables ACCESS EXCLUSIVE, for the triggers; the caller holds the registry row.
