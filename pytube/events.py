@@ -13,18 +13,17 @@ from pytube.model import Id
 class Event:
     """Base of all events."""
 
-    tube: str
-
 
 @dataclass(frozen=True, slots=True)
-class LineEvent(Event):
+class PartitionEvent(Event):
     """Base of the events of one partition."""
 
+    tube: str
     partition: int
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderAcquired(LineEvent):
+class LeaderAcquired(PartitionEvent):
     """A term began, and may mark."""
 
     leader_id: UUID
@@ -34,14 +33,14 @@ class LeaderAcquired(LineEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderRefreshed(LineEvent):
+class LeaderRefreshed(PartitionEvent):
     """Trust, once lapsed, is back within the same term."""
 
     leader_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderRevoked(LineEvent):
+class LeaderRevoked(PartitionEvent):
     """A term ended in order: drained, reset and released, or given up with `reason`."""
 
     leader_id: UUID
@@ -49,7 +48,7 @@ class LeaderRevoked(LineEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderFenced(LineEvent):
+class LeaderFenced(PartitionEvent):
     """A term found that it is over."""
 
     leader_id: UUID
@@ -57,14 +56,14 @@ class LeaderFenced(LineEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class TrustLapsed(LineEvent):
+class TrustLapsed(PartitionEvent):
     """No proof of leadership came in time: nothing is sent until one does."""
 
     leader_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
-class MeterRead(LineEvent):
+class MeterRead(PartitionEvent):
     """What one partition did since the last reading, `interval` seconds ago."""
 
     interval: float
@@ -79,7 +78,7 @@ class MeterRead(LineEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Parked(LineEvent):
+class Parked(PartitionEvent):
     """A document was set aside with its error."""
 
     shard: int
@@ -88,28 +87,28 @@ class Parked(LineEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class SinkDown(LineEvent):
+class SinkDown(PartitionEvent):
     """The sink accepts no documents; the worker waits. Told once, not per attempt."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class SinkUp(LineEvent):
+class SinkUp(PartitionEvent):
     """The sink takes documents again after `seconds`."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class SourceDown(LineEvent):
+class SourceDown(PartitionEvent):
     """Rows can't be read (a missing grant, a wrong query); the worker waits. Told once."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class SourceUp(LineEvent):
+class SourceUp(PartitionEvent):
     """Rows can be read again after `seconds`."""
 
     seconds: float
@@ -117,7 +116,7 @@ class SourceUp(LineEvent):
 
 @dataclass(frozen=True, slots=True)
 class DatabaseDown(Event):
-    """The connection to Postgres is lost; the worker tries to get it back. Told once."""
+    """Postgres can't be reached, so that no term can be renewed; the worker keeps trying. Told once."""
 
     reason: str
 
@@ -130,7 +129,7 @@ class DatabaseUp(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class BackfillStarted(LineEvent):
+class BackfillStarted(PartitionEvent):
     """The worker has come to the beginning of a backfill of a shard."""
 
     shard: int
@@ -138,7 +137,7 @@ class BackfillStarted(LineEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class BackfillFinished(LineEvent):
+class BackfillFinished(PartitionEvent):
     """All keys of a backfill of a shard were delivered or parked; next comes its sweep, if it has one."""
 
     shard: int
@@ -146,7 +145,7 @@ class BackfillFinished(LineEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class SweepFinished(LineEvent):
+class SweepFinished(PartitionEvent):
     """Documents of a shard that the backfill has not written were found at the sink, and touched."""
 
     shard: int
@@ -159,7 +158,7 @@ class SweepFinished(LineEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class SweepFailed(LineEvent):
+class SweepFailed(PartitionEvent):
     """The sink could not be looked through; it is tried again. Told once."""
 
     shard: int
@@ -167,7 +166,7 @@ class SweepFailed(LineEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class BackfillTaken(LineEvent):
+class BackfillTaken(PartitionEvent):
     """A scheduled backfill was taken over from its control pod; a worker runs it."""
 
     shard: int

@@ -97,9 +97,9 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_backfill_take, :"schema".tube_backfill_tidy, :"schema".tube_backfill_unlock,
     :"schema".tube_channel, :"schema".tube_index_fit, :"schema".tube_leader_acquire, :"schema".tube_leader_epoch,
     :"schema".tube_leader_release, :"schema".tube_leader_renew, :"schema".tube_leader_wait,
-    :"schema".tube_leaders_renew, :"schema".tube_lease_leave, :"schema".tube_lease_tick, :"schema".tube_pods_delete,
-    :"schema".tube_pods_mark, :"schema".tube_pods_park, :"schema".tube_pods_purge, :"schema".tube_pods_reset,
-    :"schema".tube_pods_sql, :"schema".tube_pods_unpark, :"schema".tube_settle_done, :"schema".tube_settle_holders,
+    :"schema".tube_leaders_renew, :"schema".tube_lease_leave, :"schema".tube_lease_tick, :"schema".tube_lease_ticks,
+    :"schema".tube_pods_delete, :"schema".tube_pods_mark, :"schema".tube_pods_park, :"schema".tube_pods_purge,
+    :"schema".tube_pods_reset, :"schema".tube_pods_sql, :"schema".tube_pods_unpark, :"schema".tube_settle_done, :"schema".tube_settle_holders,
     :"schema".tube_settle_left, :"schema".tube_settle_seq, :"schema".tube_sleep, :"schema".tube_stream_purge,
     :"schema".tube_sweep_end, :"schema".tube_sweep_ready, :"schema".tube_sweep_touch, :"schema".tube_sync,
     :"schema".tube_wake, :"schema".tube_wakes

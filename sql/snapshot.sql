@@ -1129,33 +1129,36 @@ CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) RETURNS TA
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH present AS MATERIALIZED (
-        SELECT l.partition
-        FROM tube_leader AS l
-        WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
-        ORDER BY l.partition
-        FOR NO KEY UPDATE SKIP LOCKED
+    WITH given AS MATERIALIZED (
+        SELECT DISTINCT g.leader_id FROM unnest(leader_ids) AS g (leader_id)
+    ), present AS MATERIALIZED (
+        SELECT l.tube, l.partition
+        FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id
+        WHERE tube_leaders_renew.tube IS NULL OR l.tube = tube_leaders_renew.tube
+        ORDER BY l.tube, l.partition
+        FOR NO KEY UPDATE OF l SKIP LOCKED
     ), renewal AS (
         UPDATE tube_leader AS l
         SET renewed_at = clock_timestamp()
         FROM present AS p
-        WHERE l.tube = tube_leaders_renew.tube AND l.partition = p.partition
+        WHERE l.tube = p.tube AND l.partition = p.partition
         RETURNING l.leader_id
     )
     SELECT l.leader_id, r.leader_id IS NOT NULL
-    FROM tube_leader AS l LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
-    WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids);
+    FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
+    WHERE tube_leaders_renew.tube IS NULL OR l.tube = tube_leaders_renew.tube;
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) IS 'Renews all terms of a process in a tube in one statement and returns those that still lead.';
+COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) IS 'Renews all terms of a process in one statement and returns those that still lead.';
 
 CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
     DELETE FROM tube_instance AS i
-    WHERE i.tube = tube_lease_leave.tube AND i.instance_id = tube_lease_leave.instance_id
+    WHERE i.instance_id = tube_lease_leave.instance_id
+        AND (tube_lease_leave.tube IS NULL OR i.tube = tube_lease_leave.tube)
 $$;
 
 COMMENT ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) IS 'Takes a process out of the lease election, so that the others share its partitions.';
@@ -1163,47 +1166,74 @@ COMMENT ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) IS 'Takes
 CREATE FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) RETURNS TABLE(partitions integer, instances integer, free integer[], mine integer[], rank integer)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET lock_timeout TO '1s'
     AS $$
-DECLARE
-    me CONSTANT uuid := instance_id;
 BEGIN
-    IF instance_id IS NULL OR client_id IS NULL THEN
-        RAISE EXCEPTION 'instance_id and client_id must be given' USING ERRCODE = 'null_value_not_allowed';
-    ELSIF ttl IS NULL OR ttl <= interval '0' THEN
-        RAISE EXCEPTION 'ttl is %, and must be more than nothing', coalesce(ttl::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give it several times the pause between ticks.';
-    END IF;
-    SELECT r.partitions INTO partitions FROM tube_registry AS r WHERE r.tube = tube_lease_tick.tube FOR KEY SHARE;
+    SELECT t.partitions, t.instances, t.free, t.mine, t.rank INTO partitions, instances, free, mine, rank
+    FROM tube_lease_ticks(ARRAY[tube_lease_tick.tube], instance_id, client_id, ttl) AS t;
     IF NOT FOUND THEN
         PERFORM tube_private_require(tube);
+        RAISE EXCEPTION 'tube % is just being changed', quote_literal(tube)
+            USING ERRCODE = 'lock_not_available', HINT = 'Try again.';
     END IF;
-
-    INSERT INTO tube_instance AS i (tube, instance_id, client_id, seen_at)
-    VALUES (tube_lease_tick.tube, me, tube_lease_tick.client_id, clock_timestamp())
-    ON CONFLICT ON CONSTRAINT tube_instance_pkey
-    DO UPDATE SET client_id = excluded.client_id, seen_at = excluded.seen_at;
-    -- Passing over locked rows: two processes that find each other old must not wait for each other.
-    DELETE FROM tube_instance AS i
-    WHERE (i.tube, i.instance_id) IN (
-        SELECT o.tube, o.instance_id FROM tube_instance AS o
-        WHERE o.tube = tube_lease_tick.tube AND o.seen_at < clock_timestamp() - ttl
-        FOR UPDATE SKIP LOCKED);
-
-    SELECT count(*), count(*) FILTER (WHERE i.instance_id < me) INTO instances, rank
-    FROM tube_instance AS i
-    WHERE i.tube = tube_lease_tick.tube AND i.seen_at >= clock_timestamp() - ttl;
-    SELECT coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id IS DISTINCT FROM me
-            AND (l.leader_id IS NULL OR l.renewed_at + coalesce(l.lease, l.hold) <= clock_timestamp())), '{}'),
-        coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id = me), '{}')
-    INTO free, mine
-    FROM tube_leader AS l
-    WHERE l.tube = tube_lease_tick.tube;
     RETURN NEXT;
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election and returns its own partitions and the free ones.';
+COMMENT ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election of one tube and returns its own partitions and the free ones.';
+
+CREATE FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client_id text, ttl interval) RETURNS TABLE(tube text, partitions integer, instances integer, free integer[], mine integer[], rank integer)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '1s'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    me CONSTANT uuid := tube_lease_ticks.instance_id;
+    label CONSTANT text := tube_lease_ticks.client_id;
+BEGIN
+    IF tubes IS NULL OR me IS NULL OR label IS NULL THEN
+        RAISE EXCEPTION 'tubes, instance_id and client_id must be given' USING ERRCODE = 'null_value_not_allowed';
+    ELSIF ttl IS NULL OR ttl <= interval '0' THEN
+        RAISE EXCEPTION 'ttl is %, and must be more than nothing', coalesce(ttl::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give it several times the pause between ticks.';
+    END IF;
+    WITH known AS MATERIALIZED (
+        SELECT r.tube FROM tube_registry AS r WHERE r.tube = ANY (tubes) FOR KEY SHARE SKIP LOCKED
+    )
+    INSERT INTO tube_instance AS i (tube, instance_id, client_id, seen_at)
+    SELECT k.tube, me, label, clock_timestamp() FROM known AS k ORDER BY k.tube
+    ON CONFLICT ON CONSTRAINT tube_instance_pkey
+    DO UPDATE SET client_id = excluded.client_id, seen_at = excluded.seen_at
+    WHERE i.seen_at < clock_timestamp() - ttl / 5 OR i.client_id <> excluded.client_id;
+    -- Passing over locked rows: two processes that find each other old must not wait for each other.
+    DELETE FROM tube_instance AS i
+    WHERE (i.tube, i.instance_id) IN (
+        SELECT o.tube, o.instance_id FROM tube_instance AS o
+        WHERE o.tube = ANY (tubes) AND o.seen_at < clock_timestamp() - ttl
+        FOR UPDATE SKIP LOCKED);
+
+    RETURN QUERY
+    WITH share AS (
+        SELECT i.tube, count(*)::integer AS instances,
+            -- Another order for each tube, or the same process would have the odd partition of all.
+            (count(*) FILTER (
+            WHERE md5(i.tube || i.instance_id) < md5(i.tube || me)))::integer AS rank
+        FROM tube_instance AS i
+        WHERE i.tube = ANY (tubes) AND i.seen_at >= clock_timestamp() - ttl
+        GROUP BY i.tube
+        HAVING bool_or(i.instance_id = me)
+    )
+    SELECT r.tube, r.partitions, s.instances,
+        coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id IS DISTINCT FROM me
+            AND (l.leader_id IS NULL OR l.renewed_at + coalesce(l.lease, l.hold) <= clock_timestamp())), '{}'),
+        coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id = me), '{}'),
+        s.rank
+    FROM share AS s JOIN tube_registry AS r ON r.tube = s.tube JOIN tube_leader AS l ON l.tube = r.tube
+    GROUP BY r.tube, r.partitions, s.instances, s.rank;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election of its tubes and returns its own partitions and the free ones.';
 
 CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4756,13 +4786,17 @@ CREATE FUNCTION tube.tube_settle_holders(tube text) RETURNS text[]
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    PERFORM tube_private_require(tube);
+    IF tube IS NOT NULL THEN
+        PERFORM tube_private_require(tube);
+    END IF;
     RETURN ARRAY(
         SELECT DISTINCT k.virtualtransaction
         FROM pg_locks AS k
         WHERE k.locktype = 'relation'
           AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-          AND k.relation = to_regclass(quote_ident(tube))
+          AND k.relation IN (
+              SELECT to_regclass(quote_ident(r.tube)) FROM tube_registry AS r
+              WHERE tube_settle_holders.tube IS NULL OR r.tube = tube_settle_holders.tube)
           AND k.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
           AND k.granted
           AND k.pid IS DISTINCT FROM pg_backend_pid()
@@ -4770,7 +4804,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_settle_holders(tube text) IS 'Lists the open transactions that may still commit pods into a tube.';
+COMMENT ON FUNCTION tube.tube_settle_holders(tube text) IS 'Lists the open transactions that may still commit pods into a tube, or into any tube.';
 
 CREATE FUNCTION tube.tube_settle_left(tube text, holders text[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5483,6 +5517,10 @@ GRANT ALL ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) TO tube
 REVOKE ALL ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client_id text, ttl interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client_id text, ttl interval) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client_id text, ttl interval) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_list(in_tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_admin;

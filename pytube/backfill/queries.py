@@ -15,9 +15,9 @@ ROOTS: Final = (
     "SELECT l.tbl::oid, l.tbl::text FROM tube_list() AS l WHERE l.tube = %(tube)s AND l.root ORDER BY 1"
 )
 UNTAKEN: Final = """
-    SELECT b.backfill_id FROM tube_backfill AS b
-    WHERE b.tube = %(tube)s AND b.by_worker AND b.state IN ('waiting', 'inserting') AND NOT b.paused
-        AND b.backfill_id IN (SELECT l.backfill_id FROM tube_backfill_list(%(tube)s) AS l WHERE l.pid IS NULL)
+    SELECT b.backfill_id, b.tube FROM tube_backfill AS b
+    WHERE b.tube = ANY(%(tubes)s) AND b.by_worker AND b.state IN ('waiting', 'inserting') AND NOT b.paused
+        AND b.backfill_id IN (SELECT l.backfill_id FROM tube_backfill_list() AS l WHERE l.pid IS NULL)
     ORDER BY b.backfill_id
 """
 

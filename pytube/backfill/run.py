@@ -17,9 +17,9 @@ from pytube.backfill import queries
 from pytube.backfill.limits import BackfillLimits, Pressure, Replica
 from pytube.backfill.pace import Pace
 from pytube.backfill.progress import Progress, Rate
+from pytube.db.session import Session
 from pytube.errors import BackfillBusy, BackfillEnded, DatabaseUnavailable, PytubeError, UnknownBackfill
 from pytube.faults import Point, fault
-from pytube.sources.session import Session
 
 _POLL_INTERVAL = 0.2
 """Seconds between checks of what is waited for."""

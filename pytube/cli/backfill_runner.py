@@ -14,8 +14,8 @@ from pytube.backfill.limits import BackfillLimits
 from pytube.backfill.run import BackfillRun
 from pytube.cli.context import Database
 from pytube.cli.progress_display import ProgressDisplay, progress_display
+from pytube.db.session import Session
 from pytube.errors import BackfillBusy, DatabaseUnavailable
-from pytube.sources.session import Session
 
 _INTERRUPTED = 130
 _BY_WORKERS = "left to the workers of the tube"

@@ -61,7 +61,11 @@ class PostgresConfig(Section):
     """The schema that our SQL is installed in."""
 
     answer_timeout: float = Field(default=15.0, gt=0)
-    """Seconds after which a worker gives a session up whose server does not answer a statement."""
+    """Seconds after which a worker drops a session whose server does not answer a statement."""
+
+    pool_size: int = Field(default=6, ge=1)
+    """Sessions that a worker process opens at most for marks and reads, whatever the number of its tubes. It
+    has two more of its own, and one while it runs a backfill."""
 
 
 class KafkaConfig(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -86,10 +86,11 @@ async def connect_async(
     lock_timeout: float | None = None,
     also: Sequence[str] = ("public",),
     prepare_threshold: int | None = 5,
+    settings: Mapping[str, str] | None = None,
 ) -> psycopg.AsyncConnection:
     """An autocommit session for a worker; arguments and errors as for `connect_sync`.
 
-    `prepare_threshold=None` never prepares a statement.
+    `prepare_threshold=None` never prepares a statement; `settings`: more settings of the session.
     """
     conninfo = connection_string(dsn, application_name)
     try:
@@ -99,8 +100,8 @@ async def connect_async(
     except psycopg.Error as error:
         raise _refused(error, conninfo) from None
     try:
-        settings = connection.execute(session_settings(schema, also, lock_timeout))
-        await wait_for_answer(connection, SETUP_LIMIT, settings)
+        setting = connection.execute(session_settings(schema, also, lock_timeout, settings))
+        await wait_for_answer(connection, SETUP_LIMIT, setting)
     except psycopg.Error as error:
         await connection.close()
         raise _refused(error, conninfo) from None
@@ -131,17 +132,23 @@ def connection_string(dsn: str | SecretStr, application_name: str) -> str:
     return make_conninfo("", **{**_DEFAULTS, **given, "application_name": name})
 
 
-def session_settings(schema: str, also: Sequence[str], lock_timeout: float | None) -> sql.Composed:
+def session_settings(
+    schema: str,
+    also: Sequence[str],
+    lock_timeout: float | None,
+    more: Mapping[str, str] | None = None,
+) -> sql.Composed:
     """The statement that sets a new session up: one, so that it costs one round trip.
 
-    Arguments as for `connect_sync`.
+    Arguments as for `connect_sync`; `more`: further settings.
     """
     path = sql.SQL(", ").join(sql.Identifier(name) for name in (schema, *also)).as_string()
-    settings = {
+    settings: dict[str, str] = {
         "search_path": path,
         "idle_in_transaction_session_timeout": "10s",
         "lock_timeout": f"{int((lock_timeout or 0) * 1000)}ms",
         **{f"tcp_{name}": str(value) for name, value in _KEEPALIVES.items()},
+        **(more or {}),
     }
     calls = [sql.SQL("set_config({}, {}, false)").format(name, value) for name, value in settings.items()]
     # Where a server can't watch its clients (a platform without the call), the setting stays as it is.

@@ -7,23 +7,40 @@ database, and is fenced there whatever an election believes. Times are `pytube.c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from pytube.model import Heartbeat
 
 
-class Claim(Protocol):
+class Claim(ABC):
     """The right to lead one partition of one tube, until it is revoked or lost."""
 
-    partition: int
+    def __init__(self, tube: str, partition: int) -> None:
+        self.tube = tube
+        self.partition = partition
+        self.revoked = asyncio.Event()
+        """Set when the right is to be given back in order: stop, reset, release, then `handed_over()`."""
+        self.lost = asyncio.Event()
+        """Set when the right is gone already: distrust at once, and do not count on a release."""
+        self._on_change: Callable[[], None] = _ignore
 
-    revoked: asyncio.Event
-    """Set when the right is to be given back in order: stop, reset, release, then `handed_over()`."""
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Have `on_change` called, in the event loop, when the claim is revoked or lost; at once if it is."""
+        self._on_change = on_change
+        if self.revoked.is_set() or self.lost.is_set():
+            on_change()
 
-    lost: asyncio.Event
-    """Set when the right is gone already: distrust at once, and do not count on a release."""
+    def _set_revoked(self) -> None:
+        self.revoked.set()
+        self._on_change()
 
+    def _set_lost(self) -> None:
+        self.lost.set()
+        self._on_change()
+
+    @abstractmethod
     async def prove(self) -> None:
         """Ask the authority whether the right is ours now.
 
@@ -34,15 +51,18 @@ class Claim(Protocol):
             BrokerUnavailable: no answer in time. The claim stands: ask again a little later.
         """
 
+    @abstractmethod
     def proven_at(self) -> float:
         """When the last proof that has come back was *sent*; minus infinity when there is none.
 
         Plus infinity where the election knows no proof beyond the renewal in the database.
         """
 
+    @abstractmethod
     def beat(self, heartbeat: Heartbeat | None) -> None:
         """What the term says of itself from now on (the election repeats it); None: no term."""
 
+    @abstractmethod
     def handed_over(self) -> None:
         """The term is over and released: the right may go to another worker.
 
@@ -52,13 +72,7 @@ class Claim(Protocol):
 
 
 class Election(Protocol):
-    """The claims of one tube in this process."""
-
-    kind: str
-    """`neli` or `lease`: what `tube_leader_acquire` is told."""
-
-    lease: float | None
-    """Seconds for which a renewal in the database keeps others out; None: it does not."""
+    """The claims of one or more tubes in this process."""
 
     async def start(self) -> None:
         """Take part. Raises `BrokerUnavailable` or `DatabaseUnavailable` when it can't be begun."""
@@ -68,3 +82,7 @@ class Election(Protocol):
 
     async def stop(self) -> None:
         """Take part no more: revoke all claims, wait until each was handed over or lost, leave."""
+
+
+def _ignore() -> None:
+    """Nobody watches the claim."""

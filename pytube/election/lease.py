@@ -1,8 +1,8 @@
 """Leader election on Postgres alone: a lease per partition, renewed where the term stands.
 
 Each process ticks about twice a second, so that a partition which is given up in order has a new
-leader within one: it says that it is there, and learns which partitions are free and how many
-processes share the tube. It claims free ones up to its fair share, and gives back one at a time
+leader within one: it says that it is there, and learns for each of its tubes which partitions are free and
+how many processes share them. It claims free ones up to its fair share, and gives back one at a time
 when it has more. Who gets a partition that several want is decided by the acquire of
 the term, a compare-and-set that also looks at the lease.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import structlog
 
@@ -25,14 +25,12 @@ _JITTER = 0.2
 _LONGEST_PAUSE = 3.0
 
 
-class LeaseClaim:
+class LeaseClaim(Claim):
     """A partition to try for, until it is revoked. See `pytube.election.base.Claim`."""
 
-    def __init__(self, partition: int) -> None:
-        """Args: partition: the one that was free."""
-        self.partition = partition
-        self.revoked = asyncio.Event()
-        self.lost = asyncio.Event()
+    def __init__(self, tube: str, partition: int) -> None:
+        """Args: the partition that was free."""
+        super().__init__(tube, partition)
         self.finished = asyncio.Event()
         self._taken = False
 
@@ -65,29 +63,25 @@ class LeaseClaim:
 
     def revoke(self) -> None:
         """Ask the worker to give the partition back; the claim is over if no worker has it yet."""
-        self.revoked.set()
+        self._set_revoked()
         if not self._taken:
             self.finished.set()
 
     def lose(self) -> None:
         """End the claim without waiting for the worker."""
         if not self.finished.is_set():
-            self.lost.set()
+            self._set_lost()
             self.finished.set()
 
 
 class LeaseElection:
-    """The claims of one tube in this process, by leases. See `pytube.election.base.Election`."""
-
-    kind = "lease"
+    """The claims of all tubes of this process, by leases. See `pytube.election.base.Election`."""
 
     def __init__(
         self,
-        tube: str,
         *,
-        tick: Callable[[], Awaitable[LeaseTick]],
+        tick: Callable[[], Awaitable[Mapping[str, LeaseTick]]],
         leave: Callable[[], Awaitable[None]],
-        lease: float = 15.0,
         interval: float = 0.5,
         drain_limit: float = 30.0,
         choice: random.Random | None = None,
@@ -95,22 +89,19 @@ class LeaseElection:
         """Nothing is begun before `start`. All times are seconds.
 
         Args:
-            tube: its name, for the log.
-            tick: calls `tube_lease_tick`.
+            tick: calls `tube_lease_ticks`; a tube that is not in its answer stays as it is.
             leave: calls `tube_lease_leave`.
-            lease: how long a renewal in the database keeps others out.
             interval: pause between ticks; each differs from it by up to a fifth.
             drain_limit: how long `stop` waits for claims to be handed over.
             choice: the source of chance.
         """
-        self.lease: float | None = lease
         self._tick = tick
         self._leave = leave
         self._interval = interval
         self._drain_limit = drain_limit
         self._choice = choice or random.Random()  # noqa: S311 -- spreads load, guards nothing
-        self._log = structlog.get_logger("pytube.election").bind(tube=tube)
-        self._claims: dict[int, LeaseClaim] = {}
+        self._log = structlog.get_logger("pytube.election")
+        self._claims: dict[str, dict[int, LeaseClaim]] = {}
         self._queue: asyncio.Queue[LeaseClaim | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
@@ -143,26 +134,27 @@ class LeaseElection:
             self._log.warning("could not leave the lease election; the row will grow old", reason=str(error))
 
     async def _drain(self) -> None:
-        for claim in self._claims.values():
+        claims = [claim for of_tube in self._claims.values() for claim in of_tube.values()]
+        for claim in claims:
             claim.revoke()
-        waits = [asyncio.ensure_future(claim.finished.wait()) for claim in self._claims.values()]
+        waits = [asyncio.ensure_future(claim.finished.wait()) for claim in claims]
         if waits:
             _, late = await asyncio.wait(waits, timeout=self._drain_limit)
             for wait in late:
                 wait.cancel()
-        for claim in self._claims.values():
+        for claim in claims:
             claim.lose()
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._pause())
             try:
-                tick = await self._tick()
+                ticks = await self._tick()
             except PytubeError as error:
                 self._failed(error)
             else:
                 self._succeeded()
-                self._apply(tick)
+                self._apply(ticks)
 
     def _pause(self) -> float:
         """Seconds until the next tick: longer after each failure, and never the same for all."""
@@ -180,16 +172,20 @@ class LeaseElection:
             self._log.info("partitions are claimed again", failures=self._failures)
         self._failures = 0
 
-    def _apply(self, tick: LeaseTick) -> None:
-        over = {partition for partition, claim in self._claims.items() if claim.finished.is_set()}
+    def _apply(self, ticks: Mapping[str, LeaseTick]) -> None:
+        for tube, tick in ticks.items():
+            self._apply_to(tube, tick)
+
+    def _apply_to(self, tube: str, tick: LeaseTick) -> None:
+        claims = self._claims.setdefault(tube, {})
+        over = {partition for partition, claim in claims.items() if claim.finished.is_set()}
         for partition in over:
-            del self._claims[partition]
-        leaving = {partition for partition, claim in self._claims.items() if claim.revoked.is_set()}
+            del claims[partition]
+        leaving = {partition for partition, claim in claims.items() if claim.revoked.is_set()}
         # What was given up since the last tick is passed over once, so that another may have it.
-        steps = decide(tick, self._claims.keys() - leaving, leaving, over, self._choice)
+        steps = decide(tick, claims.keys() - leaving, leaving, over, self._choice)
         for partition in steps.give_back:
-            self._claims[partition].revoke()
+            claims[partition].revoke()
         for partition in steps.claim:
-            claim = LeaseClaim(partition)
-            self._claims[partition] = claim
-            self._queue.put_nowait(claim)
+            claims[partition] = LeaseClaim(tube, partition)
+            self._queue.put_nowait(claims[partition])

@@ -24,8 +24,10 @@ class Read:
 class Enricher(Protocol):
     """Reads documents. Called concurrently, always after the batch's token was drawn."""
 
-    async def read(self, shard: int, ids: Sequence[Id]) -> Read:
+    async def read(self, shard: int, ids: Sequence[Id], *, urgent: bool = True) -> Read:
         """The documents of `ids`, of one moment that is later than this call.
+
+        `urgent=False` lets other reads go first.
 
         Raises:
             DatabaseUnavailable: the connection was lost.

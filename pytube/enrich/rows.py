@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import cast
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from pytube.db.arrays import array_of
 from pytube.db.errors import describe, is_connection_lost, translate
-from pytube.db.pool import lent
+from pytube.db.session import SessionPool
 from pytube.db.timeouts import NoAnswer, wait_for_answer
 from pytube.enrich.base import Read
 from pytube.enrich.roots import ROOTS, Root, Roots
@@ -33,13 +32,14 @@ class RowEnricher:
 
     def __init__(
         self,
-        pool: AsyncConnectionPool,
+        pool: SessionPool,
         tube: str,
         query: str | None = None,
         answer_timeout: float | None = None,
     ) -> None:
         """Args:
-        pool: connections with our schema in their search path.
+        pool: sessions with our schema in their search path, whose `row_security` is off: a row that a
+            policy hides would look like one that is gone, and be deleted at the sink.
         tube: whose registry is read.
         query: SQL with `%(ids)s` and perhaps `%(shard)s`, whose first two columns are the id
             and the document as json or jsonb; None: the row of the root table.
@@ -51,18 +51,16 @@ class RowEnricher:
         self._answer_timeout = answer_timeout
         self._roots: Roots | None = None
 
-    async def read(self, shard: int, ids: Sequence[Id]) -> Read:
+    async def read(self, shard: int, ids: Sequence[Id], *, urgent: bool = True) -> Read:
         """See `Enricher.read`."""
         try:
-            async with lent(self._pool) as connection:
+            async with self._pool.session(urgent=urgent) as session:
                 for _ in range(_REGISTRY_CHANGES):
-                    reading = self._read_once(connection, shard, ids)
-                    found = await wait_for_answer(connection, self._answer_timeout, reading)
+                    reading = self._read_once(session.connection, shard, ids)
+                    found = await wait_for_answer(session.connection, self._answer_timeout, reading)
                     if found is not None:
                         return found
                     self._roots = None
-        except PoolTimeout as error:
-            raise EnrichFailed(f"no connection for tube {self._tube!r} was free in time: {error}") from error
         except psycopg.Error as error:
             self._roots = None
             raise _as_ours(error, self._tube) from error

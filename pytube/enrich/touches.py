@@ -11,7 +11,7 @@ from pytube.model import Id
 class TouchEnricher:
     """Each touched key becomes the document `null`, whether its row is still there or not."""
 
-    async def read(self, shard: int, ids: Sequence[Id]) -> Read:
+    async def read(self, shard: int, ids: Sequence[Id], *, urgent: bool = True) -> Read:
         """`null` for each id."""
-        del shard
+        del shard, urgent
         return Read(dict.fromkeys(ids, b"null"))

@@ -1,4 +1,4 @@
-"""The retry queue of one flight: what is still to be sent, in which groups, and when. Pure.
+"""The retry queue of one partition: what is sent again, in which groups, and when. Pure.
 
 A group that failed as a whole is sent again in halves, down to single documents, so that one poison
 document fails alone. Only a failure of a document that was sent alone uses up one of its attempts. Times
@@ -8,11 +8,12 @@ are of any monotonic clock, in seconds.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 
 from pytube.model import Key
+from pytube.pipeline.inflight import Flight
 
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 30.0
@@ -27,52 +28,57 @@ class DeadLetter:
     attempts: int
 
 
-@dataclass(slots=True)
 class RetryQueue:
-    """The groups of one flight that are still to be sent.
+    """The groups of keys that are to be sent again; each stays in its flight until it is done."""
 
-    `attempts`: how often a document may fail alone before it becomes a dead letter.
-    """
+    def __init__(self, attempts: int) -> None:
+        """`attempts`: how often a document may fail alone before it becomes a dead letter."""
+        self._attempts = attempts
+        self._groups: list[tuple[float, int, Flight, list[Key]]] = []
+        self._failures: dict[Key, int] = {}
+        self._delays: dict[Key, int] = {}
+        self._order = count()
+        self.keys = 0
+        """How many keys wait."""
 
-    attempts: int
-    _ready: list[tuple[float, int, list[Key]]] = field(default_factory=list)
-    _failures: dict[Key, int] = field(default_factory=dict)
-    _delays: dict[Key, int] = field(default_factory=dict)
-    _order: count[int] = field(default_factory=count)
-
-    def push(self, keys: Sequence[Key], at: float = 0.0) -> None:
+    def push(self, flight: Flight, keys: Sequence[Key], at: float = 0.0) -> None:
         """Send these keys together, not before `at`."""
         if keys:
-            heapq.heappush(self._ready, (at, next(self._order), list(keys)))
+            heapq.heappush(self._groups, (at, next(self._order), flight, list(keys)))
+            self.keys += len(keys)
 
     @property
     def next_at(self) -> float | None:
         """When the next group may be sent; None when the queue is empty."""
-        return self._ready[0][0] if self._ready else None
+        return self._groups[0][0] if self._groups else None
 
-    def pop(self) -> list[Key]:
-        """The next group; the caller has waited until `next_at`."""
-        return heapq.heappop(self._ready)[2]
+    def pop(self, now: float) -> tuple[Flight, list[Key]] | None:
+        """The next group that is due, and its flight; None when none is."""
+        if not self._groups or self._groups[0][0] > now:
+            return None
+        _, _, flight, keys = heapq.heappop(self._groups)
+        self.keys -= len(keys)
+        return flight, keys
 
-    def fail(self, keys: Sequence[Key], reason: str, now: float) -> DeadLetter | None:
+    def fail(self, flight: Flight, keys: Sequence[Key], reason: str, now: float) -> DeadLetter | None:
         """The group failed as a whole: halve it, or use up one attempt of a single key."""
         if len(keys) > 1:
-            self.halve(keys, now)
+            self.halve(flight, keys, now)
             return None
         (key,) = keys
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        if failures >= self.attempts:
+        if failures >= self._attempts:
             return DeadLetter(key, reason, failures)
-        self.push([key], now + backoff(failures))
+        self.push(flight, [key], now + backoff(failures))
         return None
 
-    def halve(self, keys: Sequence[Key], now: float) -> None:
+    def halve(self, flight: Flight, keys: Sequence[Key], now: float) -> None:
         """Send the group again as two, behind the groups that are ready; no attempt is used up."""
         middle = (len(keys) + 1) // 2
-        self.push(keys[:middle], now)
-        self.push(keys[middle:], now)
+        self.push(flight, keys[:middle], now)
+        self.push(flight, keys[middle:], now)
 
-    def delay(self, keys: Mapping[Key, float], now: float) -> None:
+    def delay(self, flight: Flight, keys: Mapping[Key, float], now: float) -> None:
         """Send each of these keys again after the number of seconds that the sink asked for.
 
         The pause grows for a key that the sink delays repeatedly; no attempt is used up.
@@ -82,11 +88,18 @@ class RetryQueue:
             asked = self._delays[key] = self._delays.get(key, 0) + 1
             groups.setdefault(max(after, backoff(asked)), []).append(key)
         for after, group in groups.items():
-            self.push(group, now + after)
+            self.push(flight, group, now + after)
 
     def attempts_of(self, key: Key) -> int:
         """How often the document of `key` has failed alone."""
         return self._failures.get(key, 0)
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """These keys are done: their failures count no more."""
+        if self._failures or self._delays:
+            for key in keys:
+                self._failures.pop(key, None)
+                self._delays.pop(key, None)
 
 
 def backoff(failures: int) -> float:

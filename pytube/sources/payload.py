@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from pytube.model import Pod
 
-_BRACKETS = 100
-"""More of them, and so a deeper nesting, no payload of ours has; Python gives up at some hundreds."""
 _GREATEST = 2**63 - 1
-
-
-def read_json(data: bytes | str) -> Any:
-    """The value of a JSON text; the text itself where Python has no value for it, or none it can write.
-
-    That is so for what is nested deeply, and for numbers beyond Python's (thousands of digits, 1e400).
-    """
-    text = data if isinstance(data, str) else data.decode()
-    if text.count("[") + text.count("{") <= _BRACKETS:
-        with suppress(ValueError):
-            return json.loads(text, parse_float=_finite)
-    return text
 
 
 def type_of(pod: Pod) -> object:
@@ -58,10 +41,3 @@ def _natural(value: object) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
         value = int(value)
     return value if type(value) is int and 0 <= value <= _GREATEST else None
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError("JSON has no such number")
-    return value

@@ -5,13 +5,17 @@ Sessions have our schema first in their search path, so nothing is qualified her
 
 from __future__ import annotations
 
-from typing import Final, LiteralString
+from typing import Final
 
 # --- terms (pytube.sources.terms) ---------------------------------------------------------------
 
-ALIVE: Final = "SELECT 1"
+# Changes when the server was restarted, has recovered from a crash, or is another one: then the last
+# commits of sessions that do not wait for the disk may be lost. (A crash resets all statistics.)
+INCARNATION: Final = """
+    SELECT pg_postmaster_start_time()::text || ' ' || (SELECT stats_reset::text FROM pg_stat_archiver)
+"""
 
-TUBE_PARTITIONS: Final = "SELECT partitions FROM tube_registry WHERE tube = %(tube)s"
+PARTITIONS: Final = "SELECT tube, partitions FROM tube_registry WHERE tube = ANY(%(tubes)s)"
 
 SYNC: Final = "SELECT tube_sync()"
 FIT_INDEX: Final = "SELECT tube_index_fit()"
@@ -31,7 +35,7 @@ LEADER_RENEW: Final = """
     SELECT tube_leader_renew(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
 """
 
-LEADERS_RENEW: Final = "SELECT leader_id, renewed FROM tube_leaders_renew(%(tube)s, %(leader_ids)s)"
+LEADERS_RENEW: Final = "SELECT leader_id, renewed FROM tube_leaders_renew(NULL, %(leader_ids)s)"
 
 LEADER_RELEASE: Final = """
     SELECT tube_leader_release(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
@@ -42,12 +46,12 @@ LEADER_WAIT: Final = """
         tube_leader_wait(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s))::float8
 """
 
-LEASE_TICK: Final = """
-    SELECT partitions, instances, free, mine, rank
-    FROM tube_lease_tick(%(tube)s, %(instance_id)s, %(client_id)s, %(ttl)s)
+LEASE_TICKS: Final = """
+    SELECT tube, partitions, instances, free, mine, rank
+    FROM tube_lease_ticks(%(tubes)s, %(instance_id)s, %(client_id)s, %(ttl)s)
 """
 
-LEASE_LEAVE: Final = "SELECT tube_lease_leave(%(tube)s, %(instance_id)s)"
+LEASE_LEAVE: Final = "SELECT tube_lease_leave(NULL, %(instance_id)s)"
 
 # --- pods (pytube.sources.pods) -----------------------------------------------------------------
 
@@ -99,7 +103,7 @@ PARKED_KEYS: Final = """
     LIMIT %(limit)s
 """
 
-# --- control pods (pytube.sources.control) ------------------------------------------------------
+# --- control pods -------------------------------------------------------------------------------
 
 BACKFILL_TAKE: Final = """
     SELECT tube_backfill_take(
@@ -128,12 +132,11 @@ SWEEP_END: Final = """
 SETTLE_SEQ: Final = "SELECT tube_settle_seq()"
 SETTLE_XID: Final = "SELECT pg_current_xact_id()::text"
 SETTLE_DONE: Final = "SELECT tube_settle_done(%(xid)s::xid8)"
-SETTLE_HOLDERS: Final = "SELECT tube_settle_holders(%(tube)s)"
+SETTLE_HOLDERS: Final = "SELECT tube_settle_holders(NULL)"
 
 # --- sleeping (pytube.sources.wakeup) -----------------------------------------------------------
 
-CHANNEL: Final = "SELECT tube_channel(%(tube)s), tube_wakes()"
+CHANNELS: Final = "SELECT tube_channel(tube), tube FROM unnest(%(tubes)s::text[]) AS tube"
+WAKES: Final = "SELECT tube_wakes()"
 SLEEP: Final = "SELECT tube_sleep(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)"
 WAKE: Final = "SELECT tube_wake(%(tube)s, %(partition)s, %(leader_id)s)"
-
-Statement = LiteralString

@@ -1,14 +1,14 @@
-"""The settled seq of one tube: all pods at or below it that will ever exist are visible.
+"""The settled seq: all pods at or below it that will ever exist, in whatever tube, are visible.
 
 How it is found, in this order: (1) read S, the last number drawn from the sequence; (2) in a later
 transaction take a fresh transaction id X; (3) once every transaction older than X is over, S is settled:
 a transaction that drew a number up to S had its transaction id before it drew, so it was older.
 
-A transaction in another database may hold (3) up for hours. So, after a while, the worker asks who has the
-tube's table open for writing since S was read; when all of those are gone, S is settled for this tube,
-because nobody draws for a tube without having it open.
+A transaction that writes elsewhere may hold (3) up for hours. So, after a while, the worker asks who has a
+tube's table open for writing since S was read; when all of those are gone, S is settled, because nobody draws
+for a tube without having it open.
 
-A transaction that has written to this very tube may stay open for hours, too: a long writer. Then S becomes
+A transaction that has written to a tube may stay open for hours, too: a long writer. Then S becomes
 provisional: settled, except for the pods of the long writers. Each long writer that ends starts a new version
 of the provisional seq.
 """
@@ -20,8 +20,8 @@ import itertools
 import time
 from dataclasses import dataclass
 
+from pytube.db.session import Queries
 from pytube.sources import queries
-from pytube.sources.session import Session
 
 _ASK_HOLDERS_AFTER = 0.5
 _LONG_WRITER_AFTER = 0.5
@@ -41,11 +41,10 @@ class _Probe:
 
 
 class Settled:
-    """Finds the settled seq, over one session that several partitions of the tube share."""
+    """Finds the settled seq for all tubes of a database; the sequence is one."""
 
-    def __init__(self, session: Session, tube: str) -> None:
+    def __init__(self, session: Queries) -> None:
         self._session = session
-        self._tube = tube
         self._probe: _Probe | None = None
         self._turn = asyncio.Lock()
         self._long_writers: dict[str, int] = {}
@@ -107,7 +106,7 @@ class Settled:
             probe is not None and time.monotonic() - probe.begun_at >= _ASK_HOLDERS_AFTER
         ):
             # Asked after S was read: whoever drew up to S is over, or is among these.
-            holders = set(await self._session.value(queries.SETTLE_HOLDERS, {"tube": self._tube}))
+            holders = set(await self._session.value(queries.SETTLE_HOLDERS))
             self._forget_ended(holders)
             if probe is not None and self._are_over(probe, holders):
                 self._probe = None

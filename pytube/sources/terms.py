@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from pytube.errors import Fenced, NotLeader, UnknownTube, UsageError
+from pytube.db.session import Queries
+from pytube.errors import Fenced, NotLeader, UsageError
 from pytube.model import KeyType
 from pytube.sources import queries
-from pytube.sources.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +49,24 @@ class Candidate:
     """Seconds for which a renewal keeps others out; None under neli."""
 
 
-async def partitions_of(session: Session, tube: str) -> int:
-    """The tube's partition count; `UnknownTube` when there is none of that name."""
-    partitions = await session.value(queries.TUBE_PARTITIONS, {"tube": tube})
-    if partitions is None:
-        raise UnknownTube(f"there is no tube {tube!r}; create it with `pytube tube create`")
-    return int(partitions)
+async def read_partitions(session: Queries, tubes: Sequence[str]) -> dict[str, int]:
+    """The partition count of each of the tubes that exist."""
+    return dict(await session.rows(queries.PARTITIONS, {"tubes": list(tubes)}))
 
 
-async def read_epoch(session: Session, tube: str, partitions: int, partition: int) -> int:
+async def read_epoch(session: Queries, tube: str, partitions: int, partition: int) -> int:
     """The epoch to acquire against; to be read *before* the right to lead is proved."""
     arguments = {"tube": tube, "partitions": partitions, "partition": partition}
     return int(await session.value(queries.LEADER_EPOCH, arguments))
 
 
-async def last_epoch(session: Session, tube: str) -> int:
+async def last_epoch(session: Queries, tube: str) -> int:
     """The greatest epoch ever issued for the tube; 0 when it is gone."""
     return int(await session.value(queries.LAST_EPOCH, {"tube": tube}) or 0)
 
 
 async def acquire(
-    session: Session, tube: str, partitions: int, partition: int, expected_epoch: int, candidate: Candidate
+    session: Queries, tube: str, partitions: int, partition: int, expected_epoch: int, candidate: Candidate
 ) -> Term:
     """Begin a term, if the epoch is still `expected_epoch`.
 
@@ -109,16 +106,15 @@ def _key_type(tube: str, name: str) -> KeyType:
         ) from None
 
 
-async def renew(session: Session, tube: str, leader_ids: Sequence[UUID]) -> dict[UUID, bool]:
-    """Renew terms of one tube: those that are not over, and whether they were renewed.
+async def renew(session: Queries, leader_ids: Sequence[UUID]) -> dict[UUID, bool]:
+    """Renew terms, of whatever tubes: those that are not over, and whether they were renewed.
 
     One that was not is just being ended, or not; the next call tells.
     """
-    arguments = {"tube": tube, "leader_ids": list(leader_ids)}
-    return dict(await session.rows(queries.LEADERS_RENEW, arguments))
+    return dict(await session.rows(queries.LEADERS_RENEW, {"leader_ids": list(leader_ids)}))
 
 
-async def why_over(session: Session, term: Term) -> NotLeader | None:
+async def why_over(session: Queries, term: Term) -> NotLeader | None:
     """Why a term is over; None when it is not."""
     try:
         await session.value(queries.LEADER_RENEW, term.arguments)
@@ -129,11 +125,11 @@ async def why_over(session: Session, term: Term) -> NotLeader | None:
     return None
 
 
-async def release(session: Session, term: Term) -> bool:
+async def release(session: Queries, term: Term) -> bool:
     """End the term in order; False when it was over already."""
     return bool(await session.value(queries.LEADER_RELEASE, term.arguments))
 
 
-async def wait_left(session: Session, term: Term) -> float:
+async def wait_left(session: Queries, term: Term) -> float:
     """Seconds until no earlier term can write any more; 0 when none can."""
     return float(await session.value(queries.LEADER_WAIT, term.arguments))

@@ -1,13 +1,12 @@
 """The wake-up: how a sleeping worker learns that pods arrived, at little cost to writers.
 
-A worker leaves a sleeper row; a writer that sees one sends a NOTIFY. One listening session serves
-all partitions of the process. Where notifications do not arrive (behind a transaction pooler), workers
-poll instead.
+A worker leaves a sleeper row; a writer that sees its flag sends a NOTIFY. One session listens for all tubes
+of the process. Where notifications do not arrive (behind a transaction pooler), workers poll instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 import psycopg
@@ -15,10 +14,10 @@ import structlog
 from psycopg import sql
 
 from pytube.db.errors import describe, translated
+from pytube.db.session import Queries, Session
 from pytube.db.timeouts import wait_for_answer
 from pytube.errors import DatabaseUnavailable, StatementFailed
 from pytube.sources import queries
-from pytube.sources.session import Session
 from pytube.sources.terms import Term
 
 _TEST_TIMEOUT = 2.0
@@ -28,32 +27,41 @@ _TEST_INTERVAL = 15.0
 _LISTEN_LIMIT = 5.0
 
 
-async def fall_asleep(session: Session, term: Term) -> None:
+async def fall_asleep(session: Queries, term: Term) -> None:
     """Leave the sleeper row; fenced."""
     await session.execute(queries.SLEEP, term.arguments)
 
 
-async def wake_up(session: Session, term: Term) -> None:
+async def wake_up(session: Queries, term: Term) -> None:
     """Take the sleeper row away, so that writers stop notifying."""
     await session.execute(queries.WAKE, term.arguments)
 
 
 class Listener:
-    """Hears the notifications of one tube, and tells the partitions they name; None: perhaps any."""
+    """Listens to the notifications of all tubes of a process, over one session."""
 
     def __init__(
         self,
         session: Session,
-        tube: str,
-        on_wake: Callable[[int | None], None],
-        on_ddl: Callable[[], None] = lambda: None,
+        tubes: Sequence[str],
+        on_wake: Callable[[str, int], None],
+        on_works: Callable[[], None],
+        on_ddl: Callable[[], None],
     ) -> None:
-        """`on_ddl` is called when an event trigger has seen DDL on an attached table."""
+        """Args:
+        session: of its own.
+        tubes: whose notifications are received.
+        on_wake: receives the tube and the partition that pods arrived for.
+        on_works: called when notifications begin to arrive: earlier ones were lost.
+        on_ddl: called when an event trigger has seen DDL on an attached table.
+        """
         self._session = session
-        self._tube = tube
+        self._tubes = tubes
         self._on_wake = on_wake
+        self._on_works = on_works
         self._on_ddl = on_ddl
-        self._log = structlog.get_logger("pytube.worker").bind(tube=tube)
+        self._of_channel: dict[str, str] = {}
+        self._log = structlog.get_logger("pytube.worker")
         self._writers_notify = False
         self.works = False
         """Whether notifications do arrive; until it is known, and where they don't, workers poll."""
@@ -65,33 +73,36 @@ class Listener:
             DatabaseUnavailable: the session was lost.
             StatementFailed: Postgres does not let us listen (a standby, a full queue).
         """
-        row = await self._session.row(queries.CHANNEL, {"tube": self._tube})
-        channel, self._writers_notify = row or ("", False)
+        self._of_channel = dict(await self._session.rows(queries.CHANNELS, {"tubes": list(self._tubes)}))
+        self._writers_notify = bool(await self._session.value(queries.WAKES))
         nonce = uuid4().hex
         connection = self._session.connection
         try:
             with translated():
-                listen = sql.SQL("LISTEN {}").format(sql.Identifier(channel))
-                await wait_for_answer(connection, _LISTEN_LIMIT, connection.execute(listen))
-                await self._test(channel, nonce)
+                listens = sql.SQL("; ").join(
+                    sql.SQL("LISTEN {}").format(sql.Identifier(channel)) for channel in self._of_channel
+                )
+                await wait_for_answer(connection, _LISTEN_LIMIT, connection.execute(listens))
+                await self._test(nonce)
                 self._log_if_polling()
                 while not connection.closed:
                     async for notification in connection.notifies(timeout=_TEST_INTERVAL):
-                        self._on_notification(notification.payload, nonce)
-                    await self._test(channel, nonce)
+                        self._on_notification(notification, nonce)
+                    await self._test(nonce)
         except psycopg.Error as error:
             raise StatementFailed(f"Postgres does not let us listen: {describe(error)}") from error
         finally:
             self.works = False
         raise DatabaseUnavailable("the listening session ended")
 
-    async def _test(self, channel: str, nonce: str) -> None:
+    async def _test(self, nonce: str) -> None:
         """Notify ourselves, to find out whether what is notified arrives."""
         connection = self._session.connection
+        channel = next(iter(self._of_channel))
         notify = connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))
         await wait_for_answer(connection, _LISTEN_LIMIT, notify)
         async for notification in connection.notifies(timeout=_TEST_TIMEOUT):
-            self._on_notification(notification.payload, nonce)
+            self._on_notification(notification, nonce)
             if notification.payload == nonce:
                 return
         self.works = False
@@ -105,14 +116,15 @@ class Listener:
         else:
             reason = "writers do not notify, because a transaction that does can't be prepared"
             remedy = "set max_prepared_transactions to 0, or pytube.wake to on where no writer prepares"
-        self._log.info("lines poll every 10 to 250 ms instead of being woken", reason=reason, remedy=remedy)
+        self._log.info("workers poll every 2 to 250 ms instead of being woken", reason=reason, remedy=remedy)
 
-    def _on_notification(self, payload: str, nonce: str) -> None:
+    def _on_notification(self, notification: psycopg.Notify, nonce: str) -> None:
+        payload = notification.payload
         if payload == nonce:
             if self._writers_notify and not self.works:
                 self.works = True
-                self._on_wake(None)  # notifications sent before we listened were lost
+                self._on_works()
         elif payload == "ddl":
             self._on_ddl()
-        elif payload.isdigit():
-            self._on_wake(int(payload))
+        elif payload.isdigit() and notification.channel in self._of_channel:
+            self._on_wake(self._of_channel[notification.channel], int(payload))

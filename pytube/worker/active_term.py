@@ -1,4 +1,4 @@
-"""A term that this process leads: its right to send, its tokens, and its unanswered writes."""
+"""A term that this process leads: its right to send, its tokens, and what has happened to it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 from pytube import clock
 from pytube.election.base import Claim
-from pytube.errors import Fenced, NotLeader
+from pytube.errors import ClaimLost, Fenced, PytubeError
 from pytube.events import Event, LeaderRefreshed, TrustLapsed
 from pytube.model import COUNTER_BITS, Batch, Token
-from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources.terms import Term
 
 _POLL_INTERVAL = 0.05
@@ -18,36 +17,79 @@ _POLL_INTERVAL = 0.05
 
 
 class ActiveTerm:
-    """The state of a term while it is led here: its record, its claim, and the deadline of its trust."""
+    """The state of a term while it is led here.
+
+    Whoever learns something about the term says so here (a writer's notification, the end of the term, a
+    claim that is revoked), and sets `attention`; the partition's worker looks at it in its next round.
+    """
 
     def __init__(
-        self, term: Term, claim: Claim, deadline: TermDeadline, emit: Callable[[Event], None]
+        self, term: Term, claim: Claim, *, deadline: float, sent_at: float, emit: Callable[[Event], None]
     ) -> None:
+        """Args:
+        term: as the database has it.
+        claim: the right to it.
+        deadline: seconds for which a proof of leadership holds. They count from when the proof was sent,
+            so that the deadline is right however long the answer took or the process was stopped.
+        sent_at: when the acquire of the term was sent, by `pytube.clock`: the database's first proof.
+        emit: receives an event when trust lapses, and when it is back.
+        """
         self.term = term
         self.claim = claim
-        self.deadline = deadline
+        self.attention = asyncio.Event()
+        self.woken = True
+        """Whether pods may have arrived since the last poll began."""
+        self.sleeps = False
+        """Whether only a notification wakes the partition's worker."""
         self.unanswered: set[Batch] = set()
         """Writes that were sent and not answered; while there is one, the term is not released."""
-        self.ended: asyncio.Future[NotLeader] = asyncio.get_running_loop().create_future()
+        self.ended: PytubeError | None = None
         """Why the term is over, as soon as the database or the election says so."""
+        self._deadline = deadline
+        self._renewed_at = sent_at
         self._emit = emit
         self._counter = 0
         self._lapsed = False
 
-    def end(self, reason: NotLeader) -> None:
+    # --- what happens to it ---------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Pods may have arrived."""
+        self.woken = True
+        self.attention.set()
+
+    def end(self, reason: PytubeError) -> None:
         """The term is over."""
-        if not self.ended.done():
-            self.ended.set_result(reason)
+        if self.ended is None:
+            self.ended = reason
+        self.attention.set()
+
+    def on_claim(self) -> None:
+        """The claim is revoked or lost."""
+        if self.claim.lost.is_set():
+            self.end(ClaimLost("the election gave the partition to another worker"))
+        self.attention.set()
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the claim is to be given back in order."""
+        return self.claim.revoked.is_set()
+
+    # --- trust ----------------------------------------------------------------------------
+
+    def confirm_renewal(self, sent_at: float) -> None:
+        """The database confirmed a renewal that was sent then."""
+        self._renewed_at = max(self._renewed_at, sent_at)
 
     @property
     def _is_over(self) -> bool:
-        return self.ended.done() or self.claim.lost.is_set()
+        return self.ended is not None or self.claim.lost.is_set()
 
     def trusted_until(self) -> float:
         """No write may begin at or after this moment of `pytube.clock`."""
         if self._is_over:
             return float("-inf")
-        return self.deadline.until(self.claim.proven_at())
+        return min(self._renewed_at, self.claim.proven_at()) + self._deadline
 
     @property
     def is_trusted(self) -> bool:

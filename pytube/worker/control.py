@@ -1,7 +1,8 @@
 """Control pods of one partition: schedules become backfills, and ends of backfills become sweeps.
 
 A pod `sweep` requests a sweep without a backfill: rows disappeared unseen (TRUNCATE at REPEATABLE READ, a
-dropped partition).
+dropped partition). One sweep is under way at a time; ends of one shard that wait together are one sweep, by
+the latest of their start seqs.
 
 A control pod is held, and stays in the tube, until its work is done. So a crash loses nothing: the next term
 starts it again, and repeated work does no harm. A control pod that can't be processed is parked with the
@@ -13,22 +14,43 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from pytube.errors import BackfillBusy, StatementFailed, UsageError
-from pytube.events import BackfillStarted, BackfillTaken, Event
+from pytube.errors import BackfillBusy, SinkError, StatementFailed, UsageError
+from pytube.events import (
+    BackfillFinished,
+    BackfillStarted,
+    BackfillTaken,
+    Event,
+    Parked,
+    SweepFailed,
+    SweepFinished,
+)
 from pytube.faults import Point, fault
 from pytube.model import Pod
 from pytube.pipeline.inflight import InFlight
-from pytube.sources.control import ControlSource
-from pytube.sources.payload import is_end, start_seq_of, type_of
-from pytube.sources.terms import Term
-from pytube.worker.parking import UNKNOWN_CONTROL, Parking
-from pytube.worker.sweep import Sweep
-from pytube.worker.sweeps import Sweeps
+from pytube.pipeline.retry_queue import backoff
+from pytube.sinks.base import Sink
+from pytube.sources.payload import asks_for_sweep, is_end, start_seq_of, type_of
+from pytube.sources.pods import ParkItem, TubeSource
+from pytube.worker.active_term import ActiveTerm
+from pytube.worker.sweep import Swept, sweep
 
 _BUSY_PAUSE = 2.0
 """Seconds until a scheduled backfill is retried while its table is being backfilled."""
+_POLL_INTERVAL = 0.25
+"""Seconds between checks whether an end may be acted upon."""
 _NO_NUMBER = "a control pod whose start_seq or backfill is not the number of one"
+_UNKNOWN = "a control pod that this version of the worker does not act upon"
+_RELATED = "only the backfill of a root table sweeps"
+
+
+@dataclass(slots=True)
+class _BackOff:
+    """A shard whose sweeps fail."""
+
+    failures: int
+    until: float
 
 
 class Control:
@@ -36,58 +58,105 @@ class Control:
 
     def __init__(
         self,
-        source: ControlSource,
-        parking: Parking,
-        sweep: Sweep,
-        term: Term,
+        active_term: ActiveTerm,
+        source: TubeSource,
+        sink: Sink,
+        machine: InFlight,
+        backlog: int,
         emit: Callable[[Event], None],
-        attention: asyncio.Event,
     ) -> None:
-        """`attention` is set when a sweep is over."""
+        """Nothing is done yet.
+
+        Args:
+            active_term: needs attention when a sweep is over.
+            source: where control pods are taken, ended and parked.
+            sink: is swept.
+            machine: holds the pods.
+            backlog: a sweep touches nothing while more backfill pods than this wait in the tube.
+            emit: receives events.
+        """
+        self._active_term = active_term
         self._source = source
-        self._parking = parking
-        self._term = term
+        self._sink = sink
+        self._machine = machine
+        self._backlog = backlog
         self._emit = emit
-        self._sweeps = Sweeps(source, parking, sweep, term, emit, attention)
+        self._where = active_term.term.tube, active_term.term.partition
         self._scheduled: list[Pod] = []
         self._scheduled_at = 0.0
+        self._ends: dict[int, list[Pod]] = {}
+        """Ends of backfills, by shard."""
+        self._finished: set[int] = set()
+        """The seqs of ends whose backfill was said to be finished."""
+        self._back_offs: dict[int, _BackOff] = {}
+        self._failure: str | None = None
+        """Why the last sweep failed; None when it did not."""
+        self._sweeping: tuple[list[Pod], asyncio.Task[Swept]] | None = None
+        self._look_at = 0.0
 
     @property
-    def waits(self) -> bool:
+    def has_work(self) -> bool:
         """Whether work is left."""
-        return bool(self._scheduled) or self._sweeps.waits
+        return bool(self._scheduled or self._ends or self._sweeping)
 
-    async def accept(self, pods: Sequence[Pod], machine: InFlight) -> None:
+    async def accept(self, pods: Sequence[Pod]) -> None:
         """Accept control pods of a mark; the machine holds them."""
         strange: list[tuple[Pod, str]] = []
         for pod in pods:
             match type_of(pod):
                 case "backfill_start" if (start := start_seq_of(pod)) is not None:
-                    self._emit(BackfillStarted(self._term.tube, self._term.partition, pod.shard, start))
-                    machine.finish_control(pod)
+                    self._emit(BackfillStarted(*self._where, pod.shard, start))
+                    self._machine.finish_control(pod)
                 case "backfill_end" | "sweep" if is_end(pod):
-                    self._sweeps.add(pod)
+                    self._ends.setdefault(pod.shard, []).append(pod)
                 case "backfill_schedule":
                     self._scheduled.append(pod)
                 case "backfill_start" | "backfill_end" | "sweep":
                     strange.append((pod, _NO_NUMBER))
                 case _:
-                    strange.append((pod, UNKNOWN_CONTROL))
-        await self._set_aside(strange, machine)
+                    strange.append((pod, _UNKNOWN))
+        await self._set_aside(strange)
 
-    async def attend(self, machine: InFlight) -> bool:
+    async def attend(self) -> bool:
         """Do the work that is due; whether there was any."""
-        taken = False
+        busy = False
         if self._scheduled and time.monotonic() >= self._scheduled_at:
-            taken = await self._take(machine)
-        return await self._sweeps.attend(machine) or taken
+            busy = await self._take_scheduled()
+        if self._sweeping is not None:
+            return await self._end_sweep() or busy
+        if self._ends and time.monotonic() >= self._look_at:
+            return await self._begin_sweep() or busy
+        return busy
 
     async def stop(self) -> None:
         """Stop the sweep under way; its pods are not done."""
-        await self._sweeps.stop()
+        if self._sweeping is not None:
+            _, task = self._sweeping
+            self._sweeping = None
+            task.cancel()
+            await asyncio.wait([task])
 
-    async def _take(self, machine: InFlight) -> bool:
-        """Replace scheduled pods by backfills, unless their table is busy."""
+    async def _park(self, pods: Sequence[tuple[Pod, str]]) -> None:
+        """Park control pods that this worker can't act upon, for an operator or a newer worker."""
+        if not pods:
+            return
+        await self._source.park(
+            ParkItem(pod.shard, None, pod.op, pod.seq, reason, attempts=0, payload=pod.payload)
+            for pod, reason in pods
+        )
+        for pod, reason in pods:
+            self._emit(Parked(*self._where, pod.shard, None, reason))
+
+    async def _set_aside(self, pods: Sequence[tuple[Pod, str]]) -> None:
+        """Park control pods; they are purged then."""
+        await self._park(pods)
+        for pod, _ in pods:
+            self._machine.finish_control(pod)
+
+    # --- schedules ------------------------------------------------------------------------
+
+    async def _take_scheduled(self) -> bool:
+        """Replace scheduled pods by backfills, unless their table is busy; whether any was replaced."""
         busy: list[Pod] = []
         wrong: list[tuple[Pod, str]] = []
         for pod in self._scheduled:
@@ -103,16 +172,103 @@ class Control:
                 wrong.append((pod, str(error)))
             else:
                 await fault(Point.AFTER_TAKE)
-                machine.drop_control(pod)
+                self._machine.drop_control(pod)
                 if number is not None:
-                    self._emit(BackfillTaken(self._term.tube, self._term.partition, pod.shard, number))
+                    self._emit(BackfillTaken(*self._where, pod.shard, number))
         done = len(busy) < len(self._scheduled)
         self._scheduled = busy
         self._scheduled_at = time.monotonic() + _BUSY_PAUSE
-        await self._set_aside(wrong, machine)
+        await self._set_aside(wrong)
         return done
 
-    async def _set_aside(self, pods: Sequence[tuple[Pod, str]], machine: InFlight) -> None:
-        await self._parking.set_aside(pods)
-        for pod, _ in pods:
-            machine.finish_control(pod)
+    # --- sweeps ---------------------------------------------------------------------------
+
+    async def _begin_sweep(self) -> bool:
+        """Sweep the first shard whose backfill is delivered, except those that back off after a failure."""
+        for shard, ends in list(self._ends.items()):
+            back_off = self._back_offs.get(shard)
+            if back_off is not None and time.monotonic() < back_off.until:
+                continue
+            pods = await self._ready(ends)
+            if pods:
+                self._start_sweep(shard, pods)
+                return True
+        self._look_at = time.monotonic() + _POLL_INTERVAL
+        return False
+
+    async def _ready(self, ends: Sequence[Pod]) -> list[Pod]:
+        """The ends that may be acted upon: all, where the last may; else the first, or none."""
+        if await self._source.may_sweep(max(ends, key=_seq)):
+            return list(ends)
+        first = min(ends, key=_seq)
+        return [first] if len(ends) > 1 and await self._source.may_sweep(first) else []
+
+    def _start_sweep(self, shard: int, pods: list[Pod]) -> None:
+        self._keep(shard, [pod for pod in self._ends.pop(shard) if pod not in pods])
+        for pod in pods:
+            if type_of(pod) == "backfill_end" and pod.seq not in self._finished:
+                self._finished.add(pod.seq)
+                self._emit(BackfillFinished(*self._where, shard, start_seq_of(pod) or 0))
+        task = asyncio.create_task(self._sweep(shard, pods))
+        task.add_done_callback(lambda _: self._active_term.attention.set())
+        self._sweeping = pods, task
+
+    async def _sweep(self, shard: int, pods: Sequence[Pod]) -> Swept:
+        starts = [start_seq_of(pod) or 0 for pod in pods if asks_for_sweep(pod)]
+        if not starts:
+            return Swept(0, 0.0, _RELATED)
+        return await sweep(self._sink, self._source, self._where[0], shard, max(starts), self._backlog)
+
+    async def _end_sweep(self) -> bool:
+        """Handle the result of the sweep, if it is over; whether it is."""
+        assert self._sweeping is not None
+        pods, task = self._sweeping
+        if not task.done():
+            return False
+        self._sweeping = None
+        try:
+            swept = task.result()
+        except SinkError as error:
+            self._retry_later(pods, str(error))
+        except StatementFailed as error:
+            if not error.is_lasting:
+                raise
+            await self._park([(pod, str(error)) for pod in pods])
+            await self._delete(pods)
+        else:
+            self._failure = None
+            await self._delete(pods)
+            start_seq = max(start_seq_of(pod) or 0 for pod in pods)
+            shard = pods[0].shard
+            self._emit(
+                SweepFinished(*self._where, shard, start_seq, swept.keys, swept.seconds, swept.skipped)
+            )
+        return True
+
+    async def _delete(self, pods: Sequence[Pod]) -> None:
+        """Delete ends that were acted upon; the last one of a backfill finishes it."""
+        await fault(Point.BEFORE_SWEEP_END)
+        for pod in pods:
+            await self._source.end_sweep(pod)
+            self._machine.drop_control(pod)
+            self._finished.discard(pod.seq)
+        self._back_offs.pop(pods[0].shard, None)
+
+    def _retry_later(self, pods: Sequence[Pod], reason: str) -> None:
+        """Try again after the other shards: it may be this one only that can't be swept."""
+        shard = pods[0].shard
+        failures = self._back_offs[shard].failures + 1 if shard in self._back_offs else 1
+        self._back_offs[shard] = _BackOff(failures, time.monotonic() + backoff(failures))
+        if failures == 1 and reason != self._failure:
+            self._emit(SweepFailed(*self._where, shard, reason))
+        self._failure = reason
+        self._keep(shard, pods)
+
+    def _keep(self, shard: int, pods: Sequence[Pod]) -> None:
+        """These wait, before those of the shard that have come meanwhile; behind other shards."""
+        if pods or shard in self._ends:
+            self._ends[shard] = [*pods, *self._ends.pop(shard, [])]
+
+
+def _seq(pod: Pod) -> int:
+    return pod.seq

@@ -1,90 +1,81 @@
-"""The sessions that all partitions of one tube share, and the services that run on them.
+"""The sessions of one worker process with one database, and the services that run on them.
 
-When one session is lost, all are reopened. Claims and terms outlive that; trust runs out while nothing can
-be renewed.
+However many tubes the process serves, it has two sessions of its own (one that renews all terms, one that
+listens for all tubes) and a pool for all else. Each is reopened by itself when it is lost. Claims and terms
+outlive that; trust runs out while nothing can be renewed.
+
+Marks and purges do not wait for the disk. So a crash of the server may undo the last of them, unseen by a
+partition that asked nothing meanwhile: when a new session finds that the server was restarted, or is another
+one, all terms end, and new ones mark again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
 
 from pytube import clock
+from pytube.config import PostgresConfig
+from pytube.db.session import Session, SessionPool
 from pytube.errors import RECOVERABLE, DatabaseUnavailable
 from pytube.events import DatabaseDown, DatabaseUp, Event
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import queries, terms
-from pytube.sources.session import Session
 from pytube.sources.settled import Settled
 from pytube.sources.wakeup import Listener
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.tasks import first_to_end
 
-_RENEWALS = "renewals"
-_PURPOSES = ("terms", _RENEWALS, "settle", "listen")
-"""Renewals have a session of their own: an acquire may wait for seconds on the other."""
+_POOLED = {"synchronous_commit": "off", "row_security": "off"}
+"""A crash may undo marks and purges, which are then done again. A row that a policy hides would look like one
+that is gone, and be deleted at the sink: with this setting the statement fails instead."""
 
 _SETTLE_INTERVAL = 0.1
 _SETTLE_AT_LEAST = 5.0
 """Seconds; workers that sleep between pods advance their floors, too."""
-_GUARD_INTERVAL = 0.5
 _LONGEST_PAUSE = 2.0
 _STEADY = 10.0
-"""Seconds after which sessions count as having worked."""
+"""Seconds after which a session counts as having worked."""
+_IDLE = 60.0
+"""Seconds after which a session of the pool that nobody used is closed."""
 
 
 class Database:
-    """Keeps the shared sessions of one tube open."""
+    """One database as this process uses it."""
 
     def __init__(
         self,
-        dsn: str,
-        schema: str,
-        tube: str,
+        postgres: PostgresConfig,
+        tubes: Sequence[str],
         *,
-        renew_interval: float,
-        answer_timeout: float,
-        renewal_timeout: float,
-        active_terms: Callable[[], Iterable[ActiveTerm]],
-        on_wake: Callable[[int | None], None],
-        awake: Callable[[], bool],
+        receive_deadline: float,
         emit: Callable[[Event], None],
     ) -> None:
-        """Opens nothing before `run`.
+        """Opens nothing.
 
         Args:
-            dsn: libpq connection string or URI.
-            schema: where our SQL is.
-            tube: the name of the tube.
-            renew_interval: seconds between renewals of each term.
-            answer_timeout: seconds after which a session without an answer is dropped.
-            renewal_timeout: the same for renewals, which are worthless when late.
-            active_terms: the terms to be renewed.
-            on_wake: receives the partition that pods arrived for; None: any.
-            awake: whether any partition is; while none is, settling now and then is enough.
-            emit: receives an event when the sessions are lost, and when they are back.
+            postgres: where it is, and how many sessions the pool may have.
+            tubes: whose notifications are received.
+            receive_deadline: seconds for which a renewal holds; a later answer is worth nothing.
+            emit: receives an event when terms can't be renewed, and when they can again.
         """
-        self._dsn = dsn
-        self._schema = schema
-        self._tube = tube
-        self._renew_interval = renew_interval
-        self._answer_timeout = answer_timeout
-        self._renewal_timeout = min(answer_timeout, renewal_timeout)
-        self._active_terms = active_terms
-        self._on_wake = on_wake
-        self._awake = awake
-        self._emit = emit
+        self.pool = SessionPool(self._open_pooled, postgres.pool_size)
+        """For all statements that need no session of their own."""
+        self.terms: dict[tuple[str, int], ActiveTerm] = {}
+        """The terms led here, by tube and partition: they are renewed, and woken by notifications."""
         self.ddl = asyncio.Event()
         """Set when attached tables were changed."""
-        self._up = asyncio.Event()
-        self._down_since: float | None = None
-        self._control: Session | None = None
-        self._listener: Listener | None = None
         self.settled: Settled | None = None
-        """None while the sessions are down."""
+        """None while nothing is known of it."""
+        self._postgres = postgres
+        self._tubes = tubes
+        self._receive_deadline = receive_deadline
+        self._emit = emit
+        self._listener: Listener | None = None
+        self._incarnation: str | None = None
+        self._down_since: float | None = None
 
     @property
     def notifications_work(self) -> bool:
@@ -93,114 +84,147 @@ class Database:
 
     @property
     def down_for(self) -> float:
-        """Seconds since sessions were lost or terms could not be renewed in time; 0 while all is well."""
+        """Seconds since terms could last be renewed; 0 while all is well."""
         return 0.0 if self._down_since is None else time.monotonic() - self._down_since
 
-    @property
-    def control_now(self) -> Session | None:
-        """The session for terms; None while it is down."""
-        return self._control
+    # --- sessions -------------------------------------------------------------------------
 
-    async def control(self) -> Session:
-        """The session for terms; waits until there is one."""
-        while self._control is None:
-            await self._up.wait()
-        return self._control
+    async def open_session(self, purpose: str) -> Session:
+        """A session of the caller's own, whose commits are durable.
 
-    async def open_session(self, purpose: str, *, durable: bool) -> Session:
-        """A session of the caller's own. `DatabaseUnavailable` when it can't be had."""
-        return await Session.open(
-            self._dsn,
-            self._schema,
-            f"pytube {self._tube} {purpose}",
-            durable=durable,
-            answer_timeout=self._renewal_timeout if purpose == _RENEWALS else self._answer_timeout,
+        Raises:
+            DatabaseUnavailable: it can't be had.
+        """
+        return await self._open(purpose, self._postgres.answer_timeout, {})
+
+    async def _open_pooled(self) -> Session:
+        return await self._open("pool", self._postgres.answer_timeout, _POOLED)
+
+    async def _open(self, purpose: str, answer_timeout: float, settings: Mapping[str, str]) -> Session:
+        dsn = self._postgres.dsn.get_secret_value()
+        schema = self._postgres.schema_name
+        session = await Session.open(
+            dsn, schema, f"pytube {purpose}", answer_timeout=answer_timeout, settings=settings
         )
-
-    # --- services ---------------------------------------------------------------------
-
-    async def run(self) -> None:
-        """Keep the sessions up until cancelled."""
-        tries = 0
-        began = time.monotonic()
-        while True:
-            try:
-                async with AsyncExitStack() as stack:
-                    sessions = [await self._open_shared(stack, purpose) for purpose in _PURPOSES]
-                    await sessions[0].execute(queries.ALIVE)
-                    began = time.monotonic()
-                    await self._serve(*sessions)
-            except RECOVERABLE as error:
-                if self._down_since is None:
-                    self._emit(DatabaseDown(self._tube, str(error)))
-                    # sessions that are lost as soon as they are opened are one outage, not many
-                    tries = 0 if time.monotonic() - began > _STEADY else tries
-                    self._down_since = time.monotonic()
-                tries += 1
-                await asyncio.sleep(min(_LONGEST_PAUSE, backoff(tries)))
-
-    async def _open_shared(self, stack: AsyncExitStack, purpose: str) -> Session:
-        session = await self.open_session(purpose, durable=True)
-        stack.push_async_callback(session.close)
+        try:
+            self._check_incarnation(await session.value(queries.INCARNATION))
+        except BaseException:
+            await session.close()
+            raise
         return session
 
-    async def _serve(self, control: Session, renewals: Session, settle: Session, listen: Session) -> None:
-        self._control = control
-        self.settled = settled = Settled(settle, self._tube)
-        self._listener = listener = Listener(listen, self._tube, self._on_wake, self.ddl.set)
-        self._up.set()
-        try:
-            await first_to_end(_guard(control), self._renew(renewals), self._settle(settled), listener.run())
-        finally:
-            self._up.clear()
-            self._control = self._listener = self.settled = None
-            self._on_wake(None)
+    def _check_incarnation(self, incarnation: str) -> None:
+        """End all terms if the server may have lost what they wrote."""
+        if self._incarnation not in (None, incarnation):
+            self.settled = None
+            for active_term in list(self.terms.values()):
+                active_term.end(
+                    DatabaseUnavailable("Postgres was restarted, and may have lost the last marks")
+                )
+        self._incarnation = incarnation
 
-    async def _renew(self, renewals: Session) -> None:
+    # --- services -------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Renew terms, listen and settle until cancelled."""
+        await first_to_end(
+            self._keep("renewals", min(self._postgres.answer_timeout, self._receive_deadline), self._renew),
+            self._keep("listener", self._postgres.answer_timeout, self._listen),
+            self._settle(),
+        )
+
+    async def close(self) -> None:
+        """Close the pool."""
+        await self.pool.close()
+
+    async def _keep(
+        self, purpose: str, answer_timeout: float, serve: Callable[[Session], Awaitable[None]]
+    ) -> None:
+        """Run a service over a session of its own; after an outage, begin anew with a new session."""
+        tries = 0
         while True:
-            await self._renew_all(
-                renewals, {active_term.term.leader_id: active_term for active_term in self._active_terms()}
-            )
-            self._emit_up()
-            await asyncio.sleep(self._renew_interval)
+            began = time.monotonic()
+            try:
+                session = await self._open(purpose, answer_timeout, {})
+                try:
+                    await serve(session)
+                finally:
+                    await session.close()
+            except RECOVERABLE as error:
+                # A session that is lost as soon as it is opened is one outage, not many.
+                tries = 1 if time.monotonic() - began > _STEADY else tries + 1
+                if serve == self._renew:
+                    self._note_down(str(error))
+                await asyncio.sleep(min(_LONGEST_PAUSE, backoff(tries)))
 
-    def _emit_up(self) -> None:
-        """The database is back if it was down: not before terms could be renewed in time."""
-        if self._down_since is not None:
-            self._emit(DatabaseUp(self._tube, self.down_for))
-            self._down_since = None
+    def _note_down(self, reason: str) -> None:
+        if self._down_since is None:
+            self._down_since = time.monotonic()
+            self._emit(DatabaseDown(reason))
 
-    async def _renew_all(self, renewals: Session, active_terms: Mapping[UUID, ActiveTerm]) -> None:
+    async def _renew(self, session: Session) -> None:
+        while True:
+            await self._renew_all(session)
+            if self._down_since is not None:
+                self._emit(DatabaseUp(self.down_for))
+                self._down_since = None
+            await asyncio.sleep(self._receive_deadline / 5)
+
+    async def _renew_all(self, session: Session) -> None:
         """Renew all terms in one statement: over a slow network, one by one would be too late."""
-        if not active_terms:
-            return
+        by_id: dict[UUID, ActiveTerm] = {one.term.leader_id: one for one in self.terms.values()}
         sent_at = clock.now()
-        present = await terms.renew(renewals, self._tube, list(active_terms))
-        for leader_id, active_term in active_terms.items():
+        present = await terms.renew(session, list(by_id))
+        for leader_id, active_term in by_id.items():
             if present.get(leader_id):
-                active_term.deadline.confirm_renewal(sent_at)
-        for leader_id in active_terms.keys() - present.keys():
-            reason = await terms.why_over(renewals, active_terms[leader_id].term)
+                active_term.confirm_renewal(sent_at)
+        for leader_id in by_id.keys() - present.keys():
+            reason = await terms.why_over(session, by_id[leader_id].term)
             if reason is not None:
-                active_terms[leader_id].end(reason)
+                by_id[leader_id].end(reason)
 
-    async def _settle(self, settled: Settled) -> None:
+    async def _listen(self, session: Session) -> None:
+        self._listener = Listener(session, self._tubes, self._wake, self._wake_all, self.ddl.set)
+        try:
+            await self._listener.run()
+        finally:
+            self._listener = None
+            self._wake_all()
+
+    def _wake(self, tube: str, partition: int) -> None:
+        """Pods arrived for a partition."""
+        if (active_term := self.terms.get((tube, partition))) is not None:
+            active_term.wake()
+
+    def _wake_all(self) -> None:
+        """Pods may have arrived for any partition."""
+        for active_term in self.terms.values():
+            active_term.wake()
+
+    async def _settle(self) -> None:
         due = 0.0
-        version = settled.provisional_version
+        version = 0
         while True:
             now = time.monotonic()
-            if now >= due or settled.has_long_writers or self._awake():
-                await settled.advance()
-                due = now + _SETTLE_AT_LEAST
-            if settled.provisional_version != version:
+            settled = self.settled
+            try:
+                if settled is None:
+                    settled = Settled(self.pool)
+                    await settled.advance()
+                    self.settled, version = settled, settled.provisional_version
+                elif now >= due or settled.has_long_writers or self._is_awake():
+                    await settled.advance()
+                if now >= due:
+                    due = now + _SETTLE_AT_LEAST
+                    await self.pool.close_idle(now - _IDLE)
+            except RECOVERABLE:  # told by the renewals
+                self.settled = None
+            if settled is not None and settled.provisional_version != version:
                 # A poll that its commit triggered may have run before we knew, and passed its pods.
                 version = settled.provisional_version
-                self._on_wake(None)
+                self._wake_all()
             await asyncio.sleep(_SETTLE_INTERVAL)
 
-
-async def _guard(control: Session) -> None:
-    """Detect the loss of a session that may be idle for long."""
-    while not control.closed:  # noqa: ASYNC110 # no event announces a closed session
-        await asyncio.sleep(_GUARD_INTERVAL)
-    raise DatabaseUnavailable("the session for terms was lost")
+    def _is_awake(self) -> bool:
+        """Whether any partition polls by itself; while none does, settling now and then is enough."""
+        return not all(active_term.sleeps for active_term in self.terms.values())

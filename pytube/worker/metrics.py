@@ -23,6 +23,7 @@ class Metrics:
     purged_seq: int = 0
     lag: float = 0.0
     _since: float = field(default_factory=time.monotonic)
+    _idle: bool = False
 
     def count_purged(self, pods: Mapping[int, float]) -> None:
         """Count purged pods, at least one: their insertion times by seq."""
@@ -30,8 +31,12 @@ class Metrics:
         self.purged_seq = max([self.purged_seq, *pods])
         self.lag = max(0.0, time.time() - list(pods.values())[-1])
 
-    def read(self, machine: InFlight) -> MeterRead:
-        """The counts since the last reading; resets them."""
+    def read(self, machine: InFlight) -> MeterRead | None:
+        """The counts since the last reading; resets them.
+
+        None when the partition is idle and was at the last reading: with many tubes nobody wants to be told
+        of each of them every few seconds.
+        """
         now = time.monotonic()
         event = MeterRead(
             tube=self.tube,
@@ -47,4 +52,5 @@ class Metrics:
         )
         self.pods = self.touches = self.documents = self.parked = 0
         self._since = now
-        return event
+        was_idle, self._idle = self._idle, not (event.pods or event.touches or machine.keys)
+        return None if was_idle and self._idle else event

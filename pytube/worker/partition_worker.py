@@ -1,194 +1,332 @@
-"""The worker of one partition, for one term: mark, deliver, purge, in rounds, until it is stopped.
+"""The worker of one partition, for one term: mark, deliver, purge, in rounds, until the term is given back.
 
-It does not decide who leads; it stops when its active_term ends. If the process is killed between any two
-steps, pods stay marked but not purged, and the next term takes them over.
+It does not decide who leads. In each round it handles what has come since the last one (the end of the term,
+a claim that is revoked, outcomes of deliveries, marked pods) and begins what there is to do. If the process
+is killed between any two steps, pods stay marked but not purged, and the next term takes them over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pytube.errors import NotLeader
-from pytube.events import Event
+from pytube.events import MeterRead, Parked
 from pytube.faults import Point, fault
-from pytube.model import Pod, PodClass
-from pytube.pipeline.backfill_share import BackfillShare
+from pytube.model import Heartbeat, Id, Pod, PodClass
+from pytube.pipeline.batches import BackfillShare, HighAverage, by_shard
 from pytube.pipeline.inflight import Flight, InFlight
-from pytube.sources.control import ControlSource
-from pytube.sources.pods import TubeSource
-from pytube.sources.settled import Settled
+from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
+from pytube.sources.pods import ParkItem, TubeSource
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.control import Control
-from pytube.worker.delivery import Carrier, Delivery
-from pytube.worker.exchange import Exchange
+from pytube.worker.database import Database
+from pytube.worker.delivery import Deliverer, Outcome
 from pytube.worker.metrics import Metrics
-from pytube.worker.parking import Parking
 from pytube.worker.poller import Poller
-from pytube.worker.sweep import Sweep
+from pytube.worker.tube import Tube
 
-_FLIGHTS_AHEAD = 4
-"""Flights begun beyond the free sends, so that a send never waits for a round."""
+_DELIVERIES_AHEAD = 4
+"""Deliveries begun beyond the free sends, so that a send never waits for a round."""
+_IDS_PER_POD = 250.0
+"""What pods hold at most as a rule; assumed until some were seen."""
+_MOST_PARKED_IN_A_ROW = 100
+"""Dead letters in a row, without a success, after which the sink is at fault, not the documents."""
 
 
 class PartitionWorker:
-    """Delivers the pods of one partition under one active_term."""
+    """Delivers the pods of one partition under one term."""
 
-    def __init__(
-        self,
-        source: TubeSource,
-        carrier: Carrier,
-        poller: Poller,
-        control: ControlSource,
-        settled: Callable[[], Settled | None],
-        emit: Callable[[Event], None],
-    ) -> None:
-        self.active_term = carrier.active_term
-        term = self.active_term.term
+    def __init__(self, active_term: ActiveTerm, tube: Tube, database: Database) -> None:
+        """Starts nothing.
+
+        Args:
+            active_term: the term, and what happens to it.
+            tube: sink, enricher and limits.
+            database: where the pods are.
+        """
+        term = active_term.term
         self.machine = InFlight()
         self.metrics = Metrics(term.tube, term.partition)
-        self._source = source
-        self._carrier = carrier
-        self._parking = Parking(source, term, emit)
-        sweep = Sweep(carrier.sink, control, term, carrier.limits.sweep_backlog)
-        self._control = Control(control, self._parking, sweep, term, emit, carrier.attention)
-        self._poller = poller
-        self._settled = settled
-        self._emit = emit
-        self._limits = carrier.limits
-        self._share = BackfillShare(self._limits.backfill_share)
-        self._deliveries: dict[asyncio.Task[None], Delivery] = {}
-        self._exchange = Exchange(source, self.machine, carrier, poller, self.metrics, settled)
-        self._stopping = False
-        self._metrics_at = time.monotonic() + self._limits.meter_interval
+        self._active_term = active_term
+        self._client_id = tube.candidate.client_id
+        self._limits = tube.limits
+        self._emit = tube.emit
+        self._database = database
+        self._source = TubeSource(database.pool, term)
+        self._poller = Poller(database.pool, active_term)
+        self._deliverer = Deliverer(active_term, tube.enricher, tube.sink, tube.limits, tube.emit)
+        self._control = Control(
+            active_term, self._source, tube.sink, self.machine, tube.limits.sweep_backlog, tube.emit
+        )
+        self._share = BackfillShare(tube.limits.backfill_share)
+        self._retries = RetryQueue(tube.limits.attempts)
+        self._deliveries: dict[asyncio.Task[Outcome], Flight] = {}
+        self._exchange: asyncio.Task[list[Pod]] | None = None
+        """Purges and marks pods, one at a time, while this worker handles those of the one before."""
+        self._ids_per_pod = HighAverage(_IDS_PER_POD)
+        self._reserved = 0
+        """Room for touches that were marked and are not in the machine yet."""
+        self._parked_in_a_row = 0
 
     # --- life -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until `stop` is called, or the active_term ends.
+        """Work until the claim is revoked.
 
         Raises:
             NotLeader: the term is over.
             DatabaseUnavailable: a session was lost.
         """
-        await self._parking.open()
+        await self._source.load_parked()
         try:
-            while not self._stopping:
-                if self.active_term.ended.done():
-                    raise self.active_term.ended.result()
+            while not self._active_term.is_revoked:
+                if self._active_term.ended is not None:
+                    raise self._active_term.ended
                 await self._round()
-            self.machine.add(await self._exchange.finish())  # for `drain` to give back
+            await fault(Point.ON_REVOKE)
+            if self._exchange is not None:
+                await asyncio.wait([self._exchange])
+            self.machine.add(self._take_marked())  # for `drain` to give back
         finally:
-            await self._exchange.cancel()
-
-    def stop(self) -> None:
-        """Start nothing more."""
-        self._stopping = True
-        self._carrier.closing = True
-        self._poller.attention.set()
-
-    def wake(self) -> None:
-        """Pods may have arrived."""
-        self._poller.wake()
-
-    @property
-    def is_awake(self) -> bool:
-        """Whether it polls for pods without being woken."""
-        return not self._poller.is_deep
-
-    def attend(self) -> None:
-        """The active_term changed: check it now."""
-        self._poller.attention.set()
+            if self._exchange is not None:
+                self._exchange.cancel()
+                await asyncio.gather(self._exchange, return_exceptions=True)
 
     async def _round(self) -> None:
-        self._raise_failure()
-        self.active_term.check_trust()
-        busy = await self._handle_outcomes()
-        pods = self._exchange.take_result()
-        busy |= await self._exchange.begin()  # Postgres works on the next exchange while we handle these
+        self._active_term.check_trust()
+        busy = await self._take_outcomes()
+        pods = self._take_marked()
+        busy |= await self._begin_exchange()  # Postgres works on it while we handle these
         if pods:
-            await self._hold(pods)
+            control = self.machine.add(pods)
+            self._reserved -= _count_touches(pods)
+            await self._control.accept(control)
             busy = True
         busy |= self._launch()
-        busy |= await self._control.attend(self.machine)
-        self._read_metrics()
+        busy |= await self._control.attend()
         if not busy:
-            may_poll = not self._exchange.under_way and self._exchange.may_mark()
-            idle = not (self.machine.keys or self._control.waits)
-            await self._poller.wait(self._settled(), idle=idle, may_poll=may_poll)
+            await self._poller.wait(
+                self._database.settled,
+                notified=self._database.notifications_work,
+                idle=not (self.machine.keys or self._control.has_work),
+                may_poll=self._exchange is None and self._may_mark(),
+                until=self._retries.next_at if self._has_room_for_delivery else None,
+            )
 
-    async def _hold(self, pods: Sequence[Pod]) -> None:
-        """Hold pods that were marked."""
-        control = self.machine.add(pods)
-        self._exchange.release(pods)
-        await self._control.accept(control, self.machine)
+    # --- marks and purges -----------------------------------------------------------------
 
-    # --- flights --------------------------------------------------------------------------
+    def _may_mark(self) -> bool:
+        """Whether there is room for more pods, and trust."""
+        return self._room > 0 and self._active_term.is_trusted
+
+    @property
+    def _room(self) -> int:
+        """Keys that may still be held, or pods: of a key that is touched all the time there are many.
+
+        Control pods do not count. They are few, and may wait for a sink that can't be looked through now,
+        which is no reason to keep back what it would take.
+        """
+        held = max(self.machine.keys, self.machine.pods - self.machine.control)
+        return self._limits.keys_in_flight - held - self._reserved
+
+    @property
+    def _room_for_backfill(self) -> int:
+        """Backfill may fill half of the room only: incremental pods are to be found, and to fly, at once."""
+        return self._limits.keys_in_flight // 2 - self.machine.waiting(PodClass.BACKFILL)
+
+    async def _begin_exchange(self) -> bool:
+        """Begin to purge what is done and to mark more, unless that is under way; whether it was begun."""
+        if self._exchange is not None:
+            return False
+        done = self.machine.finished()
+        limit = 0
+        # A purge marks, too: that costs little more, and finds what has come since the last mark.
+        if (done or self._poller.is_due()) and self._may_mark():
+            room = self._room
+            if self._room_for_backfill > 0:
+                room = min(room, self._room_for_backfill)
+            pods = int(room / max(1.0, self._ids_per_pod.value))
+            limit = max(1, min(self._limits.mark_limit, pods))
+        if not (done or limit):
+            return False
+        self._exchange = asyncio.create_task(self._purge_and_mark(done, limit))
+        self._exchange.add_done_callback(self._on_done)
+        for _ in range(2):  # the task, and the one in it that sends: Postgres is at work when we go on
+            await asyncio.sleep(0)
+        return True
+
+    async def _purge_and_mark(self, done: Mapping[int, float], limit: int) -> list[Pod]:
+        """Purge these (when each was inserted, by seq), and mark up to `limit` others; 0: none."""
+        pods: list[Pod] = []
+        if done:
+            await fault(Point.BEFORE_PURGE)
+        if limit:
+            pods = await self._mark(list(done), limit)
+        else:
+            await self._source.purge(list(done))
+        if done:
+            await fault(Point.AFTER_PURGE)
+            self.metrics.count_purged(done)
+            self._send_heartbeat()
+        if pods:
+            await fault(Point.AFTER_MARK)
+            touches = _count_touches(pods)
+            self.metrics.touches += touches
+            self._reserved += touches
+            self._ids_per_pod.observe(touches, len(pods))
+        return pods
+
+    async def _mark(self, done: Sequence[int], limit: int) -> list[Pod]:
+        settled = self._database.settled
+        with_backfill = self._room_for_backfill > 0
+        self._poller.begin_poll(settled)
+        pods = await self._source.mark(
+            limit,
+            settled.seq if settled is not None else 0,
+            with_backfill=with_backfill,
+            provisional=settled.provisional if settled is not None else 0,
+            provisional_version=settled.provisional_version if settled is not None else 0,
+            done=done,
+        )
+        await self._poller.end_poll(len(pods), more=len(pods) == limit, left_out=not with_backfill)
+        return pods
+
+    def _take_marked(self) -> Sequence[Pod]:
+        """The pods of an exchange that has ended.
+
+        Raises:
+            NotLeader: the term is over.
+            DatabaseUnavailable: the session was lost.
+        """
+        if self._exchange is None or not self._exchange.done():
+            return ()
+        exchange, self._exchange = self._exchange, None
+        return exchange.result()
+
+    def _send_heartbeat(self) -> None:
+        """Tell the other workers how far the term is."""
+        term = self._active_term.term
+        self._active_term.claim.beat(
+            Heartbeat(self._client_id, term.leader_id, term.epoch, self.metrics.purged_seq, self.metrics.lag)
+        )
+
+    def _on_done(self, _: asyncio.Task[object]) -> None:
+        self._active_term.attention.set()
+
+    # --- deliveries -----------------------------------------------------------------------
+
+    @property
+    def _has_room_for_delivery(self) -> bool:
+        return len(self._deliveries) < self._limits.sends + _DELIVERIES_AHEAD
 
     def _launch(self) -> bool:
-        """Begin flights while there is room for them; whether any was begun."""
+        """Begin deliveries while there is room for them; whether any was begun."""
         launched = False
-        while self._under_way() < self._limits.sends + _FLIGHTS_AHEAD:
-            flight = self._next_flight()
-            if flight is None:
-                break
-            delivery = Delivery(self._carrier, flight)
-            task = asyncio.create_task(delivery.run())
-            self._deliveries[task] = delivery
-            task.add_done_callback(lambda _: self._poller.attention.set())
+        now = time.monotonic()
+        while self._has_room_for_delivery:
+            retry = self._retries.pop(now)
+            if retry is not None:
+                flight, groups = retry[0], by_shard(retry[1])
+            else:
+                found = self._take_flight()
+                if found is None:
+                    break
+                flight, groups = found, found.by_shard()
+            task = asyncio.create_task(self._deliverer.deliver(flight, groups))
+            task.add_done_callback(self._on_done)
+            self._deliveries[task] = flight
             launched = True
         return launched
 
-    def _under_way(self) -> int:
-        """Flights under way. Those that back off count by the keys they have left.
-
-        So a few keys that are retried hold up no others, and a sink that delays everything is not
-        given ever more.
-        """
-        backing_off = [delivery.keys for delivery in self._deliveries.values() if delivery.backing_off]
-        return len(self._deliveries) - len(backing_off) + sum(backing_off) // self._carrier.size.keys
-
-    def _backfilling(self) -> int:
-        """Flights of backfill under way, except those that back off."""
-        return sum(
-            delivery.is_backfill and not delivery.backing_off for delivery in self._deliveries.values()
-        )
-
-    def _next_flight(self) -> Flight | None:
+    def _take_flight(self) -> Flight | None:
+        """The next keys that were not sent yet; None when there are none, or too many are under way."""
+        # Retries that wait count, too: a sink that delays everything is not given ever more.
+        under_way = len(self._deliveries) + self._retries.keys // self._deliverer.size.keys
+        if under_way >= self._limits.sends + _DELIVERIES_AHEAD:
+            return None
         incremental = self.machine.waiting(PodClass.INCREMENTAL)
         backfill = self.machine.waiting(PodClass.BACKFILL)
-        if self._backfilling() >= max(1, self._limits.sends - 1):
+        backfilling = sum(flight.pod_class is PodClass.BACKFILL for flight in self._deliveries.values())
+        if backfilling >= max(1, self._limits.sends - 1):
             backfill = 0  # one send at least is free for an incremental touch that comes now
         chosen = self._share.choose(incremental=incremental, backfill=backfill)
         if chosen is None:
             return None
-        flight = self.machine.take(chosen, self._carrier.size.keys)
+        flight = self.machine.take(chosen, self._deliverer.size.keys)
         if flight is not None:
             self._share.record(chosen, len(flight), both_waited=bool(incremental and backfill))
         return flight
 
-    def _raise_failure(self) -> None:
-        """A delivery that failed fails the worker."""
-        for task in [task for task in self._deliveries if task.done()]:
+    async def _take_outcomes(self) -> bool:
+        """Handle the outcomes of deliveries, whose failure is ours; whether there were any."""
+        done = [task for task in self._deliveries if task.done()]
+        for task in done:
             del self._deliveries[task]
-            task.result()
+        for task in done:
+            await self._handle(task.result())
+        return bool(done)
 
-    # --- outcomes -------------------------------------------------------------------------
+    async def _handle(self, outcome: Outcome) -> None:
+        """Finish the keys that are done, park those given up, and queue the others to be sent again."""
+        flight, retries, now = outcome.flight, self._retries, time.monotonic()
+        if outcome.done:
+            self._parked_in_a_row = 0
+        for groups in outcome.done:
+            self._finish(flight, groups)
+            await self._source.unpark(groups)
+            self.metrics.documents += sum(map(len, groups.values()))
+        for keys in outcome.unsent:
+            retries.push(flight, keys)
+        for keys in outcome.unsure:
+            retries.halve(flight, keys, now)  # if one document is at fault, the others get through
+        retries.delay(flight, outcome.delayed, now)
+        orphaned = f"no table attached to tube {self._active_term.term.tube!r} has shard"
+        dead = [DeadLetter(key, f"{orphaned} {key[0]}", 0) for key in outcome.orphans]
+        for key, reason in outcome.rejected.items():
+            dead.append(DeadLetter(key, reason, retries.attempts_of(key) + 1))
+        for keys, reason in outcome.failed:
+            letter = retries.fail(flight, keys, reason, now)
+            if letter is not None and self._gives_up(flight, letter, now):
+                dead.append(letter)
+        await self._park(flight, dead)
 
-    async def _handle_outcomes(self) -> bool:
-        """Park dead letters and finish keys that deliveries reported; whether there were any."""
-        outcomes, self._carrier.outcomes = self._carrier.outcomes, []
-        self.metrics.parked += await self._parking.park(outcomes)
-        for flight, outcome in outcomes:
-            self.machine.land_keys(flight, outcome.keys)
-            self.metrics.documents += sum(map(len, outcome.keys.values())) - len(outcome.dead_letters)
-        await self._parking.unpark(outcomes)
-        return bool(outcomes)
+    def _gives_up(self, flight: Flight, letter: DeadLetter, now: float) -> bool:
+        """Whether a document whose attempts are used up is parked; too many in a row are the sink's fault."""
+        if self._parked_in_a_row < _MOST_PARKED_IN_A_ROW:
+            self._parked_in_a_row += 1
+            return True
+        self._deliverer.sink_breaker.fail(
+            f"{self._parked_in_a_row} documents in a row failed, so it is not their fault; "
+            f"the last one: {letter.reason}"
+        )
+        self._retries.push(flight, [letter.key], now + backoff(letter.attempts))
+        return False
+
+    async def _park(self, flight: Flight, dead: Sequence[DeadLetter]) -> None:
+        """Park these keys; they are done then, and not before."""
+        if not dead:
+            return
+        await fault(Point.BEFORE_PARK)
+        await self._source.park(
+            ParkItem(*letter.key, "U", flight.stamp, letter.reason, letter.attempts) for letter in dead
+        )
+        await fault(Point.AFTER_PARK)
+        term = self._active_term.term
+        for letter in dead:
+            self._emit(Parked(term.tube, term.partition, *letter.key, letter.reason))
+        self._finish(flight, by_shard(letter.key for letter in dead))
+        self.metrics.parked += len(dead)
+
+    def _finish(self, flight: Flight, groups: Mapping[int, Sequence[Id]]) -> None:
+        self.machine.land_keys(flight, groups)
+        self._retries.forget((shard, key) for shard, ids in groups.items() for key in ids)
 
     # --- the end --------------------------------------------------------------------------
 
     async def drain(self, limit: float) -> None:
-        """After an orderly `stop`: let sends under way finish, purge what is done, reset the rest.
+        """After `run` has returned: let sends under way finish, purge what is done, reset the rest.
 
         Args:
             limit: seconds for the sends.
@@ -197,44 +335,52 @@ class PartitionWorker:
             NotLeader: a send found that the term is over. Then nothing is purged.
             DatabaseUnavailable: a session was lost.
         """
-        for failure in await self._end_deliveries(limit):
+        outcomes = await self._end_deliveries(limit)
+        for failure in outcomes:
             if isinstance(failure, NotLeader):
                 raise failure
         await fault(Point.DURING_DRAIN)
-        await self._handle_outcomes()
-        await self._exchange.purge()
+        for outcome in outcomes:
+            if isinstance(outcome, Outcome):
+                await self._handle(outcome)
+        if done := self.machine.finished():
+            await self._purge_and_mark(done, 0)
         await fault(Point.BEFORE_RESET)
         await self._source.reset(self.machine.unfinished())
 
     async def abort(self) -> None:
-        """After the active_term or a session was lost: end all deliveries, write nothing more."""
+        """After the term or a session was lost: end all deliveries, write nothing more."""
         await self._end_deliveries(0.0)
 
-    async def _end_deliveries(self, limit: float) -> list[BaseException]:
+    async def _end_deliveries(self, limit: float) -> Sequence[Outcome | BaseException]:
         """Those that are not sending end at once, the others when answered or after `limit`.
 
         What then may still reach the sink is waited for, as long as a request may last.
 
         Returns:
-            What they failed with, cancellations too.
+            What came of them, cancellations and other failures too.
         """
-        self._carrier.closing = True
         await self._control.stop()
-        for task, delivery in self._deliveries.items():
-            if not delivery.sending:
-                task.cancel()
+        _cancel(self._deliveries.keys() - self._deliverer.sending)
         if self._deliveries:
             await asyncio.wait(self._deliveries, timeout=limit)
-        for task in self._deliveries:
-            task.cancel()
+        _cancel(self._deliveries)
         outcomes = await asyncio.gather(*self._deliveries, return_exceptions=True)
         self._deliveries.clear()
-        await self._carrier.wait_for_unanswered()
-        return [outcome for outcome in outcomes if outcome is not None]
+        await self._deliverer.wait_for_unanswered()
+        return outcomes
 
-    # --- metrics -------------------------------------------------------------------------
+    # --- metrics --------------------------------------------------------------------------
 
-    def _read_metrics(self) -> None:
-        if time.monotonic() >= self._metrics_at:
-            self._emit(self.metrics.read(self.machine))
-            self._metrics_at = time.monotonic() + self._limits.meter_interval
+    def read_metrics(self) -> MeterRead | None:
+        """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
+        return self.metrics.read(self.machine)
+
+
+def _cancel(tasks: Iterable[asyncio.Task[Outcome]]) -> None:
+    for task in tasks:
+        task.cancel()
+
+
+def _count_touches(pods: Sequence[Pod]) -> int:
+    return sum([len(pod.ids) for pod in pods])

@@ -4,80 +4,97 @@
     polling  polls found nothing: poll again after a pause; the pauses double
     asleep   the sleeper row is committed, so writers that come later send a NOTIFY
     deep     asleep, everything drawn before the row was visible is settled, and one more poll found
-             nothing: only a writer wakes the worker (or a poll every few seconds, for a writer whose
-             snapshot is older than the sleeper row)
+             nothing: only a writer wakes the worker
 
-The sleeper row stays while pods arrive one by one, and is removed once they arrive in a stream (see
-`leaky_bucket.py`). A worker that is woken for one pod polls once and sleeps deeply again: the row was
-there all the time, so later writers notify. Single pods are thus delivered at once, without polling, and
-the writers of a stream send no notifications.
+The sleeper row stays while pods arrive one by one, and is removed once they arrive in a stream. A worker
+that is woken for one pod polls once and sleeps deeply again: the row was there all the time, so later
+writers notify. Single pods are thus delivered at once, without polling, and the writers of a stream send no
+notifications.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
+from pytube.db.session import Queries
 from pytube.errors import StatementFailed
 from pytube.sources import wakeup
-from pytube.sources.session import Session
 from pytube.sources.settled import Settled
-from pytube.sources.terms import Term
-from pytube.worker.leaky_bucket import LeakyBucket
+from pytube.worker.active_term import ActiveTerm
 
-_FIRST_PAUSE = 0.01
+_FIRST_PAUSE = 0.002
 _LONGEST_PAUSE = 0.25
 _HELD_BACK_PAUSE = 0.02
 """Longest pause, in seconds, between polls of a worker that is full of backfill: it holds keys, so it can't
 sleep, and incremental touches must not wait for the backfill."""
-_DEEP_PAUSE = 5.0
+_DEEP_PAUSE = 60.0
+"""Seconds after which a worker that sleeps deeply polls, if any pod was written to any tube meanwhile. No
+wake-up is known to get lost; if one did, pods would be late by this, not lost."""
 _HELD_UP_PAUSE = 0.05
 """Seconds between rounds of a worker that may not poll: it has no room, or no trust."""
 
 
-class Poller:
-    """Decides when the worker polls next, and waits until then."""
+class LeakyBucket:
+    """Tells a trickle of pods from a stream: each pod fills it a little, and it leaks at `RATE`."""
 
-    def __init__(self, session: Session, term: Term, notifications_work: Callable[[], bool]) -> None:
+    RATE = 60.0
+    """Pods a second. Above this rate, polls find as many pods as a wake-up for each would. Transactions
+    that notify commit one after the other: where a commit takes 10 ms, at most 100 a second commit, so a
+    higher rate might never be seen."""
+    CAPACITY = 8.0
+    """Pods above the rate that may arrive at once."""
+    _EMPTY = 1.0
+
+    def __init__(self) -> None:
+        self._level = 0.0
+        self._at = 0.0
+
+    def add(self, pods: int, now: float) -> None:
+        """Count `pods` that a poll found at `now` (monotonic seconds)."""
+        self._level = min(self.CAPACITY, self._level_at(now) + pods)
+        self._at = now
+
+    def is_full(self, now: float) -> bool:
+        """Whether pods arrive in a stream: faster than writers should notify."""
+        return self._level_at(now) >= self.CAPACITY
+
+    def is_empty(self, now: float) -> bool:
+        """Whether pods arrive so slowly, or not at all, that the worker may sleep until it is notified."""
+        return self._level_at(now) < self._EMPTY
+
+    def _level_at(self, now: float) -> float:
+        return max(0.0, self._level - (now - self._at) * self.RATE)
+
+
+class Poller:
+    """Decides when the worker of one partition polls next, and waits until then."""
+
+    def __init__(self, session: Queries, active_term: ActiveTerm) -> None:
         """Args:
-        session: writes the sleeper row; may lose its last commits in a crash.
-        term: owner of the sleeper row.
-        notifications_work: whether notifications arrive at present.
+        session: writes the sleeper row; may lose its last commits in a crash, which ends the term.
+        active_term: owner of the sleeper row; says when pods may have arrived.
         """
-        self.attention = asyncio.Event()
-        """Set by everything that the worker has to handle: a wake-up, a result of a delivery, a stop."""
         self._session = session
-        self._term = term
-        self._notifications_work = notifications_work
-        self._woken = True
+        self._active_term = active_term
         self._asleep = False
-        self._deep = False
         self._pause = _FIRST_PAUSE
         self._next_poll = 0.0
         self._polled_at = 0.0
+        self._settled_at_poll = 0
         self._bucket = LeakyBucket()
         self._empty_polls = 0
         self._took_all = False
 
-    def wake(self) -> None:
-        """Pods may have arrived: poll at once."""
-        self._woken = True
-        self.attention.set()
-
-    @property
-    def is_deep(self) -> bool:
-        """Whether only a writer wakes the worker."""
-        return self._deep
-
     def is_due(self) -> bool:
         """Whether it is time to poll."""
-        return self._woken or time.monotonic() >= self._next_poll
+        return self._active_term.woken or time.monotonic() >= self._next_poll
 
-    def begin_poll(self) -> None:
+    def begin_poll(self, settled: Settled | None) -> None:
         """A poll begins: it may miss the pods of a wake-up that comes from now on."""
-        self._woken = False
+        self._active_term.woken = False
+        self._settled_at_poll = settled.seq if settled is not None else 0
 
     async def end_poll(self, pods: int, *, more: bool, left_out: bool = False) -> None:
         """A poll is over.
@@ -96,51 +113,63 @@ class Poller:
         self._next_poll = now if more else now + self._pause
         self._bucket.add(pods, now)
         if self._asleep and self._bucket.is_full(now):
-            await self._remove_sleeper()
+            self._asleep = self._active_term.sleeps = False
+            await wakeup.wake_up(self._session, self._active_term.term)
 
-    async def wait(self, settled: Settled | None, *, idle: bool, may_poll: bool = True) -> None:
-        """Wait for `attention` or until the next poll.
+    async def wait(
+        self,
+        settled: Settled | None,
+        *,
+        notified: bool,
+        idle: bool,
+        may_poll: bool = True,
+        until: float | None = None,
+    ) -> None:
+        """Wait until the term needs attention, or until the next poll.
 
         Args:
             settled: tells when a sleeping worker may sleep deeply; None while it is not known.
+            notified: whether notifications arrive at present.
             idle: the worker holds no key, so it may sleep after a while.
             may_poll: whether the worker would poll if it were time.
+            until: when the worker has something else to do, by `time.monotonic()`.
         """
-        pause = self._next_poll - time.monotonic()
+        next_poll = self._next_poll
         if not may_poll:
-            pause = _HELD_UP_PAUSE
+            next_poll = time.monotonic() + _HELD_UP_PAUSE
         elif idle and self._may_sleep():
-            if await self._needs_poll_before_sleep(settled):
+            if await self._needs_poll_before_sleep(settled, notified):
                 return
-            if self._deep and not self._woken:
-                self._next_poll = self._polled_at + _DEEP_PAUSE
-                pause = self._next_poll - time.monotonic()
+            if self._active_term.sleeps and not self._active_term.woken:
+                next_poll = self._next_poll = self._next_deep_poll(settled)
+        pause = (next_poll if until is None else min(next_poll, until)) - time.monotonic()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, pause)):
-                await self.attention.wait()
-        self.attention.clear()
+                await self._active_term.attention.wait()
+        self._active_term.attention.clear()
+
+    def _next_deep_poll(self, settled: Settled | None) -> float:
+        """A long pause after the last poll; a pause from now if nothing was written since."""
+        unchanged = settled is not None and settled.seq == self._settled_at_poll
+        return (time.monotonic() if unchanged else self._polled_at) + _DEEP_PAUSE
 
     def _may_sleep(self) -> bool:
-        if self._deep and self._took_all:
+        if self._active_term.sleeps and self._took_all:
             return True
         return self._empty_polls > 1 and self._bucket.is_empty(time.monotonic())
 
-    async def _needs_poll_before_sleep(self, settled: Settled | None) -> bool:
+    async def _needs_poll_before_sleep(self, settled: Settled | None, notified: bool) -> bool:
         """Write the sleeper row, and sleep deeply if possible; whether one more poll must come first."""
         if not self._asleep:
             try:
-                await wakeup.fall_asleep(self._session, self._term)
+                await wakeup.fall_asleep(self._session, self._active_term.term)
             except StatementFailed:
                 return False  # an administrator has locked the tube; a worker that polls misses nothing
             self._asleep = True
-        if not self._notifications_work():
-            self._deep = False  # notifications sent meanwhile are lost
-        elif not self._deep and settled is not None and await settled.is_quiet():
-            self._deep = True
-            self._woken = True  # this poll finds the pods of writers that could not see the row yet
+        if not notified:
+            self._active_term.sleeps = False  # notifications sent meanwhile are lost
+        elif not self._active_term.sleeps and settled is not None and await settled.is_quiet():
+            self._active_term.sleeps = True
+            self._active_term.woken = True  # this poll finds the pods of writers that could not see the row
             return True
         return False
-
-    async def _remove_sleeper(self) -> None:
-        self._asleep = self._deep = False
-        await wakeup.wake_up(self._session, self._term)

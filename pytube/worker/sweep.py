@@ -13,8 +13,7 @@ from pytube.faults import Point, fault
 from pytube.model import Id
 from pytube.sinks.base import Sink
 from pytube.sinks.scan import Scanning, why_no_scan
-from pytube.sources.control import ControlSource
-from pytube.sources.terms import Term
+from pytube.sources.pods import TubeSource
 
 _SILENCE = 300.0
 """Seconds that a scan may take for one page."""
@@ -33,46 +32,36 @@ class Swept:
     skipped: str | None
 
 
-class Sweep:
-    """What sweeps under one term need."""
+async def sweep(sink: Sink, source: TubeSource, tube: str, shard: int, start_seq: int, backlog: int) -> Swept:
+    """Touch all of the shard that the sink says is older than `start_seq`, page by page.
 
-    def __init__(self, sink: Sink, source: ControlSource, term: Term, backlog: int) -> None:
-        """`backlog`: nothing is touched while more backfill pods wait in the tube."""
-        self._sink = sink
-        self._source = source
-        self._tube = term.tube
-        self._backlog = backlog
+    Args:
+        sink: is looked through.
+        source: of the shard's partition.
+        tube: its name.
+        shard: which one.
+        start_seq: documents with a stamp below it are touched.
+        backlog: nothing is touched while more backfill pods than this wait in the tube.
 
-    async def run(self, shard: int, start_seq: int) -> Swept:
-        """Touch all of the shard that the sink says is older than `start_seq`, page by page.
-
-        Raises:
-            SinkError: to be begun anew later; keys touched twice do no harm.
-            Fenced, WrongPartitions: the term is over.
-        """
-        began = time.monotonic()
-        skipped = why_no_scan(self._sink)
-        keys = 0
-        if skipped is None and isinstance(self._sink, Scanning):
-            async with aclosing(_pages(self._sink, self._tube, shard, start_seq)) as pages:
-                async for page in pages:
-                    keys += await self._touch(shard, page)
-        return Swept(keys, time.monotonic() - began, skipped)
-
-    async def _touch(self, shard: int, page: Sequence[Id]) -> int:
-        # What can't be of this tube (an earlier one of that name had other keys) is not ours to delete.
-        ids = list(filter(self._source.keys.has, page))
-        if ids:
-            await self._wait_for_room()
-            await self._source.touch(shard, ids)
-            await fault(Point.DURING_SWEEP)
-        return len(ids)
-
-    async def _wait_for_room(self) -> None:
-        while True:
-            if await self._source.backlog(self._backlog + 1) <= self._backlog:
-                return
-            await asyncio.sleep(_POLL_INTERVAL)
+    Raises:
+        SinkError: to be begun anew later; keys touched twice do no harm.
+        Fenced, WrongPartitions: the term is over.
+    """
+    began = time.monotonic()
+    skipped = why_no_scan(sink)
+    keys = 0
+    if skipped is None and isinstance(sink, Scanning):
+        async with aclosing(_pages(sink, tube, shard, start_seq)) as pages:
+            async for page in pages:
+                # What can't be of this tube (an earlier one of that name had other keys) is not ours.
+                ids = list(filter(source.keys.has, page))
+                if ids:
+                    while await source.count_backfill(backlog + 1) > backlog:  # noqa: ASYNC110 # a table
+                        await asyncio.sleep(_POLL_INTERVAL)
+                    await source.touch(shard, ids)
+                    await fault(Point.DURING_SWEEP)
+                keys += len(ids)
+    return Swept(keys, time.monotonic() - began, skipped)
 
 
 async def _pages(sink: Scanning, tube: str, shard: int, start_seq: int) -> AsyncGenerator[Sequence[Id]]:

@@ -1,37 +1,57 @@
-"""Has the database follow what DDL did to attached tables, and give repartitioned tubes their index."""
+"""What a worker process does for the database beside delivering: follow DDL, and run backfills."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
-from pytube.errors import DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError
-from pytube.sources import queries
-from pytube.sources.session import Session
+import structlog
 
-INTERVAL = 30.0
+from pytube.backfill import queries
+from pytube.backfill.progress import Progress
+from pytube.backfill.run import BackfillRun
+from pytube.db.session import Session
+from pytube.errors import (
+    BackfillBusy,
+    DatabaseUnavailable,
+    PytubeError,
+    SchemaMismatch,
+    StatementFailed,
+    UsageError,
+)
+from pytube.sources.queries import FIT_INDEX, SYNC
+from pytube.worker.database import Database
+from pytube.worker.tasks import end
+from pytube.worker.tube import Tube
+
+SYNC_INTERVAL = 30.0
 """Seconds; partitions that came are followed within a minute, a lost session included."""
-
-OpenSession = Callable[[], Awaitable[Session]]
+_LOOK_INTERVAL = 1.0
+_PAUSE_AFTER_TROUBLE = 5.0
+_TIDY_INTERVAL = 30.0
+"""Seconds between attempts to drop what somebody, such as a pg_dump, read when its backfill ended."""
+_LONGEST_PAUSE = 60.0
+_MOST_AT_ONCE = 4
+"""Backfills that one process runs at the same time; each has a session of its own."""
 
 
 async def follow_ddl(
-    open_session: OpenSession,
+    open_session: Callable[[str], Awaitable[Session]],
     leads: Callable[[], bool],
-    warn: Callable[[str], None],
     ddl: asyncio.Event,
-    interval: float = INTERVAL,
+    interval: float = SYNC_INTERVAL,
 ) -> None:
     """Call `tube_sync`, then `tube_index_fit`, on `ddl` and every `interval` seconds, in one process.
 
     Args:
         open_session: a session for one call, so that none is kept for so rare a thing.
         leads: whether it is this process' turn: of many workers one is enough.
-        warn: receives what went wrong, once until it goes well again.
         ddl: set when attached tables were changed.
         interval: seconds.
     """
+    log = structlog.get_logger("pytube.worker")
     last: str | None = None
     while True:
         with suppress(TimeoutError):
@@ -40,10 +60,10 @@ async def follow_ddl(
         if not leads():
             continue
         try:
-            session = await open_session()
+            session = await open_session("upkeep")
             try:
-                said = "; ".join(await session.warnings(queries.SYNC))
-                await session.warnings(queries.FIT_INDEX)  # apart: each holds its locks to its end
+                said = "; ".join(await session.warnings(SYNC))
+                await session.warnings(FIT_INDEX)  # apart: each holds its locks to its end
             finally:
                 await session.close()
         except (DatabaseUnavailable, SchemaMismatch):
@@ -51,5 +71,83 @@ async def follow_ddl(
         except (StatementFailed, UsageError) as error:
             said = str(error)
         if said and said != last:
-            warn(f"changed tables can't be followed: {said}")
+            log.warning(f"changed tables can't be followed: {said}")
         last = said
+
+
+class BackfillRunner:
+    """Runs the backfills that were left to workers and that nobody works on, one at a time for each tube.
+
+    If this process is killed, another worker continues them. A backfill that fails is logged, noted in the
+    database, and retried later, after the others.
+    """
+
+    def __init__(self, database: Database, tubes: Mapping[str, Tube]) -> None:
+        self._database = database
+        self._tubes = tubes
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._tidied_at = -_TIDY_INTERVAL
+        self._warned: dict[int | None, str] = {}
+        self._troubled: dict[int, tuple[float, float]] = {}
+        """By backfill: the length of its back-off in seconds, and its end (monotonic)."""
+        self._log = structlog.get_logger("pytube.worker")
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(_LOOK_INTERVAL)
+                try:
+                    await self._tidy()
+                    await self._start_untaken()
+                except PytubeError as error:
+                    self._warn_once(None, error)
+                    await asyncio.sleep(_PAUSE_AFTER_TROUBLE)
+        finally:
+            await end(self._running.values())
+
+    async def _tidy(self) -> None:
+        now = time.monotonic()
+        if now >= self._tidied_at + _TIDY_INTERVAL:
+            await self._database.pool.value(queries.TIDY)
+            self._tidied_at = now
+
+    async def _start_untaken(self) -> None:
+        self._running = {tube: task for tube, task in self._running.items() if not task.done()}
+        for backfill, tube in await self._database.pool.rows(queries.UNTAKEN, {"tubes": list(self._tubes)}):
+            rests = time.monotonic() < self._troubled.get(backfill, (0.0, 0.0))[1]
+            if not rests and tube not in self._running and len(self._running) < _MOST_AT_ONCE:
+                self._running[tube] = asyncio.create_task(self._try(backfill, self._tubes[tube]))
+
+    async def _try(self, backfill: int, tube: Tube) -> None:
+        """Run one backfill; an error is logged and starts a back-off."""
+        try:
+            await self._work_on(backfill, tube)
+        except PytubeError as error:
+            self._warn_once(backfill, error)
+            pause = min(
+                self._troubled.get(backfill, (0.0, 0.0))[0] * 2 or _PAUSE_AFTER_TROUBLE, _LONGEST_PAUSE
+            )
+            self._troubled[backfill] = (pause, time.monotonic() + pause)
+        else:
+            self._warned.pop(backfill, None)
+            self._troubled.pop(backfill, None)
+
+    async def _work_on(self, backfill: int, tube: Tube) -> None:
+        session = await self._database.open_session("backfill runner")
+        try:
+            await BackfillRun(session, backfill, tube.backfill_limits, _ignore, leaves_when_paused=True).run()
+        except BackfillBusy:
+            pass  # another worker was faster
+        finally:
+            await session.close()
+
+    def _warn_once(self, backfill: int | None, error: PytubeError) -> None:
+        """Log the error unless it was the last one logged for this backfill."""
+        if self._warned.get(backfill) != str(error):
+            self._warned[backfill] = str(error)
+            self._log.warning(f"a backfill can't go on: {error}", backfill=backfill)
+
+
+def _ignore(_: Progress) -> None:
+    """The database has the progress for everyone to see."""

@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
 from uuid import uuid4
 
 import structlog
 
 from pytube import faults
 from pytube.config import Config
-from pytube.db.connect import connect_async
 from pytube.db.errors import translated
 from pytube.db.timeouts import wait_for_answer
 from pytube.db.version import check_async
-from pytube.errors import ConfigError
-from pytube.events import Event, EventCallback
-from pytube.worker.event_log import log_event
-from pytube.worker.runner import TubeRunner
+from pytube.election import Claim, Election
+from pytube.errors import RECOVERABLE, ConfigError, UnknownTube
+from pytube.events import (
+    DatabaseDown,
+    Event,
+    EventCallback,
+    LeaderFenced,
+    MeterRead,
+    Parked,
+    SinkDown,
+    SourceDown,
+    SweepFailed,
+    TrustLapsed,
+)
+from pytube.sources.terms import read_partitions
+from pytube.worker.database import Database
+from pytube.worker.elections import build_elections
+from pytube.worker.leadership import Leadership
+from pytube.worker.tasks import end
+from pytube.worker.tube import Tube
+from pytube.worker.upkeep import BackfillRunner, follow_ddl
+
+_PARTITIONS_INTERVAL = 1.0
+_WARNINGS = (DatabaseDown, LeaderFenced, Parked, SinkDown, SourceDown, SweepFailed, TrustLapsed)
 
 
 class Worker:
@@ -47,7 +69,19 @@ class Worker:
         self._on_event = on_event
         self._log = structlog.get_logger("pytube.worker")
         self._state = "new"
-        self._runners = {name: TubeRunner(config, name, uuid4(), self._emit) for name in names}
+        self._services: set[asyncio.Task[None]] = set()
+        self._leading: set[asyncio.Task[None]] = set()
+        self._leaderships: dict[tuple[str, int], Leadership] = {}
+        self._database = Database(
+            config.postgres, names, receive_deadline=config.worker.receive_deadline, emit=self._emit
+        )
+        instance_id = uuid4()
+        self._tubes = {
+            name: Tube(config, name, instance_id, self._database.pool, self._emit) for name in names
+        }
+        self._elections: Sequence[Election] = build_elections(
+            config, list(self._tubes.values()), self._database, instance_id
+        )
 
     @property
     def state(self) -> str:
@@ -56,63 +90,152 @@ class Worker:
 
     def leads(self, tube: str) -> set[int]:
         """The partitions of `tube` that this worker leads and works on now."""
-        return self._runners[tube].led_partitions
+        return {
+            partition
+            for (name, partition), leadership in self._leaderships.items()
+            if name == tube and leadership.partition_worker is not None
+        }
+
+    # --- life -----------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Open databases, brokers and sinks, and begin.
 
         Raises:
             SchemaMismatch: the installed SQL is not the one that this version needs.
-            PytubeError: what is down or wrong; nothing is left open.
+            UnknownTube: there is no such tube.
+            PytubeError: what else is down or wrong; nothing is left open.
         """
-        await self._check_version()
         self._state = "running"
         try:
-            for runner in self._runners.values():
-                await runner.start()
+            await self._check_database()
+            for tube in self._tubes.values():
+                await tube.sink.open()
+            self._serve(self._database.run())
+            for election in self._elections:
+                await election.start()
+                self._serve(self._follow_claims(election))
         except BaseException:
             await self.stop()
             raise
+        self._serve(self._follow_partitions())
+        self._serve(self._read_metrics())
+        self._serve(follow_ddl(self._database.open_session, self._leads_first_partition, self._database.ddl))
+        self._serve(BackfillRunner(self._database, self._tubes).run())
 
     async def stop(self) -> None:
         """End in order: sends under way finish, the rest is given back, terms are released."""
         if self._state in ("stopping", "stopped"):
             return
         self._state = "stopping"
+        for tube in self._tubes.values():
+            tube.stopping = True
         try:
-            outcomes = await asyncio.gather(
-                *(runner.stop() for runner in self._runners.values()), return_exceptions=True
-            )
+            async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
+                for tube in self._tubes.values():
+                    stack.push_async_callback(tube.sink.close)
+                stack.push_async_callback(self._database.close)
+                stack.push_async_callback(end, self._services)
+                stack.push_async_callback(end, self._leading)
+                await asyncio.gather(*(election.stop() for election in self._elections))
         finally:
             self._state = "stopped"
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
 
     async def wait(self) -> None:
         """Return when the worker is stopped; raises the fault that ended a service."""
-        waits = [asyncio.create_task(runner.wait()) for runner in self._runners.values()]
-        try:
-            await asyncio.gather(*waits)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        done, _ = await asyncio.wait(self._services, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
 
-    async def _check_version(self) -> None:
+    def _serve(self, service: Coroutine[None, None, None]) -> None:
+        self._services.add(asyncio.create_task(service))
+
+    async def _check_database(self) -> None:
+        """Whether the SQL is the one that is needed, and the tubes exist."""
         postgres = self._config.postgres
-        connection = await connect_async(postgres.dsn, postgres.schema_name, "pytube start")
+        session = await self._database.open_session("start")
         try:
-            checking = check_async(connection, postgres.schema_name)
+            checking = check_async(session.connection, postgres.schema_name)
             with translated():
-                await wait_for_answer(connection, postgres.answer_timeout, checking)
+                await wait_for_answer(session.connection, postgres.answer_timeout, checking)
+            self._note_partitions(await read_partitions(session, list(self._tubes)))
         finally:
-            await connection.close()
+            await session.close()
+        unknown = [name for name, tube in self._tubes.items() if not tube.partitions]
+        if unknown:
+            raise UnknownTube(f"there is no tube {unknown[0]!r}; create it with `pytube tube create`")
+
+    # --- leadership -----------------------------------------------------------------------
+
+    async def _follow_claims(self, election: Election) -> None:
+        async for claim in election.claims():
+            leadership = Leadership(self._tubes[claim.tube], self._database, claim)
+            self._leaderships[claim.tube, claim.partition] = leadership
+            task = asyncio.create_task(self._lead(leadership, claim))
+            self._leading.add(task)
+            task.add_done_callback(self._leading.discard)
+
+    async def _lead(self, leadership: Leadership, claim: Claim) -> None:
+        try:
+            await leadership.run()
+        except Exception:  # noqa: BLE001 # a fault of ours in one partition must not end the others
+            self._log.exception("leading failed", tube=claim.tube, partition=claim.partition)
+        finally:
+            if self._leaderships.get((claim.tube, claim.partition)) is leadership:
+                del self._leaderships[claim.tube, claim.partition]
+
+    async def _follow_partitions(self) -> None:
+        """The elections hand out claims for as many partitions as the tubes have."""
+        while True:
+            await asyncio.sleep(_PARTITIONS_INTERVAL)
+            try:
+                self._note_partitions(await read_partitions(self._database.pool, list(self._tubes)))
+            except RECOVERABLE:
+                continue  # told by what renews the terms
+
+    def _note_partitions(self, partitions: dict[str, int]) -> None:
+        for name, tube in self._tubes.items():
+            before, tube.partitions = tube.partitions, partitions.get(name, 0)
+            if before and not tube.partitions:
+                tube.warn(f"the tube {name!r} was dropped; it is served again when it is back")
+
+    def _leads_first_partition(self) -> bool:
+        """Whether it is on this process to follow DDL: it leads the first partition of some tube."""
+        return any(partition == 0 for _, partition in self._leaderships)
+
+    # --- events ---------------------------------------------------------------------------
+
+    async def _read_metrics(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.worker.meter_interval)
+            for leadership in self._leaderships.values():
+                worker = leadership.partition_worker
+                event = worker.read_metrics() if worker is not None else None
+                if event is not None:
+                    self._emit(event)
 
     def _emit(self, event: Event) -> None:
-        log_event(self._log, event)
+        self._log_event(event)
         if self._on_event is None:
             return
         try:
             self._on_event(event)
         except Exception:  # noqa: BLE001 # a fault of the caller's must not end a partition's worker
             self._log.exception("on_event failed", event_type=type(event).__name__)
+
+    def _log_event(self, event: Event) -> None:
+        """Log `event`: its name in words, its fields, and a level; idle meter readings at debug level."""
+        name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
+        fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
+        if isinstance(event, _WARNINGS):
+            self._log.warning(name, **fields)
+        elif isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting):
+            self._log.debug(name, **fields)
+        else:
+            self._log.info(name, **fields)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 3)
+    return value if isinstance(value, int | str | None) else str(value)

@@ -1,74 +1,107 @@
 -- The lease election: how processes share the partitions of a tube without a broker.
 
--- tube_lease_tick: a process takes part in the lease election, and learns what it may lead.
+-- tube_lease_ticks: a process takes part in the lease election of its tubes, and learns what it may lead.
 --
--- Called every few moments by each process that wants partitions of the tube. A fair share is partitions / instances,
--- and one more for as many instances as that leaves partitions, by rank.
+-- Called every few moments by each process. A fair share is partitions / instances, and one more for as many instances
+-- as that leaves partitions, by rank.
 --
--- Arguments: tube; instance_id, the process; client_id, a label; ttl, how long a process counts without a tick.
--- Result: one row: partitions of the tube; instances that share it, this one included; free: the partitions that have
+-- Arguments: tubes; instance_id, the process; client_id, a label; ttl, how long a process counts without a tick.
+-- Result: a row per tube: its partitions; instances that share it, this one included; free: the partitions that have
 --   no leader, or whose leader's lease (or hold, under 'neli') has run out; mine: those whose last leader is this
 --   process, whether its lease runs or not. Both by number, and no partition is in both. rank: how many of the
---   instances come before this one, in an order that is the same for all.
--- Errors: TU102 unknown tube; 22023 ttl makes no sense; 22004 a value is missing; 55P03 tube_ensure_exists or
---   tube_ensure_absent kept the registry row for longer than a second.
--- Locks: until the transaction ends, the registry row FOR KEY SHARE and the process's own row of tube_instance. Rows of
---   processes that were not seen for ttl are removed, except those that somebody has locked.
+--   instances come before this one, in an order that is the same for all. No row for an unknown tube, nor for one that
+--   is just being made or dropped: the next tick tells.
+-- Errors: 22023 ttl makes no sense; 22004 a value is missing.
+-- Locks: until the transaction ends, the registry rows FOR KEY SHARE and the process's own rows of tube_instance, of
+--   which a row is written once in ttl / 5. It waits for no registry row. Rows of processes that were not seen for ttl
+--   are removed, except those that somebody has locked.
 -- A lost answer does no harm: tick again.
-CREATE OR REPLACE FUNCTION :"schema".tube_lease_tick(
-    tube text, instance_id uuid, client_id text, ttl interval
-) RETURNS TABLE (partitions integer, instances integer, free integer[], mine integer[], rank integer)
+CREATE OR REPLACE FUNCTION :"schema".tube_lease_ticks(
+    tubes text[], instance_id uuid, client_id text, ttl interval
+) RETURNS TABLE (tube text, partitions integer, instances integer, free integer[], mine integer[], rank integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
 DECLARE
-    me CONSTANT uuid := instance_id;
+    me CONSTANT uuid := tube_lease_ticks.instance_id;
+    label CONSTANT text := tube_lease_ticks.client_id;
 BEGIN
-    IF instance_id IS NULL OR client_id IS NULL THEN
-        RAISE EXCEPTION 'instance_id and client_id must be given' USING ERRCODE = 'null_value_not_allowed';
+    IF tubes IS NULL OR me IS NULL OR label IS NULL THEN
+        RAISE EXCEPTION 'tubes, instance_id and client_id must be given' USING ERRCODE = 'null_value_not_allowed';
     ELSIF ttl IS NULL OR ttl <= interval '0' THEN
         RAISE EXCEPTION 'ttl is %, and must be more than nothing', coalesce(ttl::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give it several times the pause between ticks.';
     END IF;
-    SELECT r.partitions INTO partitions FROM tube_registry AS r WHERE r.tube = tube_lease_tick.tube FOR KEY SHARE;
-    IF NOT FOUND THEN
-        PERFORM tube_private_require(tube);
-    END IF;
-
+    WITH known AS MATERIALIZED (
+        SELECT r.tube FROM tube_registry AS r WHERE r.tube = ANY (tubes) FOR KEY SHARE SKIP LOCKED
+    )
     INSERT INTO tube_instance AS i (tube, instance_id, client_id, seen_at)
-    VALUES (tube_lease_tick.tube, me, tube_lease_tick.client_id, clock_timestamp())
+    SELECT k.tube, me, label, clock_timestamp() FROM known AS k ORDER BY k.tube
     ON CONFLICT ON CONSTRAINT tube_instance_pkey
-    DO UPDATE SET client_id = excluded.client_id, seen_at = excluded.seen_at;
+    DO UPDATE SET client_id = excluded.client_id, seen_at = excluded.seen_at
+    WHERE i.seen_at < clock_timestamp() - ttl / 5 OR i.client_id <> excluded.client_id;
     -- Passing over locked rows: two processes that find each other old must not wait for each other.
     DELETE FROM tube_instance AS i
     WHERE (i.tube, i.instance_id) IN (
         SELECT o.tube, o.instance_id FROM tube_instance AS o
-        WHERE o.tube = tube_lease_tick.tube AND o.seen_at < clock_timestamp() - ttl
+        WHERE o.tube = ANY (tubes) AND o.seen_at < clock_timestamp() - ttl
         FOR UPDATE SKIP LOCKED);
 
-    SELECT count(*), count(*) FILTER (WHERE i.instance_id < me) INTO instances, rank
-    FROM tube_instance AS i
-    WHERE i.tube = tube_lease_tick.tube AND i.seen_at >= clock_timestamp() - ttl;
-    SELECT coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id IS DISTINCT FROM me
+    RETURN QUERY
+    WITH share AS (
+        SELECT i.tube, count(*)::integer AS instances,
+            -- Another order for each tube, or the same process would have the odd partition of all.
+            (count(*) FILTER (
+            WHERE md5(i.tube || i.instance_id) < md5(i.tube || me)))::integer AS rank
+        FROM tube_instance AS i
+        WHERE i.tube = ANY (tubes) AND i.seen_at >= clock_timestamp() - ttl
+        GROUP BY i.tube
+        HAVING bool_or(i.instance_id = me)
+    )
+    SELECT r.tube, r.partitions, s.instances,
+        coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id IS DISTINCT FROM me
             AND (l.leader_id IS NULL OR l.renewed_at + coalesce(l.lease, l.hold) <= clock_timestamp())), '{}'),
-        coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id = me), '{}')
-    INTO free, mine
-    FROM tube_leader AS l
-    WHERE l.tube = tube_lease_tick.tube;
+        coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id = me), '{}'),
+        s.rank
+    FROM share AS s JOIN tube_registry AS r ON r.tube = s.tube JOIN tube_leader AS l ON l.tube = r.tube
+    GROUP BY r.tube, r.partitions, s.instances, s.rank;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_lease_ticks IS
+    'Registers a process in the lease election of its tubes and returns its own partitions and the free ones.';
+
+-- tube_lease_tick: tube_lease_ticks for one tube.
+--
+-- Errors: TU102 unknown tube; 55P03 it is just being made or dropped; else those of tube_lease_ticks.
+CREATE OR REPLACE FUNCTION :"schema".tube_lease_tick(
+    tube text, instance_id uuid, client_id text, ttl interval
+) RETURNS TABLE (partitions integer, instances integer, free integer[], mine integer[], rank integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    SELECT t.partitions, t.instances, t.free, t.mine, t.rank INTO partitions, instances, free, mine, rank
+    FROM tube_lease_ticks(ARRAY[tube_lease_tick.tube], instance_id, client_id, ttl) AS t;
+    IF NOT FOUND THEN
+        PERFORM tube_private_require(tube);
+        RAISE EXCEPTION 'tube % is just being changed', quote_literal(tube)
+            USING ERRCODE = 'lock_not_available', HINT = 'Try again.';
+    END IF;
     RETURN NEXT;
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_lease_tick IS
-    'Registers a process in the lease election and returns its own partitions and the free ones.';
+    'Registers a process in the lease election of one tube and returns its own partitions and the free ones.';
 
 -- tube_lease_leave: a process takes part in the lease election no more; nothing is done when it took no part.
 --
 -- The others see it at their next tick, and share what it released.
 --
--- Locks: the process's own row of tube_instance, until the transaction ends. A lost answer: call again, or let the row
+-- Arguments: tube, or NULL for all tubes; instance_id, the process.
+-- Locks: the process's own rows of tube_instance, until the transaction ends. A lost answer: call again, or let the rows
 --   grow old.
 CREATE OR REPLACE FUNCTION :"schema".tube_lease_leave(tube text, instance_id uuid) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     DELETE FROM tube_instance AS i
-    WHERE i.tube = tube_lease_leave.tube AND i.instance_id = tube_lease_leave.instance_id
+    WHERE i.instance_id = tube_lease_leave.instance_id
+        AND (tube_lease_leave.tube IS NULL OR i.tube = tube_lease_leave.tube)
 $$;
 COMMENT ON FUNCTION :"schema".tube_lease_leave IS
     'Takes a process out of the lease election, so that the others share its partitions.';

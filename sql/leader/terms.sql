@@ -198,14 +198,14 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, or fails if the term has ended.';
 
--- tube_leaders_renew: tube_leader_renew for all terms that a process has in a tube, in one statement.
+-- tube_leaders_renew: tube_leader_renew for all terms that a process has, in one statement.
 --
--- Arguments: tube; leader_ids: of the terms.
+-- Arguments: tube, or NULL for all tubes; leader_ids: of the terms.
 -- Result: the terms among them that still lead, and for each whether it was renewed. Those that are not named are over.
 --   One that is named and was not renewed is just being ended or renewed by somebody else: the next call tells.
 -- Errors: none.
--- Locks: the leader rows FOR NO KEY UPDATE, by partition, until the transaction ends. It waits for nobody, so that an
---   acquire of one partition does not keep the others waiting.
+-- Locks: the leader rows FOR NO KEY UPDATE, by tube and partition, until the transaction ends. It waits for nobody, so
+--   that an acquire of one partition does not keep the others waiting.
 -- A lost answer: as tube_leader_renew.
 CREATE OR REPLACE FUNCTION :"schema".tube_leaders_renew(tube text, leader_ids uuid[])
 RETURNS TABLE (leader_id uuid, renewed boolean)
@@ -213,26 +213,28 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH present AS MATERIALIZED (
-        SELECT l.partition
-        FROM tube_leader AS l
-        WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids)
-        ORDER BY l.partition
-        FOR NO KEY UPDATE SKIP LOCKED
+    WITH given AS MATERIALIZED (
+        SELECT DISTINCT g.leader_id FROM unnest(leader_ids) AS g (leader_id)
+    ), present AS MATERIALIZED (
+        SELECT l.tube, l.partition
+        FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id
+        WHERE tube_leaders_renew.tube IS NULL OR l.tube = tube_leaders_renew.tube
+        ORDER BY l.tube, l.partition
+        FOR NO KEY UPDATE OF l SKIP LOCKED
     ), renewal AS (
         UPDATE tube_leader AS l
         SET renewed_at = clock_timestamp()
         FROM present AS p
-        WHERE l.tube = tube_leaders_renew.tube AND l.partition = p.partition
+        WHERE l.tube = p.tube AND l.partition = p.partition
         RETURNING l.leader_id
     )
     SELECT l.leader_id, r.leader_id IS NOT NULL
-    FROM tube_leader AS l LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
-    WHERE l.tube = tube_leaders_renew.tube AND l.leader_id = ANY (leader_ids);
+    FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
+    WHERE tube_leaders_renew.tube IS NULL OR l.tube = tube_leaders_renew.tube;
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leaders_renew IS
-    'Renews all terms of a process in a tube in one statement and returns those that still lead.';
+    'Renews all terms of a process in one statement and returns those that still lead.';
 
 -- tube_leader_release: ends a term in order. The next one need not wait.
 --

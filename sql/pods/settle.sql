@@ -53,18 +53,23 @@ COMMENT ON FUNCTION :"schema".tube_settle_done IS
 -- keeps it, and its virtual transaction id while the server runs (-1/xid after a restart). pg_locks stops the lock
 -- manager for a moment, so do not call this many times a second.
 --
+-- Arguments: tube, or NULL for all tubes.
 -- Result: their virtual transaction ids; an empty array when there is none.
 -- Errors: TU102 unknown tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_settle_holders(tube text) RETURNS text[]
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
-    PERFORM tube_private_require(tube);
+    IF tube IS NOT NULL THEN
+        PERFORM tube_private_require(tube);
+    END IF;
     RETURN ARRAY(
         SELECT DISTINCT k.virtualtransaction
         FROM pg_locks AS k
         WHERE k.locktype = 'relation'
           AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-          AND k.relation = to_regclass(quote_ident(tube))
+          AND k.relation IN (
+              SELECT to_regclass(quote_ident(r.tube)) FROM tube_registry AS r
+              WHERE tube_settle_holders.tube IS NULL OR r.tube = tube_settle_holders.tube)
           AND k.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
           AND k.granted
           AND k.pid IS DISTINCT FROM pg_backend_pid()
@@ -72,7 +77,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_settle_holders IS
-    'Lists the open transactions that may still commit pods into a tube.';
+    'Lists the open transactions that may still commit pods into a tube, or into any tube.';
 
 -- tube_settle_left: whether none of holders, which tube_settle_holders gave, has the tube open any more.
 --

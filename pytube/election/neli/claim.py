@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from pytube import clock
+from pytube.election.base import Claim
 from pytube.election.neli.codec import encode
 from pytube.election.neli.proof import ProofBook
 from pytube.errors import ClaimLost
@@ -17,14 +18,14 @@ Ask = Callable[[int], Awaitable[float]]
 """Asks the coordinator for a partition; when it was asked. `ClaimLost`, `BrokerUnavailable`."""
 
 
-class NeliClaim:
+class NeliClaim(Claim):
     """The right to lead one partition, while the group says so. See `pytube.election.base.Claim`."""
 
-    def __init__(self, partition: int, *, deadline: float, loop: asyncio.AbstractEventLoop, ask: Ask) -> None:
+    def __init__(
+        self, tube: str, partition: int, *, deadline: float, loop: asyncio.AbstractEventLoop, ask: Ask
+    ) -> None:
         """Args: deadline: seconds for which a proof holds; loop: where the worker is."""
-        self.partition = partition
-        self.revoked = asyncio.Event()
-        self.lost = asyncio.Event()
+        super().__init__(tube, partition)
         self.finished = asyncio.Event()
         """Set in the loop when the claim is over, in either way."""
         self.over = threading.Event()
@@ -79,7 +80,7 @@ class NeliClaim:
 
     def revoke(self) -> None:
         """Ask the worker to give the right back."""
-        self._in_loop(self.revoked.set)
+        self._in_loop(self._set_revoked)
         if not self._taken:
             self._finish()
 
@@ -88,7 +89,7 @@ class NeliClaim:
         if self.over.is_set():
             return
         self._book.close()
-        self._in_loop(self.lost.set)
+        self._in_loop(self._set_lost)
         self._finish()
 
     def next_beat(self, now: float) -> bytes | None:

@@ -32,9 +32,6 @@ _LEAVE = 10.0
 class NeliElection:
     """The claims of one tube in this process, as Kafka gives them. See `pytube.election.base`."""
 
-    kind = "neli"
-    lease: float | None = None
-
     def __init__(
         self,
         tube: str,
@@ -89,6 +86,7 @@ class NeliElection:
             options=dict(options or {}),
         )
         self._count: Callable[[], int] = partitions if callable(partitions) else lambda: partitions
+        self._tube = tube
         self._able = able
         self._start_timeout = start_timeout
         self._log = structlog.get_logger("pytube.election").bind(tube=tube)
@@ -125,7 +123,7 @@ class NeliElection:
 
         def make(partition: int) -> NeliClaim:
             deadline = self.settings.receive_deadline
-            return NeliClaim(partition, deadline=deadline, loop=loop, ask=self._ask)
+            return NeliClaim(self._tube, partition, deadline=deadline, loop=loop, ask=self._ask)
 
         self._board = ClaimBoard(self._partitions, make, offer, _OFFER_AGAIN)
         self._member = Member(self.settings, self._clients, self._board, self._watch, self._log)

@@ -1,0 +1,373 @@
+"""The sessions of a worker: statements with a time limit, errors as ours, and a pool of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import select
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, LiteralString, Self, TypeVar
+
+import psycopg
+from psycopg.errors import Diagnostic
+from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow
+from psycopg.types.json import set_json_loads
+
+from pytube.db.connect import connect_async, connection_string
+from pytube.db.errors import TRANSIENT, describe, translated
+from pytube.db.notices import with_hint
+from pytube.db.timeouts import wait_for_answer
+from pytube.db.watchdog import Watchdog
+from pytube.errors import DatabaseUnavailable, StatementFailed
+
+_Answer = TypeVar("_Answer")
+_TRIES = 3
+
+_BRACKETS = 100
+"""JSON with more of them may be nested too deeply: Python gives up at some hundreds of levels."""
+
+
+class Queries:
+    """The ways to run one statement.
+
+    Errors are ours where they can be (`DatabaseUnavailable`, `Fenced`, …).
+    """
+
+    async def execute(self, statement: LiteralString, arguments: Mapping[str, Any] | None = None) -> None:
+        """Run a statement whose result does not matter."""
+        await self.rows(statement, arguments)
+
+    async def value(self, statement: LiteralString, arguments: Mapping[str, Any] | None = None) -> Any:
+        """The first column of the first row; None when there is no row."""
+        row = await self.row(statement, arguments)
+        return None if row is None else row[0]
+
+    async def row(
+        self, statement: LiteralString, arguments: Mapping[str, Any] | None = None
+    ) -> TupleRow | None:
+        """The first row, or None."""
+        rows = await self.rows(statement, arguments)
+        return rows[0] if rows else None
+
+    async def rows(
+        self, statement: LiteralString, arguments: Mapping[str, Any] | None = None
+    ) -> list[TupleRow]:
+        """All rows; none for a statement that gives no result."""
+        raise NotImplementedError
+
+    async def held_rows(
+        self,
+        statements: tuple[LiteralString, ...],
+        arguments: Mapping[str, Any],
+        before: tuple[LiteralString, ...] = (),
+    ) -> list[TupleRow]:
+        """See `Session.held_rows`."""
+        raise NotImplementedError
+
+
+class Session(Queries):
+    """One connection, for one task at a time.
+
+    After `DatabaseUnavailable` the session is of no more use.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.AsyncConnection,
+        answer_timeout: float | None = None,
+        conninfo: str | None = None,
+    ) -> None:
+        """Take a connection over.
+
+        Args:
+            connection: autocommit.
+            answer_timeout: seconds after which a session without an answer is dropped; None: never.
+            conninfo: connection string for the checks of `watched_value`; None: no checks.
+        """
+        self.connection = connection
+        self.used_at = time.monotonic()
+        """When a pool got the session back."""
+        self._answer_timeout = answer_timeout
+        self._conninfo = conninfo
+
+    @classmethod
+    async def open(
+        cls,
+        dsn: str,
+        schema: str,
+        application_name: str,
+        *,
+        answer_timeout: float | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Connect.
+
+        Args:
+            dsn: libpq connection string or URI.
+            schema: where our SQL is.
+            application_name: what `pg_stat_activity` shows.
+            answer_timeout: as for a session.
+            settings: more settings of the session.
+        """
+        connection = await connect_async(dsn, schema, application_name, settings=settings)
+        set_json_loads(read_json, connection)
+        return cls(connection, answer_timeout, connection_string(dsn, f"{application_name} looks"))
+
+    async def rows(
+        self, statement: LiteralString, arguments: Mapping[str, Any] | None = None
+    ) -> list[TupleRow]:
+        """All rows; none for a statement that gives no result."""
+
+        async def run() -> list[TupleRow]:
+            cursor = await self.connection.execute(statement, arguments)
+            return await cursor.fetchall() if cursor.description else []
+
+        return await self._limited(run)
+
+    async def warnings(self, statement: LiteralString) -> list[str]:
+        """Run a statement whose result does not matter; what Postgres warned of, with its hints."""
+        said: list[str] = []
+
+        def on_notice(notice: Diagnostic) -> None:
+            if notice.severity_nonlocalized == "WARNING":
+                said.append(with_hint(notice))
+
+        async def run() -> None:
+            said.clear()
+            await self.connection.execute(statement)
+
+        self.connection.add_notice_handler(on_notice)
+        try:
+            await self._limited(run)
+        finally:
+            self.connection.remove_notice_handler(on_notice)
+        return said
+
+    async def watched_value(self, statement: LiteralString, arguments: Mapping[str, Any]) -> Any:
+        """As `value`, for a statement that may take long: only the server's silence is limited.
+
+        After each `answer_timeout` a second session checks whether the server still works on it.
+        """
+        watchdog = None
+        if self._conninfo is not None and self._answer_timeout is not None:
+            # As the server knows it: behind a pooler, the client knows another pid.
+            pid = await self.value("SELECT pg_backend_pid()")
+            watchdog = Watchdog(self._conninfo, pid, self._answer_timeout)
+
+        async def run() -> Any:
+            cursor = await self.connection.execute(statement, arguments)
+            row = await cursor.fetchone()
+            return None if row is None else row[0]
+
+        asking = _tried(run)
+        if watchdog is None:
+            return await self._translated(wait_for_answer(self.connection, None, asking))
+        return await self._translated(watchdog.wait_for_answer(self.connection, asking))
+
+    async def held_rows(
+        self,
+        statements: tuple[LiteralString, ...],
+        arguments: Mapping[str, Any],
+        before: tuple[LiteralString, ...] = (),
+    ) -> list[TupleRow]:
+        """Send `statements`: begin, declare a binary cursor, commit, fetch, close; the rows fetched.
+
+        `before` runs right after begin. All go as one message: of a pipeline, Postgres would do the first
+        ones when the process is stopped between two, and hold their locks for as long as that lasts;
+        `idle_in_transaction_session_timeout` counts from the end of a pipeline only.
+        """
+        begin, *others = statements
+        message = ";".join((begin, *before, *others))
+
+        async def run() -> list[TupleRow]:
+            try:
+                # The only kind of cursor that puts the arguments into the text, as such a message needs it.
+                cursor = psycopg.AsyncClientCursor(self.connection)
+                await cursor.execute(message, arguments)
+                while not (cursor.statusmessage or "").startswith("FETCH"):
+                    cursor.nextset()
+                return await cursor.fetchall()
+            finally:
+                await self._leave_transaction()
+
+        return await self._limited(run)
+
+    async def _limited(self, run: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        return await self._translated(wait_for_answer(self.connection, self._answer_timeout, _tried(run)))
+
+    async def _translated(self, asking: Awaitable[_Answer]) -> _Answer:
+        try:
+            with translated():
+                return await asking
+        except psycopg.Error as error:
+            raise StatementFailed(f"Postgres refused a statement: {describe(error)}") from error
+
+    async def _leave_transaction(self) -> None:
+        """A message that failed half way leaves its transaction open, and with it the locks."""
+        status = self.connection.info.transaction_status
+        if status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+            await self.connection.rollback()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session is known to be lost."""
+        return self.connection.closed
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way in the session, as far as the client knows."""
+        return not self.closed and self.connection.info.transaction_status == TransactionStatus.IDLE
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the next statement may be sent: the session is idle, and the server has not ended it.
+
+        Nothing is asked, because a round trip would take a good part of the time of a read: a session
+        that the server has ended has something to read.
+        """
+        if not self.is_idle:
+            return False
+        pending = select.poll()
+        pending.register(self.connection.fileno(), select.POLLIN)
+        return not pending.poll(0)
+
+    async def close(self) -> None:
+        """End the session; never raises for one that is gone."""
+        await self.connection.close()
+
+
+class SessionPool(Queries):
+    """At most `size` sessions, opened when they are needed; each call of `rows` borrows one.
+
+    Whoever waits gets the next session that is returned, the urgent ones first.
+    """
+
+    def __init__(self, open_session: Callable[[], Awaitable[Session]], size: int) -> None:
+        """Opens nothing. `open_session` raises `DatabaseUnavailable` when a session can't be had."""
+        self._open = open_session
+        self._free = size
+        """Sessions that may still be opened or taken from those that are idle."""
+        self._idle: list[Session] = []
+        self._urgent: deque[asyncio.Future[None]] = deque()
+        self._patient: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+
+    @asynccontextmanager
+    async def session(self, *, urgent: bool = True) -> AsyncIterator[Session]:
+        """Borrow a session; `urgent=False` lets others go first.
+
+        Raises:
+            DatabaseUnavailable: there is none to be had.
+        """
+        await self._wait_for_turn(urgent)
+        try:
+            session = await self._take()
+            try:
+                yield session
+            finally:
+                await self._give_back(session)
+        finally:
+            self._free += 1
+            self._wake_next()
+
+    async def rows(
+        self, statement: LiteralString, arguments: Mapping[str, Any] | None = None
+    ) -> list[TupleRow]:
+        """All rows; none for a statement that gives no result."""
+        async with self.session() as session:
+            return await session.rows(statement, arguments)
+
+    async def held_rows(
+        self,
+        statements: tuple[LiteralString, ...],
+        arguments: Mapping[str, Any],
+        before: tuple[LiteralString, ...] = (),
+    ) -> list[TupleRow]:
+        """See `Session.held_rows`."""
+        async with self.session() as session:
+            return await session.held_rows(statements, arguments, before)
+
+    async def close_idle(self, since: float) -> None:
+        """Close the sessions that nobody has used since that moment of `time.monotonic()`."""
+        old = [session for session in self._idle if session.used_at < since]
+        self._idle = [session for session in self._idle if session.used_at >= since]
+        for session in old:
+            await session.close()
+
+    async def close(self) -> None:
+        """Close the sessions that are idle, and each of the others when it is returned."""
+        self._closed = True
+        await self.close_idle(math.inf)
+
+    async def _wait_for_turn(self, urgent: bool) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue = self._urgent if urgent else self._patient
+        queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # the turn came together with the cancellation
+                self._free += 1
+                self._wake_next()
+            raise
+
+    def _wake_next(self) -> None:
+        for queue in (self._urgent, self._patient):
+            while queue and self._free:
+                turn = queue.popleft()
+                if not turn.done():  # nobody waits for one that was cancelled
+                    self._free -= 1
+                    turn.set_result(None)
+
+    async def _take(self) -> Session:
+        while self._idle:
+            session = self._idle.pop()  # the one used last, so that those in excess grow old
+            if session.is_usable:
+                return session
+            await session.close()
+        if self._closed:
+            raise DatabaseUnavailable("the worker is being stopped")
+        return await self._open()
+
+    async def _give_back(self, session: Session) -> None:
+        if session.is_idle and not self._closed:
+            session.used_at = time.monotonic()
+            self._idle.append(session)
+        else:
+            await session.close()
+
+
+def read_json(data: bytes | str) -> Any:
+    """The value of a JSON text; the text itself where Python has no value for it, or none it can write.
+
+    That is so for what is nested deeply, and for numbers beyond Python's (thousands of digits, 1e400).
+    """
+    text = data if isinstance(data, str) else data.decode()
+    if text.count("[") + text.count("{") <= _BRACKETS:
+        with suppress(ValueError):
+            return json.loads(text, parse_float=_finite)
+    return text
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("JSON has no such number")
+    return value
+
+
+async def _tried(run: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    for _ in range(_TRIES - 1):
+        try:
+            return await run()
+        except TRANSIENT:
+            continue
+    return await run()

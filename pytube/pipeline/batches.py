@@ -1,0 +1,204 @@
+"""Batches of documents: how large they get, and what a sink answered for one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pytube.errors import SinkContract
+from pytube.model import (
+    OK,
+    Batch,
+    Documents,
+    Id,
+    Key,
+    Ok,
+    PodClass,
+    Reject,
+    Result,
+    Retry,
+    Stale,
+    Token,
+)
+
+LONGEST_RETRY = 86_400.0
+"""Seconds for which a sink may put a document off."""
+_WEIGHT = 0.3
+"""How much a lower value counts in a `HighAverage`."""
+_CAUTIOUS = 64
+"""Keys of a batch as long as no document was seen."""
+
+
+# --- cutting ----------------------------------------------------------------------------------
+
+
+def by_shard(keys: Iterable[Key]) -> dict[int, list[Id]]:
+    """The ids of `keys`, by shard; order is kept within a shard."""
+    groups: dict[int, list[Id]] = {}
+    last: int | None = None
+    group: list[Id] = []
+    for shard, key in keys:
+        if shard != last:
+            group = groups.setdefault(shard, [])
+            last = shard
+        group.append(key)
+    return groups
+
+
+def keys_of(groups: Mapping[int, Iterable[Id]]) -> list[Key]:
+    """The `(shard, id)` of all ids, which are given by shard."""
+    return [(shard, key) for shard, ids in groups.items() for key in ids]
+
+
+def split(documents: Documents, max_documents: int, max_bytes: int) -> Iterator[Documents]:
+    """Runs of `documents` of at most so many and so many bytes; a larger one stands alone."""
+    if len(documents) <= max_documents and documents.size <= max_bytes:
+        if documents:
+            yield documents
+        return
+    start = size = 0
+    for index, length in enumerate(documents.sizes):
+        if index > start and (index - start >= max_documents or size + length > max_bytes):
+            yield documents[start:index]
+            start, size = index, 0
+        size += length
+    if start < len(documents):
+        yield documents[start:]
+
+
+# --- sizes and shares -------------------------------------------------------------------------
+
+
+class HighAverage:
+    """A moving average that follows a higher value at once and a lower one slowly.
+
+    A limit that is derived from it is thus rarely exceeded.
+    """
+
+    def __init__(self, initial: float) -> None:
+        """`initial`: counts as the average of what was seen before."""
+        self.value = initial
+
+    def observe(self, total: float, count: int) -> None:
+        """`count` things, at least one, amount to `total`."""
+        average = total / count
+        if average > self.value:
+            self.value = average
+        else:
+            self.value += _WEIGHT * (average - self.value)
+
+
+class BatchSize:
+    """How many keys to read at once: large documents make small batches before memory is gone."""
+
+    def __init__(self, max_keys: int, max_bytes: int) -> None:
+        self._max_keys = max_keys
+        self._max_bytes = max_bytes
+        self._average: HighAverage | None = None
+
+    @property
+    def keys(self) -> int:
+        """Keys for the next batch: at least 1; few, as long as no document was seen."""
+        if self._average is None:
+            return min(_CAUTIOUS, self._max_keys)
+        return max(1, min(self._max_keys, int(self._max_bytes / max(self._average.value, 1.0))))
+
+    def observe(self, documents: int, size: int) -> None:
+        """A batch of `documents` had `size` bytes in all."""
+        if not documents:
+            return
+        if self._average is None:
+            self._average = HighAverage(size / documents)
+        self._average.observe(size, documents)
+
+
+class BackfillShare:
+    """Incremental before backfill; when both wait, backfill gets `share` of the keys sent."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._credit = 0.0
+
+    def choose(self, *, incremental: int, backfill: int) -> PodClass | None:
+        """The class to take from, given how many keys of each wait; None when none does."""
+        if incremental and backfill:
+            return PodClass.BACKFILL if self._credit >= 1 else PodClass.INCREMENTAL
+        if incremental or backfill:
+            return PodClass.INCREMENTAL if incremental else PodClass.BACKFILL
+        return None
+
+    def record(self, pod_class: PodClass, keys: int, *, both_waited: bool) -> None:
+        """Record that `keys` were taken from the class; backfill earns its share only while both wait."""
+        if not both_waited:
+            self._credit = 0.0
+        elif pod_class is PodClass.INCREMENTAL:
+            self._credit += keys * self._share / max(1e-9, 1 - self._share)
+        else:
+            self._credit -= keys
+
+
+# --- answers ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Answers:
+    """The keys of a batch, by answer."""
+
+    done: list[Key] = field(default_factory=list)
+    delayed: dict[Key, float] = field(default_factory=dict)
+    rejected: dict[Key, str] = field(default_factory=dict)
+    newer: Token | None = None
+    """The highest token of another term that the sink holds: our own term is over."""
+
+
+def is_all_ok(batch: Batch, results: Sequence[Result]) -> bool:
+    """Whether every document is done, and there is nothing to sort: by far the most frequent case."""
+    return len(results) == len(batch) == list(results).count(OK)
+
+
+def sort_answers(batch: Batch, results: Sequence[Result]) -> Answers:
+    """Sort `results`.
+
+    Raises:
+        SinkContract: there are not as many results as documents, or one is of no known type,
+            or a write was refused for one with a lower token.
+    """
+    if len(results) != len(batch):
+        raise SinkContract(f"the sink answered {len(results)} results for {len(batch)} documents")
+    answers = Answers()
+    for document, result in zip(batch, results, strict=True):
+        match result:
+            case Ok():
+                answers.done.append(document.key)
+            case Retry(after=after):
+                answers.delayed[document.key] = _checked(after)
+            case Reject(reason=reason):
+                answers.rejected[document.key] = reason
+            case Stale(newer=newer):
+                _stale(answers, document.key, Token.parse(newer), batch.token)
+            case _:
+                raise SinkContract(f"the sink answered {result!r}, which is not a result")
+    return answers
+
+
+def _stale(answers: Answers, key: Key, newer: Token, ours: Token) -> None:
+    """Our own token is that of our own write, done before; a newer one is not ours, and ends our term.
+
+    Within a term a key is never written twice at once, and tokens only grow. So a newer token of our
+    own epoch comes from a database that had issued that epoch before: it was restored, or failed over.
+    """
+    if newer < ours:
+        raise SinkContract(
+            f"the sink refused {key} for a newer write, but its token {newer} is lower than ours"
+        )
+    if newer == ours:
+        answers.done.append(key)
+    elif answers.newer is None or newer > answers.newer:
+        answers.newer = newer
+
+
+def _checked(after: float) -> float:
+    """Seconds that a document may be put off; what is no such number would keep it for ever."""
+    if not 0 <= after <= LONGEST_RETRY:
+        raise SinkContract(f"the sink puts a document off by {after} s; 0 to {LONGEST_RETRY:g} are allowed")
+    return after

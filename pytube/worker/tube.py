@@ -1,0 +1,127 @@
+"""What the partitions of one tube share in this process: sink, enricher, limits, and the partition count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+from uuid import UUID
+
+import structlog
+
+from pytube.backfill.limits import BackfillLimits
+from pytube.config import Config, TubeConfig, WorkerConfig
+from pytube.db.session import SessionPool
+from pytube.enrich import build_enricher
+from pytube.errors import UnknownTube
+from pytube.events import Event
+from pytube.sinks import build_sink
+from pytube.sources.terms import Candidate, read_partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Times are seconds; see `TubeConfig`, `SinkConfig` and `WorkerConfig` for what each means."""
+
+    receive_deadline: float
+    drain_limit: float
+    meter_interval: float
+    request_timeout: float
+    batch_documents: int
+    batch_bytes: int
+    sends: int
+    keys_in_flight: int
+    mark_limit: int
+    attempts: int
+    backfill_share: float
+    sweep_backlog: int
+    """Backfill pods in the tube beyond which a sweep adds none."""
+
+    @classmethod
+    def of(cls, tube: TubeConfig, worker: WorkerConfig) -> Self:
+        """The limits of one tube's partitions."""
+        return cls(
+            receive_deadline=worker.receive_deadline,
+            drain_limit=worker.drain_limit,
+            meter_interval=worker.meter_interval,
+            request_timeout=tube.sink.request_timeout,
+            batch_documents=tube.sink.batch_documents,
+            batch_bytes=tube.sink.batch_bytes,
+            sends=tube.sink.sends,
+            keys_in_flight=tube.keys_in_flight,
+            mark_limit=tube.mark_limit,
+            attempts=tube.attempts,
+            backfill_share=tube.backfill_share,
+            # More than a backfill itself keeps to, so that one that goes on for hours holds no sweep up.
+            sweep_backlog=2 * tube.backfill.backlog,
+        )
+
+    @property
+    def hold(self) -> float:
+        """How long after its last renewal a term's writes may still take effect."""
+        return self.receive_deadline + self.request_timeout
+
+    @property
+    def renew_interval(self) -> float:
+        """How often a term is renewed in the database: several times within the deadline."""
+        return self.receive_deadline / 5
+
+
+class Tube:
+    """One tube as this process serves it."""
+
+    def __init__(
+        self,
+        config: Config,
+        name: str,
+        instance_id: UUID,
+        pool: SessionPool,
+        emit: Callable[[Event], None],
+    ) -> None:
+        """Opens nothing.
+
+        Args:
+            config: the whole of it.
+            name: of the tube.
+            instance_id: of this process.
+            pool: where rows are read.
+            emit: receives events.
+
+        Raises:
+            ConfigError: the tube is not configured, or its sink refuses the options.
+        """
+        settings = config.tube(name)
+        self.name = name
+        self.emit = emit
+        self.limits = Limits.of(settings, config.worker)
+        self.backfill_limits = BackfillLimits.of(settings.backfill)
+        self.sink = build_sink(settings.sink.type, settings.sink.options)
+        self.enricher = build_enricher(settings.enrich, name, pool, config.postgres.answer_timeout)
+        self.candidate = Candidate(
+            instance_id=instance_id,
+            client_id=config.worker.client_id,
+            election=config.election_kind,
+            hold=self.limits.hold,
+            lease=config.worker.session_timeout if config.election_kind == "lease" else None,
+        )
+        self.partitions = 0
+        """As last read; 0 while the tube does not exist."""
+        self.stopping = False
+        """Whether the process ends, so that there is time to drain."""
+        self._pool = pool
+        self._log = structlog.get_logger("pytube.worker").bind(tube=name)
+
+    def warn(self, message: str, **fields: object) -> None:
+        """Log a warning about this tube."""
+        self._log.warning(message, **fields)
+
+    async def reload_partitions(self) -> None:
+        """Read the partition count anew.
+
+        Raises:
+            UnknownTube: the tube does not exist.
+            DatabaseUnavailable: Postgres can't be asked.
+        """
+        self.partitions = (await read_partitions(self._pool, [self.name])).get(self.name, 0)
+        if not self.partitions:
+            raise UnknownTube(f"there is no tube {self.name!r}; create it with `pytube tube create`")
