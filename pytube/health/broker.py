@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytube.config import Config, KafkaConfig
+from pytube.config.names import leader_name
 from pytube.health.check import Check, fail, ok, warn
 
 if TYPE_CHECKING:
@@ -49,9 +50,13 @@ def check_broker(config: Config, partitions: Mapping[str, int]) -> Iterator[Chec
         )
         return
     yield ok("broker", f"{config.kafka.bootstrap_servers} answers")
-    for name in config.tubes:
-        if name in partitions:
-            yield _check_topic(admin, metadata, name, config.leader_topic(name), partitions[name])
+    if config.kafka.shared_partitions is not None:
+        shared = leader_name(config.worker.installation)
+        yield _check_topic(admin, metadata, "all tubes", shared, config.kafka.shared_partitions)
+    else:
+        for name in config.tubes:
+            if name in partitions:
+                yield _check_topic(admin, metadata, name, config.leader_topic(name), partitions[name])
     yield _check_timeout(admin, metadata, config.worker.session_timeout)
 
 
