@@ -13,7 +13,7 @@ import click
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from pytube.backfill.progress import Progress
+from pytube.backfill.limits import Progress
 from pytube.cli.output import console, print_json, seconds
 
 _LINE_INTERVAL = 5.0

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 
 from pytube.backfill import queries
-from pytube.backfill.limits import BackfillLimits
-from pytube.backfill.progress import Progress
+from pytube.backfill.limits import BackfillLimits, Progress
 from pytube.backfill.run import BackfillRun
 from pytube.errors import BackfillBusy, PytubeError
 from pytube.worker.database import Database
