@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from pytube.backfill.limits import BackfillLimits, Pace, Pressure, Progress, Rate, Replica
-from pytube.cli.progress_display import progress_display
+from pytube.cli.backfill_work import progress_display
 from pytube.config.models import BackfillConfig
 from pytube.sinks.jsonl import JsonlSink
 
