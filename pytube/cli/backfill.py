@@ -42,9 +42,21 @@ def _positive(kind: Any, text: str) -> float:
 def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command what replaces `[tube.NAME.backfill]`, as `given`."""
 
-    @click.option("--backlog", type=click.IntRange(min=1), help="Wait while so many backfill pods wait.")
-    @click.option("--replica-lag", type=_number, metavar=_METAVAR, help="Seconds, likewise.")
-    @click.option("--replica-behind", type=_whole, metavar=_METAVAR, help="Megabytes of WAL, likewise.")
+    @click.option(
+        "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
+    )
+    @click.option(
+        "--replica-lag",
+        type=_number,
+        metavar=_METAVAR,
+        help="Pause while a replica lags by more than this many seconds.",
+    )
+    @click.option(
+        "--replica-behind",
+        type=_whole,
+        metavar=_METAVAR,
+        help="Pause while a replica is more than this many megabytes of WAL behind.",
+    )
     @click.option("--rate", type=_number, metavar=_METAVAR, help="Rows a second at most.")
     @click.option("--chunk", type=click.IntRange(1, 10_000), help="Pods in one transaction, at most.")
     @functools.wraps(command)

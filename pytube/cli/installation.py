@@ -82,7 +82,7 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 @database_options
 @click.pass_obj
 def doctor(settings: Settings, database: Database, as_json: bool) -> None:
-    """Look at everything that a worker needs, and say what to do.
+    """Check everything a worker needs and suggest fixes.
 
     With a configuration file: Postgres, the election, the sinks. Without one: Postgres.
     """

@@ -110,7 +110,7 @@ def attach(
     replica: bool,
     wait: float,
 ) -> None:
-    """Have changes of TABLE (schema.table) touch the tube NAME; attached otherwise, it is changed."""
+    """Attach TABLE (schema.table) to tube NAME, or change how it is attached."""
     names = [] if columns is None else [column.strip() for column in columns.split(",")]
     with _tubes(database) as tubes:
         tubes.attach(name, table, shard, shards, id_col=id_col, columns=names, replica=replica, limit=wait)
@@ -123,7 +123,7 @@ def attach(
 @_WAIT
 @database_options
 def detach(database: Database, name: str, table: str, wait: float) -> None:
-    """Have changes of TABLE touch the tube NAME no more."""
+    """Detach TABLE from tube NAME."""
     with _tubes(database) as tubes:
         tubes.detach(name, table, limit=wait)
     click.echo(f"{table} is detached from {name}")

@@ -112,7 +112,7 @@ class Tubes:
         replica: bool = False,
         limit: float = 60.0,
     ) -> None:
-        """Have the changes of a table touch the tube; one that is attached otherwise is changed.
+        """Attach a table to a tube, or change how it is attached.
 
         Args:
             tube: its name.
@@ -148,7 +148,7 @@ class Tubes:
             )
 
     def detach(self, tube: str | None, table: str, *, limit: float = 60.0) -> None:
-        """Have the changes of a table touch the tube no more; None means all tubes.
+        """Detach a table from a tube; None means from all tubes.
 
         Arguments and errors as for `attach`.
         """
