@@ -48,7 +48,7 @@ def run(server: Server) -> Section:
     section = Section(
         "Many tubes",
         "One worker process with default settings, as the command line runs it, that leads all partitions "
-        f"of tubes of {PARTITIONS} partitions each, while nothing is written: its sessions with Postgres, the "
+        f"of tubes of {PARTITIONS} partitions each, while nothing is written: its sessions, the "
         "transactions a second that the database counts, CPU of the process and of all processes of the "
         "server in shares of one core, memory and threads of the process, and how long it took to lead "
         "everything. "

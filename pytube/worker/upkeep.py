@@ -10,7 +10,7 @@ from contextlib import suppress
 import structlog
 
 from pytube.backfill import queries
-from pytube.backfill.progress import Progress
+from pytube.backfill.limits import Progress
 from pytube.backfill.run import BackfillRun
 from pytube.db.session import Session
 from pytube.errors import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
 import re
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
@@ -12,7 +11,6 @@ from uuid import uuid4
 
 import structlog
 
-from pytube import faults
 from pytube.config import Config
 from pytube.db.errors import translated
 from pytube.db.timeouts import wait_for_answer
@@ -58,13 +56,11 @@ class Worker:
             on_event: receives every event, in order; see `EventCallback`.
 
         Raises:
-            ConfigError: a tube is not configured, or none is; a sink refuses its options; the environment
-                asks for a fault that there is not.
+            ConfigError: a tube is not configured, or none is; a sink refuses its options.
         """
         names = list(dict.fromkeys(tubes if tubes is not None else config.tubes))
         if not names:
             raise ConfigError('no tube is configured; add a section [tube."NAME"] with its sink')
-        faults.arm(os.environ)
         self._config = config
         self._on_event = on_event
         self._log = structlog.get_logger("pytube.worker")

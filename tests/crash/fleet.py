@@ -18,6 +18,7 @@ from uuid import uuid4
 import psycopg
 
 from tests.crash.comparing_sink import COMPARING_SINK_PATH
+from tests.helpers.armed import module
 from tests.helpers.database import ROOT
 from tests.helpers.waiting import wait_until
 
@@ -140,27 +141,28 @@ class Fleet:
     def start(self, *numbers: int) -> None:
         """Start these workers."""
         for number in numbers:
+            environment = {
+                **os.environ,
+                "CLIENT_ID": f"worker-{number}",
+                "DSN": self.dsn,
+                "KAFKA": self.kafka or "",
+                "COLLECTOR": self.collector or "",
+                "SLOW_SINK_PATH": str(self.sink),
+                COMPARING_SINK_PATH: str(self.sink),
+                "PYTHONPATH": str(ROOT),
+                **self.environment,
+                **self.environments.get(number, {}),
+            }
             with (self.folder / f"worker-{number}.log").open("ab") as log:
                 self.processes[number] = subprocess.Popen(
                     [
-                        *(sys.executable, "-m", "pytube", "--config", str(self.config)),
+                        *(sys.executable, "-m", module(environment), "--config", str(self.config)),
                         *("--log-format", "json", "worker", "--tube", "items"),
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={
-                        **os.environ,
-                        "CLIENT_ID": f"worker-{number}",
-                        "DSN": self.dsn,
-                        "KAFKA": self.kafka or "",
-                        "COLLECTOR": self.collector or "",
-                        "SLOW_SINK_PATH": str(self.sink),
-                        COMPARING_SINK_PATH: str(self.sink),
-                        "PYTHONPATH": str(ROOT),
-                        **self.environment,
-                        **self.environments.get(number, {}),
-                    },
+                    env=environment,
                 )
 
     def signal(self, number: int, which: signal.Signals) -> None:

@@ -12,9 +12,10 @@ import psycopg
 import pytest
 
 from pytube.embedded.postgres import Postgres
-from pytube.faults import OF_BACKFILLS, VARIABLE, Point
+from pytube.faults import Point
 from tests.crash.conftest import MakeFleet
 from tests.crash.fleet import Fleet
+from tests.helpers.armed import OF_BACKFILLS, VARIABLE
 
 SHARDS = 16
 LINE = 200

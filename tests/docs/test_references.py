@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 from structlog.testing import capture_logs
 
 from pytube import events
-from pytube.cli.exit_codes import EXIT_CODES
+from pytube.cli.main import EXIT_CODES
 from pytube.config.models import Config, TubeConfig
 from pytube.errors import SQLSTATES
 from pytube.worker import database

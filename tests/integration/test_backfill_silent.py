@@ -13,8 +13,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pytube.backfill import queries
-from pytube.backfill.limits import BackfillLimits
-from pytube.backfill.progress import Progress
+from pytube.backfill.limits import BackfillLimits, Progress
 from pytube.backfill.run import BackfillRun
 from pytube.db.connect import connect_async
 from pytube.errors import DatabaseUnavailable

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pytube.backfill.limits import BackfillLimits, Pressure, Replica
-from pytube.backfill.pace import Pace
-from pytube.backfill.progress import Progress, Rate
-from pytube.cli.progress_display import progress_display
+from pytube.backfill.limits import BackfillLimits, Pace, Pressure, Progress, Rate, Replica
+from pytube.cli.backfill_work import progress_display
 from pytube.config.models import BackfillConfig
 from pytube.sinks.jsonl import JsonlSink
 
