@@ -1,4 +1,4 @@
-"""What a sink is: where documents go, and what it owes for each.
+"""The contract of a sink: what it owes for each document, and what it may offer beside.
 
 A sink never reorders two writes of a key once it has answered the first. It must never answer
 `Ok` for a write that a crash of the sink could lose.
@@ -6,10 +6,10 @@ A sink never reorders two writes of a key once it has answered the first. It mus
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from pytube.model import Batch, Result
+from pytube.model import Batch, Id, Result
 
 
 @runtime_checkable
@@ -66,3 +66,40 @@ class SinkFactory(Protocol):
 
     def from_options(self, options: Mapping[str, object]) -> Sink:
         """The sink for the options of the configuration; `ConfigError` names a bad one."""
+
+
+PAGE = 10_000
+"""Ids that one page of a scan holds at most."""
+
+
+@runtime_checkable
+class Scanning(Protocol):
+    """What a sink offers in addition to `Sink` if it can be scanned.
+
+    After a backfill, the worker scans the sink for documents that the backfill has not written,
+    and touches their keys: the documents that the source does not have are deleted that way. At a
+    sink that can't be scanned, documents whose deletion was missed stay.
+    """
+
+    def cannot_scan(self) -> str | None:
+        """Why this sink can't be scanned as it is configured; None when it can."""
+
+    def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
+        """The ids of the documents of that tube and shard whose stamp is lower, page by page.
+
+        An id is an int or a str, as it was when it was written. Every such document that was
+        acknowledged before the call is in one page. A document without a stamp counts as older
+        than any. An id that is given although its document is newer costs work, and does no harm.
+        A page holds at most `PAGE` ids; memory must not grow with the number of documents.
+
+        Raises:
+            SinkUnavailable: the sink is down; the caller scans again later.
+            SinkTimeout: the same, after a while.
+        """
+
+
+def why_no_scan(sink: Sink) -> str | None:
+    """Why `sink` can't be scanned; None when it can."""
+    if not isinstance(sink, Scanning):
+        return "the sink can't be scanned"
+    return sink.cannot_scan()

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
 import orjson
 from pydantic import Field
 
 from pytube.errors import SinkUnavailable
-from pytube.model import OK, Batch, Document, Id, Result
+from pytube.model import OK, Batch, Document, Result
 from pytube.sinks.append_file import AppendFile
 from pytube.sinks.calls import Abandoned, ThreadCall
-from pytube.sinks.jsonl_index import JsonlIndex
-from pytube.sinks.options import SinkOptions
-from pytube.sinks.output import STDOUT
-from pytube.sinks.scan import PAGE
+from pytube.sinks.registry import SinkOptions
 
-_T = TypeVar("_T")
 _STAMPS = b',"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"at":'
 _NUMBERED = b',"shard":%d,"id":%d' + _STAMPS
 _NAMED = b',"shard":%d,"id":%b' + _STAMPS
@@ -61,7 +56,6 @@ class JsonlSink:
         self._file: AppendFile | None = None
         self._calls: set[ThreadCall[None]] = set()
         self._abandoned = Abandoned()
-        self._index: JsonlIndex | None = None
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
@@ -127,33 +121,6 @@ class JsonlSink:
         file, self._file = self._file, None
         if file is not None:
             file.close()
-        index, self._index = self._index, None
-        if index is not None:
-            await _in_thread(index.close)  # a large file takes its time to go
-
-    def cannot_scan(self) -> str | None:
-        """Only a file can be read back."""
-        if self.path == STDOUT:
-            return "the standard output can't be read back"
-        path = Path(self.path)
-        return f'"{self.path}" is no file' if path.exists() and not path.is_file() else None
-
-    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
-        """What the file holds, by an index of it: made at the first scan, then kept up to date."""
-        if self._file is None:
-            raise SinkUnavailable('sink "jsonl" is not open')
-        if self._index is None:
-            self._index = JsonlIndex(self.path)
-        index = self._index
-        await _in_thread(index.catch_up)
-        after: Id | None = None
-        while True:
-            page = await _in_thread(lambda: index.page(tube, shard, below_seq, after, PAGE))  # noqa: B023 # awaited
-            if page:
-                yield page
-            if len(page) < PAGE:
-                return
-            after = page[-1]
 
     def _keep(self, file: AppendFile) -> None:
         if self._file is None:
@@ -173,13 +140,6 @@ class JsonlSink:
 
         # The time is the same for the whole batch, and is that of the write, not of the wait.
         file.append(may_write, lambda: (b"%.6f" % time.time()).join(pieces))
-
-
-async def _in_thread(function: Callable[[], _T]) -> _T:
-    """Run it in a thread; cancelled, it is left to end by itself."""
-    call = ThreadCall(lambda _: function(), "jsonl-scan")
-    await call.over()
-    return call.result()
 
 
 def encode(batch: Batch, client: str | None) -> list[bytes]:

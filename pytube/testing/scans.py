@@ -1,4 +1,4 @@
-"""How a sink is looked through, where it can be; see `pytube.sinks.scan`."""
+"""How a sink is looked through, where it can be; see `pytube.sinks.base.Scanning`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, runtime_checkable
 
-from pytube.sinks.base import Sink
-from pytube.sinks.scan import PAGE, Scanning, why_no_scan
+from pytube.sinks.base import PAGE, Scanning, Sink, why_no_scan
 from pytube.testing.batches import batch
 from pytube.testing.harness import SinkHarness, expect
 from pytube.testing.odd import ODD_TEXTS
