@@ -1,4 +1,7 @@
-"""A file that several processes append to: one write each time, under a lock, whole or not at all."""
+"""A file, a pipe or the standard output that several processes append to.
+
+Each block of lines is one write under an exclusive lock. In a file it is there whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from pytube.errors import ConfigError, PytubeError, SinkTimeout, SinkUnavailable
 
 STDOUT = "-"
 
-_PASSING = {
+_TRANSIENT = {
     errno.EAGAIN,
     errno.EDQUOT,
     errno.EIO,
@@ -25,7 +28,7 @@ _PASSING = {
     errno.ESTALE,
     errno.ETIMEDOUT,
 }
-"""Reasons that go away by themselves or by freeing something, unlike a wrong path."""
+"""Errors that end by themselves, or when something is freed; a wrong path does not."""
 
 
 class AppendFile:
@@ -36,12 +39,17 @@ class AppendFile:
         self._fsync = fsync
         self._create_parents = create_parents
         self._fd: int | None = None
-        # A lock on the file lets every thread of this process in: they share the open file.
+        # The threads of this process share the open file, so the lock on it does not exclude them.
         self._mutex = threading.Lock()
         self._closing = False
 
     def open(self) -> None:
-        """Open or create the file; `ConfigError` or `SinkUnavailable` as `_open_output` says."""
+        """Open or create the file.
+
+        Raises:
+            ConfigError: the path can't be right, or the file system has no locks.
+            SinkUnavailable: it may work later.
+        """
         with self._mutex:
             self._fd = self._open()
             try:
@@ -51,13 +59,13 @@ class AppendFile:
                 raise
 
     def append(self, begin: Callable[[], None], block: Callable[[], bytes]) -> None:
-        """Write `block()` at the end, on a line of its own.
+        """Wait for the lock, without limit, and write `block()` at the end, on a line of its own.
 
-        `begin` is called under the lock, right before the write, and raises when it may not be
-        done any more. The lock is waited for without limit.
+        `begin` is called under the lock, right before the write. It raises if the write must not
+        begin any more.
 
         Raises:
-            SinkUnavailable: nothing of it is in the file.
+            SinkUnavailable: nothing of the block is in the file.
             SinkTimeout: some of it may be.
         """
         try:
@@ -75,7 +83,7 @@ class AppendFile:
                 self._drop_when_free()
 
     def close(self) -> None:
-        """Let go of the file, or leave that to the thread that is using it; never waits."""
+        """Close the file, or leave that to the thread that is using it; never waits."""
         self._closing = True
         self._drop_when_free()
 
@@ -90,7 +98,7 @@ class AppendFile:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(fd, fcntl.LOCK_UN)
         except BlockingIOError:
-            pass  # somebody has the lock, so there are locks
+            pass  # another process has the lock, so the file system has locks
         except OSError as error:
             raise ConfigError(
                 f'sink "jsonl": "{self.path}" can\'t be locked: {error.strerror}; '
@@ -104,7 +112,7 @@ class AppendFile:
                 try:
                     self._fd = self._open()
                 except ConfigError as error:
-                    # It was right at `open`, so it may become right again.
+                    # The path was right at `open`, so it may become right again.
                     raise SinkUnavailable(str(error)) from error
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             if self.path == STDOUT or _is_at(self.path, self._fd):
@@ -113,11 +121,11 @@ class AppendFile:
         raise SinkUnavailable('sink "jsonl" is closed')
 
     def _write(self, fd: int, block: bytes) -> None:
-        """One write; a second only to learn why the first was short."""
+        """One write; a second one only to learn why the first was short."""
         regular = _is_regular(fd)
         start = os.fstat(fd).st_size if regular else 0
         if start and os.pread(fd, 1, start - 1) != b"\n":
-            block = b"\n" + block  # ends the line that a killed process left unfinished
+            block = b"\n" + block  # end the line that a killed process left torn
         rest = memoryview(block)
         try:
             while rest:
@@ -140,7 +148,7 @@ class AppendFile:
         )
 
     def _drop_when_free(self) -> None:
-        # Whoever has the mutex looks at `_closing` after giving it back.
+        # The thread that has the mutex checks `_closing` after it has released it.
         if self._mutex.acquire(blocking=False):
             try:
                 self._drop()
@@ -154,7 +162,7 @@ class AppendFile:
 
 
 def _cut(fd: int, start: int, written: int) -> bool:
-    """Take back the last `written` bytes; False when somebody else wrote without the lock."""
+    """Take back the last `written` bytes; False if another process wrote without the lock."""
     try:
         if os.fstat(fd).st_size != start + written:
             return False
@@ -165,10 +173,7 @@ def _cut(fd: int, start: int, written: int) -> bool:
 
 
 def _open_output(path: str, *, create_parents: bool) -> int:
-    """A descriptor to append to `path`, or to the standard output for "-".
-
-    Raises `ConfigError` when the path can't be right, `SinkUnavailable` when it may work later.
-    """
+    """A descriptor to append to `path`, or to the standard output for "-"; raises as `AppendFile.open`."""
     try:
         if path == STDOUT:
             return _open_stdout()
@@ -180,12 +185,12 @@ def _open_output(path: str, *, create_parents: bool) -> int:
 
 
 def _is_regular(fd: int) -> bool:
-    """Whether `fd` is a file, so that it can be read back, cut off and synced."""
+    """Whether `fd` is a file, which can be read back, truncated and synced."""
     return stat.S_ISREG(os.fstat(fd).st_mode)
 
 
 def _is_at(path: str, fd: int) -> bool:
-    """Whether `path` still names the open file, and not another one after a rotation."""
+    """Whether `path` still names the open file; after a rotation it does not."""
     try:
         named = Path(path).stat()
     except FileNotFoundError:
@@ -195,7 +200,7 @@ def _is_at(path: str, fd: int) -> bool:
 
 
 def _sync_parent(path: str) -> None:
-    """Make the directory entry of a file that may be new survive a crash of the machine."""
+    """Make the directory entry of a new file survive a crash of the machine."""
     folder = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
@@ -218,13 +223,13 @@ def _open_path(path: str) -> int:
 
 
 def _open_stdout() -> int:
-    """The standard output, opened anew where that can be done.
+    """The standard output, opened anew where that is possible.
 
-    Processes started by one shell share one open file, and a lock on that would let all of them
-    in. Opened anew, each has its own, and the lock keeps them apart.
+    Processes started by one shell share one open file, so a lock on that file would exclude none of
+    them. Opened anew, each process has an open file of its own, and the lock keeps them apart.
     """
     if _is_regular(1):
-        # What else is printed must not overwrite the lines from an offset of its own.
+        # Other output of the process has an offset of its own, and must not overwrite the lines.
         fcntl.fcntl(1, fcntl.F_SETFL, fcntl.fcntl(1, fcntl.F_GETFL) | os.O_APPEND)
     for flags in (os.O_RDWR, os.O_WRONLY) if _is_regular(1) else (os.O_WRONLY,):
         try:
@@ -238,7 +243,7 @@ def _explain(path: str, error: OSError | ValueError) -> PytubeError:
     name = "the standard output" if path == STDOUT else f'path "{path}"'
     reason = error.strerror if isinstance(error, OSError) else str(error)
     number = error.errno if isinstance(error, OSError) else None
-    if number in _PASSING:
+    if number in _TRANSIENT:
         return SinkUnavailable(f'sink "jsonl": {name} can\'t be opened: {reason}')
     if number == errno.ENXIO:
         return SinkUnavailable(f'sink "jsonl": {name} is a pipe that nobody reads')

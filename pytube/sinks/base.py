@@ -24,40 +24,42 @@ class Sink(Protocol):
     """Whether the sink itself refuses a write whose token is lower than the one it holds."""
 
     async def open(self) -> None:
-        """Get ready; does nothing when it is open, and opens again after `close`.
+        """Get ready. Does nothing when the sink is open; opens it again after `close`.
 
-        Raises `ConfigError` for bad options, `SinkUnavailable` when it is down.
+        Raises:
+            ConfigError: the options are wrong.
+            SinkUnavailable: the sink is down.
         """
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Write the batch, and answer each document in order.
 
-        The caller sets the time limit, by cancelling. A cancelled `send` raises at once; what it
-        had begun may go on, see `abandon`.
+        The caller limits the time by cancelling. A cancelled `send` raises at once; a write that
+        it had begun may go on, see `abandon`.
 
         Raises:
-            SinkUnavailable: the sink is down, or closed, or `batch.send_before` had passed; it
+            SinkUnavailable: the sink is down or closed, or `batch.send_before` had passed; it
                 took none of the batch.
-            SinkTimeout: whether it took the batch is not known.
-            Exception: anything else means that the batch failed as a whole; it is sent again in
-                halves, until the document at fault stands alone.
+            SinkTimeout: the sink may have taken the batch or not.
+            Exception: anything else means that the batch failed as a whole; the worker sends it
+                again in halves, until the document at fault stands alone.
         """
 
     async def abandon(self, batch: Batch) -> None:
         """Return once no write of this very `batch` can overwrite a later one.
 
-        Awaited after `send(batch)` was cancelled or raised `SinkTimeout`, before any key of the
-        batch is sent again. Returns at once when nothing of the batch is under way. It lasts as
-        long as the write that was begun: for ever, when that hangs. So the caller may give up
-        waiting and ask again later, but must not send these keys until it has returned. A sink
+        The worker awaits it after `send(batch)` was cancelled or raised `SinkTimeout`, before it
+        sends any key of the batch again. It returns at once if no write of the batch is under way.
+        Else it lasts as long as that write: for ever, if the write hangs. So the caller may give
+        up waiting and ask again later, but must not send these keys until it has returned. A sink
         that compares tokens may return at once, because there a late write loses.
         """
 
     async def close(self) -> None:
-        """Let go of everything; does nothing when it is closed, also called after `open` failed.
+        """Release everything. Does nothing when the sink is closed; also called after `open` failed.
 
         No write begins after it. A `send` that has not begun to write raises `SinkUnavailable`;
-        one that has begun goes on and gives its answer. It does not wait for a write that hangs.
+        one that has begun goes on and gives its answer. `close` does not wait for a write that hangs.
         """
 
 

@@ -33,10 +33,11 @@ class JsonlOptions(SinkOptions):
 
 
 class JsonlSink:
-    """Appends lines under a lock, so that any number of processes share the file.
+    """Appends lines under a lock, so that any number of processes can share the file.
 
-    It does not compare tokens: the lines say them, and `jsonl_replay` compares when it reads.
-    With `fsync` off, a crash of the machine (not of a process) can lose lines that were answered.
+    The file is a log: the sink never reads it, compares no tokens and can't be scanned. The lines
+    have the tokens, and their reader (`jsonl_replay`) compares. With `fsync` off, a crash of the
+    machine (not of a process) can lose lines that were answered.
     """
 
     compares = False
@@ -111,11 +112,11 @@ class JsonlSink:
         return [OK] * len(batch)
 
     async def abandon(self, batch: Batch) -> None:
-        """Wait for a write of the batch that has begun; one that has not was called off."""
+        """Wait for a write of the batch that has begun; one that had not begun was called off."""
         await self._abandoned.over(batch)
 
     async def close(self) -> None:
-        """Call off what waits for the lock, and let go of the file."""
+        """Call off the writes that wait for the lock, and close the file."""
         for call in list(self._calls):
             call.call_off(SinkUnavailable('sink "jsonl" is closed'))
         file, self._file = self._file, None
@@ -143,7 +144,7 @@ class JsonlSink:
 
 
 def encode(batch: Batch, client: str | None) -> list[bytes]:
-    """The lines of the batch, cut where the time of the write belongs."""
+    """The lines of the batch, split where the time of the write belongs."""
     head = b'{"tube":' + orjson.dumps(batch.tube)
     tail = b"" if client is None else b',"client":' + orjson.dumps(client)
     pieces = [b""]
@@ -166,8 +167,8 @@ def _envelope(document: Document) -> bytes:
 def _body(document: Document) -> bytes:
     """The body on one line.
 
-    In JSON a raw line break can only stand between values, where a blank does as well. So there is
-    no need to decode the body, which would round its numbers.
+    In JSON a raw line break can only stand between values, where a blank will do. So the body
+    need not be decoded, which would round its numbers.
     """
     body = document.body
     if body is None:
