@@ -35,8 +35,8 @@ class JsonlOptions(SinkOptions):
 class JsonlSink:
     """Appends lines under a lock, so that any number of processes can share the file.
 
-    The file is a log: the sink never reads it, compares no tokens and can't be scanned. The lines
-    have the tokens, and their reader (`jsonl_replay`) compares. With `fsync` off, a crash of the
+    The file is a log: the sink reads none of its lines, compares no tokens and can't be scanned.
+    The lines have the tokens, and their reader (`jsonl_replay`) compares. With `fsync` off, a crash of the
     machine (not of a process) can lose lines that were answered.
     """
 
