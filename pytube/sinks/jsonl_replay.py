@@ -141,7 +141,7 @@ def parse(raw: bytes) -> Line | None:
 
 
 class Tail:
-    """The lines of one file; each look begins where the last one ended."""
+    """The lines of one file, read on as it grows. It does not follow a rotation."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
@@ -150,10 +150,10 @@ class Tail:
         """What has come of a line whose end is not there yet."""
 
     def lines(self, pieces: int | None = None) -> Iterator[bytes]:
-        """The lines that have come since the last look, which is to be read to its end.
+        """The lines that have come since the last call; none while the file is not there.
 
-        A file that is not there yet has none. `pieces` is how many megabytes are read at most; by
-        default all there are.
+        Exhaust the iterator: the next call does not repeat a line that this one left out. `pieces`
+        is how many megabytes are read at most; by default all there are.
         """
         for chunk in islice(iter(self._read, b""), pieces):
             *lines, self.rest = (self.rest + chunk).split(b"\n")
