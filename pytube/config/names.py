@@ -1,10 +1,11 @@
 """Names at Kafka: of leader topics and consumer groups.
 
-The name is `pytube.<installation>.<tube>`, or `pytube.<installation>` where all tubes share one. Kafka takes
-ASCII letters, digits, `.`, `_` and `-`, at most 249 of them. In the two parts letters, digits and `-` stand for
-themselves, `_` is written `__`, and each byte of anything else (in UTF-8; dots too) is written `_` and two
-hexadecimal digits. So two tubes never share a topic by accident, and a name can be read back. A name that would
-be too long is cut, and ends in `_.` and a hash of the whole; that one can't be read back.
+The name is `pytube.<installation>.<tube>`, or `pytube.<installation>` where all tubes share one. Kafka
+takes ASCII letters, digits, `.`, `_` and `-`, at most 249 of them. In the two parts letters, digits and
+`-` stand for themselves, `_` is written `__`, and each byte of anything else (in UTF-8; dots too) is
+written `_` and two hexadecimal digits. So two tubes never share a topic by accident, and a name can be
+read back. A name that would be too long is cut, and ends in `_.` and a hash of the whole; that one can't
+be read back.
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pytube.sources.session import Session
 
 from pytube.backfill import queries
 from pytube.backfill.limits import BackfillLimits, Progress
 from pytube.backfill.run import BackfillRun
 from pytube.db.connect import connect_async
 from pytube.errors import DatabaseUnavailable
-from pytube.sources.session import Session
 from pytube.worker.database import Database
 from tests.conftest import Connect
 from tests.helpers import cli

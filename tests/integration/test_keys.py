@@ -23,6 +23,7 @@ from tests.helpers import cli
 from tests.helpers.armed import VARIABLE
 from tests.helpers.capture import Conn, open_session
 from tests.helpers.database import ROOT
+from tests.helpers.sweepable import install_sweepable
 from tests.helpers.waiting import wait_until, wait_until_async
 
 SHARDS = 4
@@ -119,12 +120,13 @@ def fill(conn: Conn, kind: Kind, first: int, last: int) -> None:
 
 
 @pytest.fixture
-def folder(dsn: str, tmp_path: Path) -> Path:
+def folder(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    install_sweepable(tmp_path, monkeypatch)
     (tmp_path / "pytube.toml").write_text(
         f'[postgres]\ndsn = "{dsn}"\n'
         "[worker]\nsession_timeout = 2.0\nreceive_deadline = 0.5\n"
         "[tube.docs.backfill]\nchunk = 1\n[tube.docs.sink]\nrequest_timeout = 1.0\n"
-        f'type = "jsonl"\npath = "{tmp_path}/sink.jsonl"\nfsync = false\n'
+        f'type = "sweepable"\npath = "{tmp_path}/sink.jsonl"\nfsync = false\n'
     )
     return tmp_path
 
@@ -301,7 +303,7 @@ def send(batch: Batch) -> Sequence[Result]:
 
 @_BOTH
 async def test_parked_and_delivered_after_all(docs: Conn, folder: Path, kind: Kind, dsn: str) -> None:
-    text = (folder / "pytube.toml").read_text().partition('type = "jsonl"')[0]
+    text = (folder / "pytube.toml").read_text().partition('type = "sweepable"')[0]
     (folder / "pytube.toml").write_text(f'{text}type = "callable"\ntarget = "{__name__}:send"\n')
     key = "00000000-0000-4000-8000-000000000001" if kind.key_type == "uuid" else 'odd, "{it}" \\ is'
     refused.clear()
