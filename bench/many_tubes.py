@@ -124,7 +124,7 @@ def _idle(
         started = time.monotonic() - began
         asleep = "SELECT count(*) FROM tube_sleeper"
         wait_for(lambda: _count(admin, asleep) == everything, "all partitions sleep", START_LIMIT)
-        time.sleep(6.0)  # until what was written at the start is settled, which is looked at every 5 s
+        time.sleep(20.0)  # until the start is settled, and autovacuum is done with it
         worker = psutil.Process(process.pid)
         cpu, transactions = _cpu(worker), _transactions(admin)
         server_cpu, at = _server_cpu(server), time.monotonic()
