@@ -17,10 +17,10 @@ from structlog.testing import capture_logs
 
 from pytube import events
 from pytube.cli.main import EXIT_CODES
-from pytube.config.models import Config, TubeConfig
+from pytube.config.models import Config, PostgresConfig, TubeConfig
 from pytube.errors import SQLSTATES
-from pytube.worker import database
-from pytube.worker.event_log import log_event
+from pytube.logs import log_event
+from pytube.worker import upkeep
 from tests.docs.pages import BY_NAME, PAGES, Page, table_rows
 from tests.helpers.database import ROOT
 
@@ -234,6 +234,12 @@ def test_the_exit_codes() -> None:
 
 
 def test_the_workers_sessions() -> None:
-    """The counts in the section on connections are those of the code."""
-    assert database._PURPOSES == ("terms", "renewals", "settle", "listen")
-    assert "size=settings.sink.sends * 2" in (ROOT / "pytube/worker/runner.py").read_text()
+    """The names and counts in the section on connections are those of the code."""
+    code = "".join(path.read_text() for path in (ROOT / "pytube/worker").glob("*.py"))
+    opened = set(re.findall(r'(?:_keep|_open|open_session)\(\s*"([a-z ]+)"', code)) - {"start"}
+    rows = table_rows(OPERATIONS.section("Connections"))
+    assert {row[2].strip("`") for row in rows} == {f"pytube {purpose}" for purpose in opened}
+    (pooled,) = [row[1] for row in rows if row[2] == "`pytube pool`"]
+    assert f"({PostgresConfig.model_fields['pool_size'].default})" in pooled
+    (backfills,) = [row[1] for row in rows if row[2] == "`pytube backfill runner`"]
+    assert f"{upkeep._MOST_AT_ONCE} at most" in backfills
