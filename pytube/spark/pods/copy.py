@@ -1,4 +1,4 @@
-"""Pods in the binary format of COPY, whole arrays of them at once. No Spark, no database."""
+"""Encodes pods for binary COPY, whole arrays at once, and sends them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,26 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import psycopg
+from psycopg import sql
 
-from pytube.spark.kinds import BIGINT, KeyKind
-from pytube.spark.pods import Pods
+from pytube.spark.keys.kinds import BIGINT, KeyKind
+from pytube.spark.pods.cut import Pods
 
 HEADER: Final = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 TRAILER: Final = b"\xff\xff"
-COLUMNS: Final = ("op", "shard", "ids", "payload")
-"""What a row has, in order; with an attempt, its uuid follows."""
+
+
+def send(
+    connection: psycopg.Connection, table: sql.Composable, rows: bytes, *, attempt: bool = False
+) -> None:
+    """COPY rows into a table. `rows` are made by `encode`, at least one; `attempt`: whether they have one."""
+    columns = sql.SQL("op, shard, ids, payload, attempt" if attempt else "op, shard, ids, payload")
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, columns)
+    with connection.cursor().copy(statement) as stream:
+        stream.write(HEADER)
+        stream.write(rows)
+        stream.write(TRAILER)
 
 
 def encode(
@@ -26,14 +38,14 @@ def encode(
     attempt: bytes = b"",
     kind: KeyKind = BIGINT,
 ) -> bytes:
-    """Rows of COPY, without header and trailer.
+    """Encode pods as rows of COPY, without header and trailer.
 
     Args:
-        pods: of one size.
-        op: one letter.
-        payload: of each pod.
-        attempt: the 16 bytes of a uuid, or none: then there is no such column.
-        kind: of the ids.
+        pods: the pods.
+        op: the op of all pods, one letter.
+        payload: the payload of all pods.
+        attempt: the 16 bytes of a uuid for a fifth column; if empty, rows have four columns.
+        kind: the kind of the ids.
     """
     if not len(pods):
         return b""
@@ -43,7 +55,7 @@ def encode(
     rows["columns"] = 5 if attempt else 4
     rows["op_length"], rows["op"] = 1, op.encode()
     rows["shard_length"], rows["shard"] = 4, pods.shards
-    lengths: Any = kind.lengths(pods.ids) if kind.width is None else kind.width
+    lengths: Any = np.strings.str_len(pods.ids) if kind.width is None else kind.width
     rows["ids_length"] = 20 + 4 * size + (lengths.sum(axis=1) if kind.width is None else size * lengths)
     rows["dimensions"], rows["type"], rows["size"], rows["lower"] = 1, kind.oid, size, 1
     rows["ids"]["length"], rows["ids"]["id"] = lengths, pods.ids
@@ -57,7 +69,7 @@ def encode(
 
 
 def _squeezed(rows: npt.NDArray[np.void], lengths: npt.NDArray[np.int64]) -> bytes:
-    """The bytes of rows without what fills their ids up to one width."""
+    """The bytes of rows without the padding of their ids."""
     places: Any = rows.dtype.fields
     (kind, before) = places["ids"][:2]
     width = kind.subdtype[0]["id"].itemsize
@@ -70,19 +82,13 @@ def _squeezed(rows: npt.NDArray[np.void], lengths: npt.NDArray[np.int64]) -> byt
 
 @cache
 def _row(size: int, key: np.dtype[Any], payload: int, attempt: int) -> np.dtype[np.void]:
-    """The layout of a row with `size` ids of a type, and so many bytes of payload and attempt."""
+    """The layout of a row: `size` ids of a type, then so many bytes of payload and attempt."""
     fields: list[Any] = [
         ("columns", ">i2"),
         ("op_length", ">i4"),
         ("op", "S1"),
-        ("shard_length", ">i4"),
-        ("shard", ">i4"),
-        ("ids_length", ">i4"),
-        ("dimensions", ">i4"),
-        ("nulls", ">i4"),
-        ("type", ">i4"),
-        ("size", ">i4"),
-        ("lower", ">i4"),
+        *((name, ">i4") for name in ("shard_length", "shard", "ids_length")),
+        *((name, ">i4") for name in ("dimensions", "nulls", "type", "size", "lower")),
         ("ids", [("length", ">i4"), ("id", key)], (size,)),
         ("payload_length", ">i4"),
     ]
