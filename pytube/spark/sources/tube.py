@@ -391,7 +391,8 @@ class TubeWriter(DataSourceArrowWriter):
         else:
             shards = arrays.read_shards(batch.column(names.get_field_index(options.shard)))
         for which, ids in self._kind.read(batch.column(names.get_field_index(options.key))):
-            yield shards[which], ids
+            # Copies, so that a batch with all its columns does not stay until its keys are cut.
+            yield np.array(shards[which]), np.array(ids)
 
     def _copy(self, connection: psycopg.Connection, pods: Iterator[Pods], attempt: bytes) -> None:
         data = b"".join(copy.encode(block, self._options.op, None, attempt, self._kind) for block in pods)
