@@ -22,8 +22,8 @@ from pytube.spark.job import Counts
 from pytube.spark.keys import arrays
 from pytube.spark.keys.arrays import Ints
 from pytube.spark.keys.kinds import BIGINT, KeyKind, Keys
-from pytube.spark.pods import copy
-from pytube.spark.pods.cut import Cutters, Pods
+from pytube.spark.pods import make
+from pytube.spark.pods.make import Cutters, Pods
 from pytube.spark.pods.pack import freeze_imports, unpack, unpack_wide
 
 RESULT = "unit int, rows bigint, ids bigint, pods bigint, state string, error string"
@@ -214,12 +214,12 @@ class _Unit:
     def _write(self, pods: Iterable[Pods]) -> None:
         blocks = list(pods)
         plan = self._plan
-        data = b"".join(copy.encode(block, plan.op, plan.payload, kind=plan.kind) for block in blocks)
+        data = b"".join(make.encode(block, plan.op, plan.payload, kind=plan.kind) for block in blocks)
         if not data or self._connection is None:
             return
         with self._failing():
             for target in self._targets:
-                copy.send(self._connection, target, data)
+                make.send(self._connection, target, data)
             for block in blocks:
                 self._shards.update(np.unique(block.shards).tolist())
                 self._counts = self._counts.plus(Counts(0, block.ids.size, len(block)))

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from pytube.spark import register
 from pytube.spark.hosts import Host
-from pytube.spark.pods.cut import Pods
+from pytube.spark.pods.make import Pods
 from pytube.spark.sources.tube import Staged, TubeSource, TubeWriter
 from tests.spark.test_touch import ALL, keys, touched
 

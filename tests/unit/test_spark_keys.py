@@ -19,8 +19,8 @@ from pytube.errors import UsageError
 from pytube.model import KeyType, shard_of
 from pytube.spark.keys import arrays
 from pytube.spark.keys.kinds import KeyKind, Keys, kind_of
-from pytube.spark.pods import copy, pack
-from pytube.spark.pods.cut import Cutters, Pods, check_keys, cut
+from pytube.spark.pods import make, pack
+from pytube.spark.pods.make import Cutters, Pods, check_keys, cut
 from pytube.spark.pods.pack import Packer, PackPlan, bucket_of, unpack_wide
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "shards_of_keys.json").read_text())
@@ -354,4 +354,4 @@ def test_rows_of_copy(kind: KeyKind, data: st.DataObject, payload: dict[str, int
             values = [[UUID(key.decode()).bytes for key in row] for row in values]
         text = None if payload is None else b"\x01" + json.dumps(payload).encode()
         expected = one_by_one(block, values, kind.oid, text)
-        assert copy.encode(block, "U", payload, kind=kind) == expected
+        assert make.encode(block, "U", payload, kind=kind) == expected

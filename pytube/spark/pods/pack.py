@@ -17,7 +17,7 @@ from pytube.errors import UsageError
 from pytube.spark.keys import arrays, kinds
 from pytube.spark.keys.arrays import Ints, runs
 from pytube.spark.keys.kinds import BIGINT, KeyKind, Keys
-from pytube.spark.pods.cut import check_keys
+from pytube.spark.pods.make import check_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable

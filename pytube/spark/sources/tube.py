@@ -35,8 +35,8 @@ from pytube.spark.job import JobSpec, kind_of_tubes
 from pytube.spark.keys import arrays
 from pytube.spark.keys.arrays import Ints
 from pytube.spark.keys.kinds import BIGINT, KeyKind, Keys
-from pytube.spark.pods import copy
-from pytube.spark.pods.cut import Cutters, Pods, check_keys
+from pytube.spark.pods import make
+from pytube.spark.pods.make import Cutters, Pods, check_keys
 from pytube.spark.queries import first_row, value
 from pytube.spark.sources import base
 
@@ -395,9 +395,9 @@ class TubeWriter(DataSourceArrowWriter):
             yield np.array(shards[which]), np.array(ids)
 
     def _copy(self, connection: psycopg.Connection, pods: Iterator[Pods], attempt: bytes) -> None:
-        data = b"".join(copy.encode(block, self._options.op, None, attempt, self._kind) for block in pods)
+        data = b"".join(make.encode(block, self._options.op, None, attempt, self._kind) for block in pods)
         if data and self._stage is not None:
-            copy.send(connection, sql.SQL(self._stage), data, attempt=True)
+            make.send(connection, sql.SQL(self._stage), data, attempt=True)
 
 
 def _check_columns(schema: StructType, options: WriteOptions, kind: KeyKind) -> None:
