@@ -1,65 +1,63 @@
-"""Keys put into the units that they belong to, and sent there in bulk. By numpy; no Spark, no database.
+"""Assigns keys to units, and packs the keys of a unit into few large rows, by numpy.
 
-Spark moves rows one by one, which costs more than all else; so it is given a few large rows: the keys of one
-unit, as bytes.
+Spark moves single rows, and that costs more than all other work. So Spark gets a few large rows of bytes.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from pytube.errors import UsageError
-from pytube.spark import arrow, hashing
-from pytube.spark.gc_tuning import freeze_imports
-from pytube.spark.kinds import BIGINT, KeyKind, Keys
-from pytube.spark.pods import Ints, check_keys
+from pytube.spark.keys import arrays, kinds
+from pytube.spark.keys.arrays import Ints, runs
+from pytube.spark.keys.kinds import BIGINT, KeyKind, Keys
+from pytube.spark.pods.make import check_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 REFUSED = "pytube refuses: "
-"""How the message of a key that can't be touched begins, within whatever Spark makes of it."""
+"""How a message about an invalid key begins, within the error that Spark makes of it."""
 PACKED = "unit int, shards binary, ids binary"
-"""The columns that a task gives."""
+"""The columns of packed rows."""
 BLOCK = 1 << 16
-"""Keys that are sorted into their units at a time. What is done to them fits the processor's cache."""
+"""Keys that are sorted by unit at a time. A block fits the processor's cache."""
 PIECE = 1 << 11
-"""Keys of a row at most; rows come to a task by thousands."""
+"""Keys of a row at most. A task gets rows by thousands."""
 _BLOCK_BYTES = 1 << 22
 _PIECE_BYTES = 1 << 14
-"""Of keys that are longer than numbers: so many at most, but one key."""
+"""Bytes of a block and of a row, if keys are longer than numbers; a row has at least one key."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackPlan:
-    """What a task has to know."""
+    """How a task assigns keys to units."""
 
     buckets: int
-    """Units of each database. A unit's number is that of its database, times this, and its bucket."""
+    """Units of each database. A unit's number is `database * buckets + bucket`."""
     ranges: tuple[tuple[int, int, int], ...]
     """`(first shard, last shard, number of the database)`, by shard."""
     skipped: frozenset[int]
-    """Units that are in."""
+    """Units that are written already."""
     shard: int | None
-    """Of all keys; None: the first column says it, or `spread` does."""
+    """The shard of all keys; None: a column or `derived` gives it."""
     derived: tuple[int, int] | None
-    """`(shard, shards)` of the table whose ids they are."""
+    """`(shard, shards)` of the table that the ids belong to."""
     spread: tuple[tuple[int, int], ...]
-    """Of all tables of the tubes that are spread; none where the shards are derived."""
+    """`(shard, shards)` of the spread tables of the tubes; empty if the shards are derived."""
     kind: KeyKind = BIGINT
-    """Of the keys."""
 
 
 def bucket_of(shards: Ints, ids: Keys, buckets: int, kind: KeyKind = BIGINT) -> Ints:
-    """The bucket of each key: `pmod(xxhash64(shard, id), buckets)` as Spark has it, of int and `kind`."""
+    """The bucket of each key: Spark's `pmod(xxhash64(shard, id), buckets)`, of an int and of `kind`."""
     with np.errstate(over="ignore"):
-        hashed = hashing.of_int(shards.astype(np.uint32).astype(np.uint64), hashing.SEED)
+        hashed = kinds.hash_int(shards.astype(np.uint32).astype(np.uint64), kinds.SEED)
         signed = kind.hashed(ids, hashed).view(np.int64)
     if buckets & (buckets - 1) == 0:
         return signed & (buckets - 1)  # the same, and cheaper
@@ -70,7 +68,7 @@ def units_of(plan: PackPlan, shards: Ints, ids: Keys) -> Ints:
     """The unit of each key.
 
     Raises:
-        UsageError: no database has a shard.
+        UsageError: no database has the shard of a key.
     """
     buckets = bucket_of(shards, ids, plan.buckets, plan.kind)
     if len(plan.ranges) == 1 and plan.ranges[0][0] <= 0 and plan.ranges[0][1] >= 2**31 - 1:
@@ -87,7 +85,7 @@ def units_of(plan: PackPlan, shards: Ints, ids: Keys) -> Ints:
 
 
 class Packer:
-    """Gathers keys of one width, and gives them by unit."""
+    """Collects keys of one width, and yields them sorted by unit, as unit, shards and ids."""
 
     def __init__(self, plan: PackPlan, block: int = BLOCK, piece: int = PIECE) -> None:
         self._plan = plan
@@ -102,10 +100,10 @@ class Packer:
         self._waiting = 0
 
     def add(self, shards: Ints | None, ids: Keys) -> Iterator[tuple[int, bytes, bytes]]:
-        """Take keys; the unit, shards and ids of some, once there is a block of them.
+        """Take keys. Yields rows as soon as a block of keys is there.
 
         Raises:
-            UsageError: a key can't be.
+            UsageError: a key is invalid.
         """
         self._ids.append(ids)
         if shards is not None:
@@ -115,12 +113,12 @@ class Packer:
             yield from self.rest()
 
     def rest(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """All that is still held back; raises as `add`."""
+        """Yield rows of all keys that are held back; raises as `add`."""
         if not self._waiting:
             return
         kind = self._plan.kind
-        ids = kind.joined(self._ids)
-        shards = self._shards(np.concatenate(self._given) if self._given else None, ids)
+        ids = np.concatenate(self._ids)
+        shards = np.concatenate(self._given) if self._given else self._shards(ids)
         self._ids, self._given, self._waiting = [], [], 0
         check_keys(shards, ids, self._plan.spread, kind)
         units = units_of(self._plan, shards, ids)
@@ -130,21 +128,18 @@ class Packer:
         if not len(ids):
             return
         narrow = units.astype(np.uint16) if len(self._keep) <= 1 << 16 else units
-        order = np.argsort(narrow, kind="stable")  # of 16 bits it is a radix sort
+        order = np.argsort(narrow, kind="stable")  # 16 bits are sorted by radix
         units, ids = units[order], ids[order]
-        # Of other keys than numbers their width is known by the number of shards.
+        # The width of keys that are no numbers follows from the number of shards.
         same = kind.is_number and bool((shards == shards[0]).all())
         places = shards[:1].astype(np.int32) if same else shards.astype(np.int32)[order]
-        edges = [0, *(np.flatnonzero(units[1:] != units[:-1]) + 1).tolist(), len(ids)]
-        for first, last in pairwise(edges):
+        for first, last in runs(units):
             for start in range(first, last, self._piece):
                 stop = min(start + self._piece, last)
                 of_unit = places if same else places[start:stop]
                 yield int(units[start]), of_unit.tobytes(), ids[start:stop].tobytes()
 
-    def _shards(self, given: Ints | None, ids: Keys) -> Ints:
-        if given is not None:
-            return given.astype(np.int64, copy=False)
+    def _shards(self, ids: Keys) -> Ints:
         if self._plan.derived is not None:
             return self._plan.kind.shards(ids, *self._plan.derived)
         assert self._plan.shard is not None
@@ -152,39 +147,37 @@ class Packer:
 
 
 def packed(rows: Sequence[tuple[int, bytes, bytes]]) -> pa.RecordBatch:
-    """Rows of `PACKED`, of what a `Packer` gives."""
+    """The rows of a `Packer` as a batch of `PACKED`."""
     units, shards, ids = zip(*rows, strict=True)
     columns = [
-        arrow.of_numbers(units, np.int32),
-        arrow.of_bytes(shards, pa.binary()),
-        arrow.of_bytes(ids, pa.binary()),
+        arrays.of_numbers(units, np.int32),
+        arrays.of_bytes(shards, pa.binary()),
+        arrays.of_bytes(ids, pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, names=["unit", "shards", "ids"])
 
 
 def unpack(batch: pa.RecordBatch) -> Iterator[tuple[int, Ints, Ints]]:
-    """The unit, shards and ids of rows of `PACKED`. Rows of a unit that follow each other come as one."""
-    units = arrow.numbers(batch.column(0))
-    of_shards, shards = arrow.pieces(batch.column(1), np.int32)
-    of_ids, ids = arrow.pieces(batch.column(2), np.int64)
-    edges = [0, *(np.flatnonzero(units[1:] != units[:-1]) + 1).tolist(), len(units)]
-    for first, last in pairwise(edges if len(units) else ()):
+    """Yield the unit, shards and ids of rows of `PACKED`. Adjacent rows of a unit come as one."""
+    units = arrays.numbers(batch.column(0))
+    of_shards, shards = arrays.pieces(batch.column(1), np.int32)
+    of_ids, ids = arrays.pieces(batch.column(2), np.int64)
+    for first, last in runs(units):
         given = np.diff(of_shards[first : last + 1])
         keys = ids[of_ids[first] : of_ids[last]]
         places = shards[of_shards[first] : of_shards[last]].astype(np.int64)
-        if len(places) < len(keys):  # some rows have one shard for all of their ids
+        if len(places) < len(keys):  # some rows have one shard for all their ids
             places = np.repeat(places, np.repeat(np.diff(of_ids[first : last + 1]) // given, given))
         yield int(units[first]), places, keys
 
 
 def unpack_wide(batch: pa.RecordBatch) -> Iterator[tuple[int, Ints, Keys]]:
-    """As `unpack`, for keys that are bytes: the rows of a unit come as one for each width."""
-    units = arrow.numbers(batch.column(0))
-    of_shards, shards = arrow.pieces(batch.column(1), np.int32)
-    of_ids, data = arrow.pieces(batch.column(2), np.uint8)
+    """As `unpack`, for keys that are bytes: adjacent rows of a unit come as one for each width."""
+    units = arrays.numbers(batch.column(0))
+    of_shards, shards = arrays.pieces(batch.column(1), np.int32)
+    of_ids, data = arrays.pieces(batch.column(2), np.uint8)
     widths = np.diff(of_ids) // np.maximum(np.diff(of_shards), 1)
-    edges = [0, *(np.flatnonzero(units[1:] != units[:-1]) + 1).tolist(), len(units)]
-    for first, last in pairwise(edges if len(units) else ()):
+    for first, last in runs(units):
         for width in np.unique(widths[first:last]):
             rows = first + np.flatnonzero(widths[first:last] == width)
             places = np.concatenate([shards[of_shards[row] : of_shards[row + 1]] for row in rows])
@@ -193,14 +186,14 @@ def unpack_wide(batch: pa.RecordBatch) -> Iterator[tuple[int, Ints, Keys]]:
 
 
 def pack_keys(plan: PackPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that a task applies to its rows of id, and perhaps shard; it gives rows of `PACKED`."""
+    """The function by which a task makes rows of `PACKED` from rows of `id`, or `id` and `shard`."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports()
         packers: dict[int, Packer] = {}
         try:
             for batch in batches:
-                shards = _shards(batch)
+                shards = arrays.read_shards(batch.column(1)) if batch.num_columns > 1 else None
                 rows: list[tuple[int, bytes, bytes]] = []
                 for which, ids in plan.kind.read(batch.column(0)):
                     packer = packers.get(ids.itemsize) or packers.setdefault(ids.itemsize, _packer(plan, ids))
@@ -223,10 +216,11 @@ def _packer(plan: PackPlan, ids: Keys) -> Packer:
     return Packer(plan, min(BLOCK, _BLOCK_BYTES // width), max(1, _PIECE_BYTES // width))
 
 
-def _shards(batch: pa.RecordBatch) -> Ints | None:
-    if batch.num_columns == 1:
-        return None
-    column = batch.column(1)
-    if column.null_count:
-        raise UsageError("a shard is NULL")
-    return arrow.numbers(column)
+def freeze_imports() -> None:
+    """Exclude all present objects of a task from garbage collection: mostly modules, which stay anyway.
+
+    Spark collects garbage after each task and visits all objects each time. That takes 30 to 40 ms, as long
+    as some tasks.
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()
