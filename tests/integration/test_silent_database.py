@@ -11,18 +11,17 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
+from pytube.db.pool import lent, make_pool
+from pytube.db.watched_connection import WatchedConnection
+from pytube.sources.session import Session
 
 from pytube.cli.context import Database
 from pytube.config import Config
 from pytube.db import pool as pool_module
-from pytube.db.connect import connect_async, connect_sync
-from pytube.db.pool import lent, make_pool
-from pytube.db.timeouts import NoAnswer, wait_for_answer
-from pytube.db.watched_connection import WatchedConnection
+from pytube.db.connect import NoAnswer, connect_async, connect_sync, wait_for_answer
 from pytube.enrich.rows import RowEnricher
 from pytube.errors import DatabaseUnavailable, EnrichTimeout, PytubeError
 from pytube.sources import queries, wakeup
-from pytube.sources.session import Session
 from pytube.tubes.admin import Tubes
 from pytube.worker import Worker
 from tests.helpers.proxy import Mode, Proxy
