@@ -1,9 +1,9 @@
-"""Sessions with Postgres: the same few settings for all, so that a dead client holds nothing, and time limits.
+"""Sessions with Postgres: the same few settings for all, so that a dead client holds nothing; time limits.
 
 Keepalives and `tcp_user_timeout` detect a network that has lost the server. They don't detect a server whose
-kernel still acknowledges data that a frozen process never reads, nor a proxy in between, and `statement_timeout` is
-enforced by the server itself. So workers limit the time of each statement: a session whose server stays silent is
-dropped like one whose server is gone.
+kernel still acknowledges data that a frozen process never reads, nor a proxy in between, and
+`statement_timeout` is enforced by the server itself. So workers limit the time of each statement: a session
+whose server stays silent is dropped like one whose server is gone.
 """
 
 from __future__ import annotations
