@@ -11,14 +11,16 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import SecretStr
 
 from pytube.backfill import queries
 from pytube.backfill.limits import BackfillLimits
 from pytube.backfill.progress import Progress
 from pytube.backfill.run import BackfillRun
+from pytube.config import PostgresConfig
 from pytube.db.connect import connect_async
+from pytube.db.session import Session
 from pytube.errors import DatabaseUnavailable
-from pytube.sources.session import Session
 from pytube.worker.database import Database
 from tests.conftest import Connect
 from tests.helpers import cli
@@ -171,19 +173,9 @@ def waits_for_a_lock(conn: Connection) -> bool:
 
 
 async def test_the_session_of_a_worker_has_a_limit(proxy: Proxy, through: str) -> None:
-    database = Database(
-        through,
-        "tube",
-        "items",
-        renew_interval=1,
-        answer_timeout=SOON,
-        renewal_timeout=SOON,
-        active_terms=list,
-        on_wake=lambda _: None,
-        awake=lambda: False,
-        emit=lambda _: None,
-    )
-    session = await database.open_session("filling", durable=True)
+    postgres = PostgresConfig(dsn=SecretStr(through), answer_timeout=SOON)
+    database = Database(postgres, ["items"], receive_deadline=5.0, emit=lambda _: None)
+    session = await database.open_session("backfill runner")
     proxy.switch(Mode.ANSWERS_LOST)
     assert "no answer" in await given_up(asyncio.create_task(session.value("SELECT 1")))
     await session.close()

@@ -9,9 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pytube.db.session import Session
 from pytube.errors import Fenced, StatementFailed
 from pytube.sources.pods import TubeSource
-from pytube.sources.session import Session
 from pytube.sources.terms import Term
 from tests.helpers.terms import TUBE, acquire, make_tube
 

@@ -138,7 +138,7 @@ async def test_a_server_that_does_not_let_us_listen(conn: Conn, config_file: Pat
         )
         conn.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND application_name = 'pytube items listen'"
+            "WHERE datname = current_database() AND application_name = 'pytube listener'"
         )
         await run.until(
             "it is told", lambda: any("channel name" in event.reason for event in run.of(DatabaseDown))
