@@ -6,7 +6,8 @@ outlive that; trust runs out while nothing can be renewed.
 
 Marks and purges do not wait for the disk. So a crash of the server may undo the last of them, unseen by a
 partition that asked nothing meanwhile: when a new session finds that the server was restarted, or is another
-one, all terms end, and new ones mark again.
+one, all terms end, new ones mark again, and the sessions of before, which may be with another server, are
+used no more.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from uuid import UUID
 from pytube import clock
 from pytube.config import PostgresConfig
 from pytube.db.session import Session, SessionPool
+from pytube.db.timeouts import shut_down
 from pytube.errors import RECOVERABLE, DatabaseUnavailable
 from pytube.events import DatabaseDown, DatabaseUp, Event
 from pytube.pipeline.retry_queue import backoff
@@ -74,6 +76,8 @@ class Database:
         self._receive_deadline = receive_deadline
         self._emit = emit
         self._listener: Listener | None = None
+        self._kept: set[Session] = set()
+        """The sessions of the services."""
         self._incarnation: str | None = None
         self._down_since: float | None = None
 
@@ -114,13 +118,17 @@ class Database:
         return session
 
     def _check_incarnation(self, incarnation: str) -> None:
-        """End all terms if the server may have lost what they wrote."""
+        """End all terms if the server may have lost what they wrote, and leave the sessions of before."""
         if self._incarnation not in (None, incarnation):
             self.settled = None
             for active_term in list(self.terms.values()):
                 active_term.end(
                     DatabaseUnavailable("Postgres was restarted, and may have lost the last marks")
                 )
+            # After a failover that left them open they would go on with the old server.
+            self.pool.discard()
+            for session in self._kept:
+                shut_down(session.connection)
         self._incarnation = incarnation
 
     # --- services -------------------------------------------------------------------------
@@ -146,9 +154,11 @@ class Database:
             began = time.monotonic()
             try:
                 session = await self._open(purpose, answer_timeout, {})
+                self._kept.add(session)
                 try:
                     await serve(session)
                 finally:
+                    self._kept.remove(session)
                     await session.close()
             except RECOVERABLE as error:
                 # A session that is lost as soon as it is opened is one outage, not many.
