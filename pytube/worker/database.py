@@ -219,9 +219,11 @@ class Database:
             settled = self.settled
             try:
                 if settled is None:
+                    incarnation = self._incarnation
                     settled = Settled(self.pool)
                     await settled.advance()
-                    self.settled, version = settled, settled.provisional_version
+                    if self._incarnation == incarnation:  # a seq drawn before a crash may be drawn again
+                        self.settled, version = settled, settled.provisional_version
                 elif now >= due or settled.has_long_writers or self._is_awake():
                     await settled.advance()
                 if now >= due:
