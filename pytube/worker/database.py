@@ -17,11 +17,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
 
+import structlog
+
 from pytube import clock
 from pytube.config import PostgresConfig
 from pytube.db.session import Session, SessionPool
 from pytube.db.timeouts import shut_down
-from pytube.errors import RECOVERABLE, DatabaseUnavailable
+from pytube.errors import RECOVERABLE, DatabaseUnavailable, PytubeError
 from pytube.events import DatabaseDown, DatabaseUp, Event
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import queries, terms
@@ -80,6 +82,8 @@ class Database:
         """The sessions of the services."""
         self._incarnation: str | None = None
         self._down_since: float | None = None
+        self._warned: dict[str, str] = {}
+        self._log = structlog.get_logger("pytube.worker")
 
     @property
     def notifications_work(self) -> bool:
@@ -165,7 +169,15 @@ class Database:
                 tries = 1 if time.monotonic() - began > _STEADY else tries + 1
                 if serve == self._renew:
                     self._note_down(str(error))
+                else:
+                    self._warn_once("workers poll instead of being woken", error)
                 await asyncio.sleep(min(_LONGEST_PAUSE, backoff(tries)))
+
+    def _warn_once(self, trouble: str, error: PytubeError) -> None:
+        """Log a service's trouble, unless it was the last one logged of it, or the renewals tell of it."""
+        if not isinstance(error, DatabaseUnavailable) and self._warned.get(trouble) != str(error):
+            self._warned[trouble] = str(error)
+            self._log.warning(trouble, reason=str(error))
 
     def _note_down(self, reason: str) -> None:
         if self._down_since is None:
@@ -229,8 +241,9 @@ class Database:
                 if now >= due:
                     due = now + _SETTLE_AT_LEAST
                     await self.pool.close_idle(now - _IDLE)
-            except RECOVERABLE:  # told by the renewals
+            except RECOVERABLE as error:
                 self.settled = None
+                self._warn_once("no seq can be settled, so workers poll from the beginning", error)
             if settled is not None and settled.provisional_version != version:
                 # A poll that its commit triggered may have run before we knew, and passed its pods.
                 version = settled.provisional_version
