@@ -20,6 +20,7 @@ SCENARIOS = (
     "capture",
     "options",
     "takeover",
+    "many_tubes",
     "growth",
     "fleet",
     "insert",

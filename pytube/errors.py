@@ -5,7 +5,7 @@ SQLSTATEs of class TU are raised by our SQL; `SQLSTATES` maps them to types, her
 
 from __future__ import annotations
 
-from pytube.model.token import Token
+from pytube.model import Token
 
 
 class PytubeError(Exception):

@@ -1,25 +1,13 @@
-"""Fault points: named places at which a test makes the process die, stop, fail or wait.
+"""Fault points: named places at which the tests make a worker die, freeze, fail or wait.
 
-`PYTUBE_FAULT=after_mark:kill` ends the process the first time that pods were marked;
-`after_mark:kill:3` the third time. Without the variable a point costs one look at a global.
+Nothing in the package sets `handler`, so no setting and no environment variable can make a worker act
+on a point. The tests set it (`tests/helpers/armed.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from pathlib import Path
-from typing import Final
-
-from pytube.errors import ConfigError
-
-VARIABLE: Final = "PYTUBE_FAULT"
-FILE_VARIABLE: Final = "PYTUBE_FAULT_FILE"
-_POLL = 0.01
 
 
 class Point(StrEnum):
@@ -67,105 +55,11 @@ class Point(StrEnum):
     """All are; the control pod is still there."""
 
 
-OF_BACKFILLS: Final = frozenset(
-    {
-        Point.AFTER_TAKE,
-        Point.BEFORE_COLLECT,
-        Point.AFTER_COLLECT,
-        Point.AFTER_CHUNK,
-        Point.DURING_SWEEP,
-        Point.BEFORE_SWEEP_END,
-    }
-)
-"""Those that no process comes to without a backfill."""
-
-
-class Action(StrEnum):
-    """What may happen there."""
-
-    KILL = "kill"
-    """SIGKILL to the process itself."""
-    STOP = "stop"
-    """SIGSTOP; somebody else sends SIGCONT."""
-    RAISE = "raise"
-    """`InjectedFault`, which nobody expects."""
-    WAIT = "wait"
-    """Wait until the file that `PYTUBE_FAULT_FILE` names is there."""
-
-
-class InjectedFault(RuntimeError):
-    """What a fault point raises."""
-
-
-@dataclass(slots=True)
-class Fault:
-    """One fault; `left` passes of its point from now it happens, once."""
-
-    point: Point
-    action: Action
-    left: int = 1
-    file: Path | None = None
-
-    @classmethod
-    def parse(cls, text: str, file: str | None = None) -> Fault:
-        """The fault that `point:action[:nth]` means.
-
-        Raises:
-            ConfigError: says what was expected.
-        """
-        point, _, rest = text.partition(":")
-        action, _, nth = rest.partition(":")
-        try:
-            fault = cls(Point(point), Action(action), int(nth or 1), Path(file) if file else None)
-        except ValueError as error:
-            raise ConfigError(
-                f"{VARIABLE}={text}: {error}; expected POINT:ACTION[:NTH] with one of the points "
-                f"{', '.join(Point)}, and one of the actions {', '.join(Action)}"
-            ) from None
-        if fault.left < 1:
-            raise ConfigError(f"{VARIABLE}={text}: expected a pass of 1 or more")
-        if fault.action is Action.WAIT and file is None:
-            raise ConfigError(
-                f"{VARIABLE}={text}: the action wait needs the name of a file in {FILE_VARIABLE}"
-            )
-        return fault
-
-    async def passed(self, point: Point) -> None:
-        """The process is at `point`."""
-        if point is not self.point:
-            return
-        self.left -= 1
-        if self.left == 0:
-            await self._happen()
-
-    async def _happen(self) -> None:
-        match self.action:
-            case Action.KILL:
-                os.kill(os.getpid(), signal.SIGKILL)
-            case Action.STOP:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            case Action.RAISE:
-                raise InjectedFault(f"at {self.point}")
-            case Action.WAIT:
-                while self.file is not None and not self.file.exists():  # noqa: ASYNC110 # others make it
-                    await asyncio.sleep(_POLL)
-
-
-_fault: Fault | None = None
-
-
-def arm(environment: Mapping[str, str]) -> None:
-    """Set the fault that the environment asks for, or none.
-
-    Raises:
-        ConfigError: there is no such point or action.
-    """
-    global _fault  # noqa: PLW0603 # one per process, as the environment is
-    text = environment.get(VARIABLE)
-    _fault = Fault.parse(text, environment.get(FILE_VARIABLE)) if text else None
+handler: Callable[[Point], Awaitable[None]] | None = None
+"""What a test does at the points; None, the default, costs a point one look at a global."""
 
 
 async def fault(point: Point) -> None:
-    """Do what is to happen at `point`: nothing, unless a test asked for it."""
-    if _fault is not None:
-        await _fault.passed(point)
+    """The process is at `point`: call the handler, if a test has set one."""
+    if handler is not None:
+        await handler(point)

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import re
 import sys
 from typing import Literal, TextIO
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import FilteringBoundLogger, Processor
+
+from pytube.events import (
+    DatabaseDown,
+    Event,
+    LeaderFenced,
+    MeterRead,
+    Parked,
+    SinkDown,
+    SourceDown,
+    SweepFailed,
+    TrustLapsed,
+)
 
 Format = Literal["auto", "human", "json"]
 LEVELS = ("debug", "info", "warning", "error")
+_WARNINGS = (DatabaseDown, LeaderFenced, Parked, SinkDown, SourceDown, SweepFailed, TrustLapsed)
 
 
 def configure(level: str = "info", log_format: Format = "auto", stream: TextIO | None = None) -> None:
@@ -61,3 +76,39 @@ def configure(level: str = "info", log_format: Format = "auto", stream: TextIO |
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         cache_logger_on_first_use=False,
     )
+
+
+class Repeats:
+    """Tells which messages were logged last, so that trouble that goes on is logged once."""
+
+    def __init__(self) -> None:
+        self._last: dict[object, str] = {}
+
+    def is_new(self, subject: object, message: str) -> bool:
+        """Whether `message` is another one than the last about `subject`."""
+        if self._last.get(subject) == message:
+            return False
+        self._last[subject] = message
+        return True
+
+    def forget(self, subject: object) -> None:
+        """All is well with `subject`: the next message about it is new."""
+        self._last.pop(subject, None)
+
+
+def log_event(log: FilteringBoundLogger, event: Event) -> None:
+    """Log an event: its name in words, its fields, and a level; idle meter readings at debug level."""
+    name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
+    fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
+    if isinstance(event, _WARNINGS):
+        log.warning(name, **fields)
+    elif isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting):
+        log.debug(name, **fields)
+    else:
+        log.info(name, **fields)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 3)
+    return value if isinstance(value, int | str | None) else str(value)

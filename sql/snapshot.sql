@@ -2345,27 +2345,27 @@ CREATE FUNCTION tube.tube_private_change_pods(change text, tube text, partitions
     SET enable_indexscan TO 'on'
     SET enable_tidscan TO 'on'
     SET jit TO 'off'
-    AS $_$
+    AS $$
 DECLARE
+    least_seq CONSTANT bigint := (SELECT min(s.seq) FROM unnest(seqs) AS s (seq));
+    greatest_seq CONSTANT bigint := (SELECT max(s.seq) FROM unnest(seqs) AS s (seq));
     changed integer := 0;
     done integer;
     statement text;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    statement := format(change || ' WHERE', tube_private_qualify(tube)) || CASE
-        WHEN seqs IS NULL THEN format(
-            $where$ %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3 AND pod.leader_id = $1$where$,
-            (tube_private_slices(tube, partitions, partition)).pods)
-        ELSE tube_private_pods_where(tube, partitions, partition) END;
+    statement := format(change || ' WHERE ', tube_private_qualify(tube))
+        || tube_private_pods_where(tube, partitions, partition, CASE
+            WHEN seqs IS NOT NULL THEN coalesce(greatest_seq - least_seq < 64 * cardinality(seqs), true) END);
     FOR class IN 0..1 LOOP
         EXIT WHEN changed >= cardinality(seqs);
-        EXECUTE statement USING leader_id, seqs, class;
+        EXECUTE statement USING leader_id, class, seqs, least_seq, greatest_seq;
         GET DIAGNOSTICS done = ROW_COUNT;
         changed := changed + done;
     END LOOP;
     RETURN changed;
 END
-$_$;
+$$;
 
 CREATE FUNCTION tube.tube_private_check_ids(ids anyarray) RETURNS void
     LANGUAGE plpgsql
@@ -3590,26 +3590,27 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer) RETURNS text
+CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer, dense boolean) RETURNS text
     LANGUAGE plpgsql
     AS $_$
+DECLARE
+    pods CONSTANT text := (tube_private_slices(tube, partitions, partition)).pods;
+    class_is CONSTANT text := '(CASE WHEN %s.op = ''B'' THEN 1 ELSE 0 END) = $2';
+    of_term CONSTANT text := format('%s AND %s AND pod.leader_id = $1', pods, format(class_is, 'pod'));
 BEGIN
-    RETURN format(CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN $where$
-            %2$s
-            AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3
-            AND pod.seq = ANY ((SELECT $2)::bigint[])
-            AND pod.leader_id = $1$where$
-        ELSE $where$
+    RETURN CASE
+        WHEN dense THEN of_term || ' AND pod.seq BETWEEN $4 AND $5 AND pod.seq + 0 = ANY ($3)'
+        WHEN dense IS NULL THEN of_term
+        WHEN current_setting('server_version_num')::integer >= 170000 THEN
+            of_term || ' AND pod.seq = ANY ((SELECT $3)::bigint[])'
+        ELSE format($where$
             pod.ctid = ANY (ARRAY(
                 SELECT found.place
-                FROM unnest($2) AS wanted (seq), LATERAL (
-                    SELECT p.ctid AS place FROM %1$s AS p
-                    WHERE %2$s
-                      AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $3
-                      AND p.seq = wanted.seq
-                      AND p.leader_id = $1
-                    OFFSET 0) AS found))$where$
-        END, tube_private_qualify(tube), (tube_private_slices(tube, partitions, partition)).pods);
+                FROM unnest($3) AS wanted (seq), LATERAL (
+                    SELECT p.ctid AS place FROM %s AS p
+                    WHERE %s AND %s AND p.seq = wanted.seq AND p.leader_id = $1
+                    OFFSET 0) AS found))$where$, tube_private_qualify(tube), pods, format(class_is, 'p'))
+        END;
 END
 $_$;
 
@@ -5782,7 +5783,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text,
 GRANT ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer, dense boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) TO tube_admin;

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,8 @@ dsn = "{dsn}"
 
 [worker]
 client_id = "${{CLIENT_ID}}"
-
+"""
+_TUBE = """
 [tube.{tube}.sink]
 type = "callable"
 target = "bench.sinks.{target}"
@@ -65,38 +66,51 @@ def started(
     enrich: str = "row",
     kafka: str = "",
 ) -> Iterator[Process]:
-    """A worker that was started; it may not lead yet. Killed at the end, if it lives.
+    """A worker of one tube that was started; it may not lead yet. Killed at the end, if it lives.
 
     Its election is by lease, or neli where `kafka` names bootstrap servers.
     """
-    config = folder / f"{name}.toml"
-    text = _CONFIG.format(dsn=dsn, tube=tube, target=target, enrich=enrich)
-    config.write_text(text + (_KAFKA.format(kafka=kafka) if kafka else ""))
+    config = _CONFIG.format(dsn=dsn) + _TUBE.format(tube=tube, target=target, enrich=enrich)
     stamps = folder / f"{name}.stamps"
+    with _running(folder, config + (_KAFKA.format(kafka=kafka) if kafka else ""), name, stamps) as process:
+        try:
+            yield Process(process, stamps)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def many(
+    folder: Path, dsn: str, tubes: Sequence[str], *, name: str, more: str = ""
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of many tubes, whose sinks do nothing; it may not lead yet. Ended in order at the end.
+
+    `more` is added to its configuration.
+    """
+    each = [_TUBE.format(tube=tube, target="counting:count", enrich="row") for tube in tubes]
+    config = "".join([_CONFIG.format(dsn=dsn), *each, more])
+    with _running(folder, config, name, folder / f"{name}.stamps") as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def _running(folder: Path, config: str, name: str, stamps: Path) -> Iterator[subprocess.Popen[bytes]]:
+    file = folder / f"{name}.toml"
+    file.write_text(config)
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "pytube",
-                "--config",
-                str(config),
-                "--log-format",
-                "json",
-                "worker",
-                "--tube",
-                tube,
-            ],
+            [sys.executable, "-m", "pytube", "--config", str(file), "--log-format", "json", "worker"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env={**os.environ, "CLIENT_ID": name, "BENCH_STAMPS": str(stamps), "PYTHONPATH": str(ROOT)},
         )
     try:
-        yield Process(process, stamps)
+        yield process
     finally:
-        if process.poll() is None:
-            process.kill()
         process.wait()
 
 

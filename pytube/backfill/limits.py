@@ -1,7 +1,8 @@
-"""What a backfill slows itself for. Pure."""
+"""What slows a backfill, how fast it goes, and how far it is. Pure; the clock is the caller's."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -9,6 +10,12 @@ from typing import NamedTuple, Self
 from pytube.config import BackfillConfig
 
 _MB = 1024 * 1024
+_WINDOW = 30.0
+"""Seconds over which the rate is taken, so that a pause shows in it, and one chunk does not."""
+_BURST = 0.5
+"""Seconds' worth of rows that are inserted at once."""
+_IDS = 250
+"""Ids of a pod at most."""
 
 
 class Replica(NamedTuple):
@@ -66,3 +73,55 @@ class BackfillLimits:
         if self.replica_behind is None or behind <= self.replica_behind * _MB:
             return None
         return f"the replica {name} lacks {behind // _MB} MB of WAL (limit {self.replica_behind} MB)"
+
+
+class Pace:
+    """Chunks that fit the rate, and when the next one is due."""
+
+    def __init__(self, limits: BackfillLimits) -> None:
+        self._rate = limits.rate
+        fitting = limits.chunk if self._rate is None else min(limits.chunk, self._rate * _BURST / _IDS)
+        self.pods = max(1, int(fitting))
+        """Pods of a chunk."""
+
+    def due(self, rows: int, began: float) -> float:
+        """When the next chunk may begin, after one of so many rows that began at `began`."""
+        return began if self._rate is None else began + rows / self._rate
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A backfill at one moment."""
+
+    backfill: int
+    tube: str
+    table: str
+    state: str
+    paused: bool
+    rows_done: int
+    rows_total: int | None
+    rate: float | None
+    """Rows a second, lately."""
+    note: str | None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until all rows are inserted at this rate; None when that is not known."""
+        if self.rows_total is None or not self.rate:
+            return None
+        return (self.rows_total - self.rows_done) / self.rate
+
+
+class Rate:
+    """Rows a second over the last half minute."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def observe(self, rows: int, now: float) -> float | None:
+        """The rate, after `rows` in all were done at `now` (monotonic seconds)."""
+        self._seen.append((now, rows))
+        while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW:
+            self._seen.popleft()
+        began, before = self._seen[0]
+        return (rows - before) / (now - began) if now > began else None

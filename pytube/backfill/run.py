@@ -14,9 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from pytube.backfill import queries
-from pytube.backfill.limits import BackfillLimits, Pressure, Replica
-from pytube.backfill.pace import Pace
-from pytube.backfill.progress import Progress, Rate
+from pytube.backfill.limits import BackfillLimits, Pace, Pressure, Progress, Rate, Replica
 from pytube.db.session import Session
 from pytube.errors import BackfillBusy, BackfillEnded, DatabaseUnavailable, PytubeError, UnknownBackfill
 from pytube.faults import Point, fault

@@ -2,18 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from pytube.backfill.admin import Backfills
-from pytube.cli.backfill_runner import Job, run_backfills
-from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.limit_options import limit_options, limits_of
+from pytube.backfill.limits import BackfillLimits
+from pytube.cli.backfill_work import Job, run_backfills
+from pytube.cli.context import Database, Settings, database_options, json_option
 from pytube.cli.output import print_json, print_rows, seconds
 from pytube.errors import UnknownBackfill, UsageError
+
+_OFF = "off"
+_METAVAR = f"NUMBER|{_OFF}"
+
+
+def _number(text: str) -> float | str:
+    """A finite number above zero, or `off`."""
+    return text if text == _OFF else _positive(click.FLOAT, text)
+
+
+def _whole(text: str) -> int | str:
+    """A whole number above zero, or `off`."""
+    return text if text == _OFF else int(_positive(click.INT, text))
+
+
+def _positive(kind: Any, text: str) -> float:
+    number = float(kind.convert(text, None, None))
+    if not (math.isfinite(number) and number > 0):
+        raise click.BadParameter(f"{text!r} is no finite number above 0")
+    return number
+
+
+def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command what replaces `[tube.NAME.backfill]`, as `given`."""
+
+    @click.option(
+        "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
+    )
+    @click.option(
+        "--replica-lag",
+        type=_number,
+        metavar=_METAVAR,
+        help="Pause while a replica lags by more than this many seconds.",
+    )
+    @click.option(
+        "--replica-behind",
+        type=_whole,
+        metavar=_METAVAR,
+        help="Pause while a replica is more than this many megabytes of WAL behind.",
+    )
+    @click.option("--rate", type=_number, metavar=_METAVAR, help="Rows a second at most.")
+    @click.option("--chunk", type=click.IntRange(1, 10_000), help="Pods in one transaction, at most.")
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, **options: Any) -> Any:
+        names = [field.name for field in dataclasses.fields(BackfillLimits)]
+        given = {name: options.pop(name) for name in names}
+        return command(*arguments, given={k: v for k, v in given.items() if v is not None}, **options)
+
+    return wrapper
+
+
+def _limits_of(tube: str, given: dict[str, Any]) -> BackfillLimits:
+    """What is configured for the tube, but for what was given."""
+    settings = click.get_current_context().find_object(Settings)
+    limits = BackfillLimits()
+    if settings is not None and settings.path.exists():
+        configured = settings.config().tubes.get(tube)
+        limits = BackfillLimits.of(configured.backfill) if configured is not None else limits
+    values: dict[str, Any] = {name: None if value == _OFF else value for name, value in given.items()}
+    return dataclasses.replace(limits, **values)
+
 
 _TUBE = click.option("--tube", "tube", required=True, metavar="NAME", help="The tube.")
 _TABLE = click.option("--table", metavar="NAME", help="schema.table; default: all root tables of the tube.")
@@ -32,7 +96,7 @@ def backfill() -> None:
 @click.option("--supersede", is_flag=True, help="End the one that is under way for the table.")
 @click.option("--in-worker", is_flag=True, help="Leave the work to a worker of the tube, and end at once.")
 @_WAIT
-@limit_options
+@_limit_options
 @json_option
 @database_options
 def start(
@@ -62,14 +126,14 @@ def start(
                 backfills.command(number, "cancel")
             raise
     jobs = [Job(number, in_worker) for number in numbers]
-    run_backfills(database, tube, jobs, limits_of(tube, given), wait=wait, as_json=as_json)
+    run_backfills(database, tube, jobs, _limits_of(tube, given), wait=wait, as_json=as_json)
 
 
 @backfill.command()
 @_TUBE
 @_TABLE
 @_WAIT
-@limit_options
+@_limit_options
 @json_option
 @database_options
 def resume(
@@ -81,7 +145,7 @@ def resume(
         for row in rows:
             backfills.command(row["backfill_id"], "resume")
     jobs = [Job(row["backfill_id"], row["by_worker"]) for row in rows]
-    run_backfills(database, tube, jobs, limits_of(tube, given), wait=wait, as_json=as_json)
+    run_backfills(database, tube, jobs, _limits_of(tube, given), wait=wait, as_json=as_json)
 
 
 @backfill.command()

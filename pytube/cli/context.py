@@ -80,7 +80,7 @@ def database_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--json`, as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="For machines.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def _database(settings: Settings, dsn: str | None, schema: str | None) -> Database:

@@ -146,7 +146,9 @@ def fanout(
 @click.option("--table", required=True, metavar="NAME", help="schema.table")
 @click.option("--order-col", metavar="COLUMN", help="Touch in about this order; default: the ids'.")
 @click.option("--ranges", type=click.IntRange(min=1), default=64, show_default=True)
-@click.option("--backlog", type=click.IntRange(min=1), help="Wait while so many backfill pods wait.")
+@click.option(
+    "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
+)
 @click.option("--supersede", is_flag=True, help="End the one that is under way for the table.")
 @spark_options
 @json_option

@@ -51,10 +51,10 @@ def host_of(database: Database) -> Any:
 
 def has_numbers(database: Database, tubes: Sequence[str]) -> bool:
     """Whether the keys of tubes are numbers."""
-    from pytube.spark.tubes import kind_of
+    from pytube.spark.job import kind_of_tubes
 
     with host_of(database).connect() as connection:
-        return bool(kind_of(connection, tubes).is_number)
+        return bool(kind_of_tubes(connection, tubes).is_number)
 
 
 def read(session: SparkSession, kind: str, path: str, texts: Collection[str] = ()) -> DataFrame:

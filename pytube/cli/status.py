@@ -31,7 +31,7 @@ _COLUMNS = {
 
 @click.command()
 @click.option("--tube", "name", metavar="NAME", help="Only this tube.")
-@click.option("--watch", is_flag=True, help="Renew until interrupted; with --json, a line each time.")
+@click.option("--watch", is_flag=True, help="Refresh until interrupted; with --json, a line each time.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),

@@ -1,4 +1,4 @@
-"""`pytube tube …`: administration of tubes."""
+"""`pytube tube …`: administration of tubes; `pytube park …`: what was set aside with its error."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import asdict
 import click
 
 from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.output import print_json, print_rows
+from pytube.cli.output import key_shown, print_json, print_rows
+from pytube.db.version import check
 from pytube.model import KeyType
-from pytube.tubes.admin import Tubes
+from pytube.tubes.admin import Tubes, parked
 
 
 @click.group()
@@ -109,7 +110,7 @@ def attach(
     replica: bool,
     wait: float,
 ) -> None:
-    """Have changes of TABLE (schema.table) touch the tube NAME; attached otherwise, it is changed."""
+    """Attach TABLE (schema.table) to tube NAME, or change how it is attached."""
     names = [] if columns is None else [column.strip() for column in columns.split(",")]
     with _tubes(database) as tubes:
         tubes.attach(name, table, shard, shards, id_col=id_col, columns=names, replica=replica, limit=wait)
@@ -122,7 +123,7 @@ def attach(
 @_WAIT
 @database_options
 def detach(database: Database, name: str, table: str, wait: float) -> None:
-    """Have changes of TABLE touch the tube NAME no more."""
+    """Detach TABLE from tube NAME."""
     with _tubes(database) as tubes:
         tubes.detach(name, table, limit=wait)
     click.echo(f"{table} is detached from {name}")
@@ -149,3 +150,33 @@ def list_(database: Database, as_json: bool) -> None:
             "key_type": "keys",
         }
         print_rows(columns, rows, "there are no tubes; make one with: pytube tube create NAME")
+
+
+@click.group()
+def park() -> None:
+    """Documents that could not be delivered."""
+
+
+@park.command("list")
+@click.option("--tube", "name", metavar="NAME", help="Only of this tube.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@json_option
+@database_options
+def list_parked(database: Database, name: str | None, limit: int, as_json: bool) -> None:
+    """List parked documents, with their errors."""
+    with database.connect() as connection:
+        check(connection, database.schema)
+        rows = parked(connection, database.schema, name, limit)
+    if as_json:
+        print_json(rows)
+        return
+    columns = {
+        "tube": "tube",
+        "shard": "shard",
+        "id": "id",
+        "op": "op",
+        "attempts": "attempts",
+        "parked_at": "since",
+        "error": "error",
+    }
+    print_rows(columns, [row | {"id": key_shown(row["id"])} for row in rows], "nothing is parked")

@@ -1,6 +1,6 @@
 """Configuration: one TOML file with environment variables inside, as immutable values."""
 
-from pytube.config.loader import load, parse
+from pytube.config.loader import load, masked, parse
 from pytube.config.models import (
     BackfillConfig,
     Config,
@@ -11,7 +11,6 @@ from pytube.config.models import (
     TubeConfig,
     WorkerConfig,
 )
-from pytube.config.show import masked
 
 __all__ = [
     "BackfillConfig",

@@ -75,6 +75,11 @@ class KafkaConfig(Section):
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
     """More settings for librdkafka, by its names. They may be secrets, so they are never shown."""
 
+    shared_partitions: int | None = Field(default=None, ge=1)
+    """Partitions of one leader topic, with one consumer group, for all tubes of the installation. By default
+    each tube has a topic and a group of its own. All workers need the same number, which is the most
+    processes that can lead anything."""
+
 
 class WorkerConfig(Section):
     """`[worker]`: what one process keeps to. All times are seconds."""
@@ -213,11 +218,15 @@ class Config(Section):
 
     def leader_topic(self, name: str) -> str:
         """The leader topic of a tube: as configured, else named after installation and tube."""
-        return self.tube(name).topic or leader_name(self.worker.installation, name)
+        return self.tube(name).topic or self._leader_name(name)
 
     def leader_group(self, name: str) -> str:
         """The consumer group of a tube's workers: as configured, else named as its topic."""
-        return self.tube(name).group or leader_name(self.worker.installation, name)
+        return self.tube(name).group or self._leader_name(name)
+
+    def _leader_name(self, name: str) -> str:
+        shared = self.kafka is not None and self.kafka.shared_partitions is not None
+        return leader_name(self.worker.installation, None if shared else name)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -233,6 +242,11 @@ class Config(Section):
                 f"({worker.heartbeat:g} s), got {worker.receive_deadline:g} s"
             )
         for name, tube in self.tubes.items():
+            if self.kafka is not None and self.kafka.shared_partitions and (tube.topic or tube.group):
+                raise ConfigError(
+                    f"key {key_path(('tube', name))}: topic and group of a tube can't be set while "
+                    "kafka.shared_partitions gives all tubes one topic; take them out, or that one"
+                )
             needed = tube.sink.request_timeout + worker.receive_deadline
             if needed > worker.session_timeout:
                 raise ConfigError(

@@ -1,10 +1,11 @@
 """Names at Kafka: of leader topics and consumer groups.
 
-The name is `pytube.<installation>.<tube>`. Kafka takes ASCII letters, digits, `.`, `_` and `-`, at
-most 249 of them. In the two parts letters, digits and `-` stand for themselves, `_` is written `__`,
-and each byte of anything else (in UTF-8; dots too) is written `_` and two hexadecimal digits. So two
-tubes never share a topic, and a name can be read back. A name that would be too long is cut, and
-ends in `_.` and a hash of the whole; that one can't be read back.
+The name is `pytube.<installation>.<tube>`, or `pytube.<installation>` where all tubes share one. Kafka
+takes ASCII letters, digits, `.`, `_` and `-`, at most 249 of them. In the two parts letters, digits and
+`-` stand for themselves, `_` is written `__`, and each byte of anything else (in UTF-8; dots too) is
+written `_` and two hexadecimal digits. So two tubes never share a topic by accident, and a name can be
+read back. A name that would be too long is cut, and ends in `_.` and a hash of the whole; that one can't
+be read back.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _WHOLE = re.compile(r"(?:[A-Za-z0-9-]|__|_[0-9a-f]{2})*")
 _ESCAPE = re.compile(r"__|_([0-9a-f]{2})")
 
 
-def leader_name(installation: str, tube: str) -> str:
-    """The name of the leader topic, and of the group, of a tube."""
-    name = f"{_PREFIX}.{_escape(installation)}.{_escape(tube)}"
+def leader_name(installation: str, tube: str | None = None) -> str:
+    """The name of the leader topic, and of the group, of a tube; None: of all tubes."""
+    name = ".".join([_PREFIX, _escape(installation), *([] if tube is None else [_escape(tube)])])
     if len(name) <= LONGEST:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:_HASH_DIGITS]

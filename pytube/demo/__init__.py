@@ -35,7 +35,7 @@ def main(
         UsageError: a package is missing, or the directory can't be used.
     """
     try:
-        from pytube.demo.program import run
+        from pytube.demo.story import run
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the demo needs the package {error.name}: pip install 'pytube-pg[embedded]'"

@@ -1,15 +1,102 @@
-"""The configuration files of the workers, as a user would write them."""
+"""What the demonstration is set up with: its names and sizes, its folder, its workers' configurations."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import shutil
+import tempfile
 from pathlib import Path
+from typing import IO, Literal, Self
+
+from pytube.embedded.binaries import reachable
+from pytube.embedded.process import is_root
+from pytube.errors import UsageError
+
+Broker = Literal["embedded", "real"]
+Election = Literal["neli", "lease"]
 
 TUBE = "es-live"
 PARTITIONS = 4
+WORKERS = ("w1", "w2", "w3")
 
 SESSION_TIMEOUT = 4.0
 """Seconds after which a dead worker's partitions go to others: short, so that the take-over fits."""
+
+_FOLDER = Path(".demo")
+_LOCK = "demo.lock"
+
+
+class Folder:
+    """The folder of this run alone, until it is closed: emptied at the start, kept at the end."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Empty or make the folder `path`, by default `.demo`.
+
+        Raises:
+            UsageError: it holds what no demonstration left there, another one uses it, or it
+                can't be written to.
+        """
+        self.path = (path or _default_folder()).resolve()
+        self._lock = self._claim()
+        self._empty()
+        self.sink = self.path / "sink.jsonl"
+
+    def close(self) -> None:
+        """Let another demonstration have the folder."""
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _claim(self) -> IO[bytes]:
+        path = self.path / _LOCK
+        try:
+            self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if not path.exists() and any(self.path.iterdir()):
+                raise UsageError(
+                    f"{self.path} holds files that no demo has left there, and would be emptied; "
+                    "give the demo a folder of its own"
+                )
+            lock = path.open("ab")
+        except OSError as error:
+            raise UsageError(
+                f"{self.path} can't be used for the demo: {error.strerror}; "
+                "go to a folder that you can write to"
+            ) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise UsageError(f"another demo runs in {self.path}; wait for it, or end it") from None
+        return lock
+
+    def _empty(self) -> None:
+        for path in self.path.iterdir():
+            if path.name == _LOCK:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _default_folder() -> Path:
+    """`.demo`; for root, where the servers' user can't get there, one of the system's temporary ones."""
+    here = _FOLDER.resolve()
+    if not is_root() or reachable(here.parent):
+        return here
+    # Postgres refuses root, so it runs as a user who may not enter here.
+    path = Path(tempfile.gettempdir()) / "pytube-demo"
+    path.mkdir(mode=0o755, exist_ok=True)
+    if path.is_symlink() or path.stat().st_uid != os.geteuid():
+        raise UsageError(f"{path} is somebody else's; remove it, or run the demo as another user than root")
+    return path
+
 
 _TEMPLATE = """\
 # Written by the demo.
@@ -35,14 +122,14 @@ bootstrap_servers = {bootstrap}
 """
 
 
-def settings_of(name: str, *, dsn: str, bootstrap: str | None, election: str, sink: Path) -> str:
-    """The TOML text for the worker `name`.
+def worker_settings(name: str, *, dsn: str, bootstrap: str | None, election: Election, sink: Path) -> str:
+    """The configuration file of the worker `name`, as a user would write it.
 
     Args:
         name: its client id, and the label of its lines at the sink.
         dsn: of the source.
         bootstrap: Kafka's bootstrap servers, None without Kafka.
-        election: `neli` or `lease`.
+        election: how the workers agree on who leads.
         sink: the file that all workers append to.
     """
     return _TEMPLATE.format(
@@ -57,5 +144,5 @@ def settings_of(name: str, *, dsn: str, bootstrap: str | None, election: str, si
 
 
 def _quoted(text: str) -> str:
-    # A JSON string without escapes of its own for non-ASCII is a TOML string.
+    # A JSON string that leaves non-ASCII as it is is a TOML string.
     return json.dumps(text, ensure_ascii=False)

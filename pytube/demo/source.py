@@ -1,30 +1,71 @@
-"""The source: pgbench's tables, attached to the tube, and what can be asked about both."""
+"""The source: pgbench's tables, attached to the tube; the load and the probe, which write to them.
+
+The search path has our schema first, then `public`.
+"""
 
 from __future__ import annotations
 
 import json
-import os
+import re
+import signal
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any, Final, LiteralString, NamedTuple
 
 import psycopg
 from psycopg import sql
 
 from pytube.db.connect import connect_sync
 from pytube.db.install import install
-from pytube.demo import queries
-from pytube.demo.comparison import Key
-from pytube.demo.failure import DemoFailed
+from pytube.demo.processes import DemoFailed, Process, client_environment
 from pytube.demo.settings import PARTITIONS, TUBE
 from pytube.tubes.admin import Tubes
+
+Key = tuple[int, int]
+"""Shard and id."""
 
 ACCOUNT_SHARDS = 16
 TELLER_SHARD = 16
 BRANCH_SHARD = 17
 _PGBENCH_TIMEOUT = 60
+
+_SEQ: Final = "SELECT last_value FROM tube_seq"
+
+_ROWS: Final = """
+    SELECT (SELECT count(*) FROM pgbench_accounts) + (SELECT count(*) FROM pgbench_tellers)
+        + (SELECT count(*) FROM pgbench_branches)
+"""
+
+_FIGURES: Final = """
+    SELECT (SELECT last_value FROM tube_seq), count(*), coalesce(sum(cardinality(ids)), 0)::bigint,
+        coalesce(extract(epoch FROM clock_timestamp() - min(ts)), 0)::float8
+    FROM {tube}
+"""
+
+_LEADERS: Final = "SELECT partition, client_id, epoch FROM tube_leaders(%(tube)s) ORDER BY partition"
+
+_TERMS: Final = """
+    SELECT client_id, partition, epoch, extract(epoch FROM acquired_at)::float8,
+        extract(epoch FROM coalesce(ended_at, clock_timestamp()) - acquired_at)::float8,
+        coalesce(outcome, 'leads')
+    FROM tube_terms(%(tube)s)
+    ORDER BY acquired_at, epoch
+"""
+
+_PARKED: Final = "SELECT count(*) FROM tube_park_list(%(tube)s, 1000)"
+
+# The shard is worked out here anew, so that a mistake in ours would be seen.
+_DOCUMENTS: Final = (
+    "SELECT (aid %% 16)::integer, aid::bigint, row_to_json(r)::text FROM pgbench_accounts AS r",
+    "SELECT 16, tid::bigint, row_to_json(r)::text FROM pgbench_tellers AS r",
+    "SELECT 17, bid::bigint, row_to_json(r)::text FROM pgbench_branches AS r",
+)
+
+_PROBE: Final = "UPDATE pgbench_tellers SET filler = %(filler)s WHERE tid = %(teller)s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +111,7 @@ class Source:
         Args:
             dsn: of the database.
             pgbench: the program.
-            log: what it tells when it makes tables.
+            log: receives the output of pgbench when it makes tables.
         """
         self.dsn = dsn
         self._pgbench = pgbench
@@ -99,8 +140,8 @@ class Source:
     def fill(self) -> None:
         """Fill the tables, which touches every row."""
         self._make("gv")
-        self.rows = int(self._one(queries.ROWS)[0])
-        self._seq = int(self._one(queries.SEQ)[0])
+        self.rows = int(self._one(_ROWS)[0])
+        self._seq = int(self._one(_SEQ)[0])
 
     def _make(self, steps: str) -> None:
         command = [str(self._pgbench), "-i", "-I", steps, "-s", "1", "-q", self.dsn]
@@ -121,25 +162,25 @@ class Source:
 
     def figures(self) -> Figures:
         """How things stand."""
-        seq, pods, waiting, lag = self._one(queries.FIGURES)
-        # Since the tables were filled, all statements touch one row, and so make a pod of one id.
+        seq, pods, waiting, lag = self._one(_FIGURES)
+        # Since the tables were filled, every statement touches one row, and so makes a pod of one id.
         return Figures(self.rows + seq - self._seq, pods, waiting, lag)
 
     def leaders(self) -> list[Leader]:
         """Who leads what, by partition; a dead one as well, until another takes over."""
-        return [Leader(*row) for row in self._all(queries.LEADERS)]
+        return [Leader(*row) for row in self._all(_LEADERS)]
 
     def terms(self) -> list[Term]:
         """Every term that there was, by time."""
-        return [Term(*row) for row in self._all(queries.TERMS)]
+        return [Term(*row) for row in self._all(_TERMS)]
 
     def parked(self) -> int:
         """How many documents were set aside."""
-        return int(self._one(queries.PARKED)[0])
+        return int(self._one(_PARKED)[0])
 
     def documents(self) -> Iterator[tuple[Key, Any]]:
         """Every row as the document that the sink should have, decoded."""
-        for query in (queries.ACCOUNTS, queries.TELLERS, queries.BRANCHES):
+        for query in _DOCUMENTS:
             for shard, key, text in self._all(query):
                 yield (shard, key), json.loads(text)
 
@@ -154,6 +195,112 @@ class Source:
             raise DemoFailed(f"Postgres does not answer the demo any more: {error}") from error
 
 
-def client_environment() -> dict[str, str]:
-    """Our environment without settings for clients of other servers (PGPORT, PGOPTIONS, …)."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+# --- the load -----------------------------------------------------------------------------
+
+RATE = 400
+"""Transactions per second: what two cores carry beside the workers."""
+
+CLIENTS = 4
+_LONGEST = 600
+_STOP_TIMEOUT = 15.0
+
+
+class Load:
+    """One run of pgbench with its own transactions, at a steady rate."""
+
+    def __init__(self, pgbench: Path, dsn: str, log: Path) -> None:
+        """Start the program `pgbench`."""
+        command = [str(pgbench), "-n", "-M", "prepared", "-c", str(CLIENTS), "-R", str(RATE)]
+        command += ["-T", str(_LONGEST), "-P", "5", dsn]
+        self._log = log
+        self._process = Process("pgbench", command, log)
+        self.check = self._process.check
+        self.close = self._process.kill
+
+    def finish(self) -> int:
+        """Let it finish; how many transactions it did.
+
+        Raises:
+            DemoFailed: it did not end well.
+        """
+        # What its own timer sends: it finishes the transactions under way and prints the sum.
+        code = self._process.stop(signal.SIGALRM, _STOP_TIMEOUT)
+        count = transactions_in(self._log.read_text(errors="replace"))
+        if code != 0 or count is None:
+            self.check()
+        return count or 0
+
+
+def transactions_in(text: str) -> int | None:
+    """The number of transactions in pgbench's summary; None if there is no summary."""
+    found = re.search(r"^number of transactions actually processed: (\d+)", text, re.MULTILINE)
+    return int(found.group(1)) if found else None
+
+
+# --- the probe ----------------------------------------------------------------------------
+
+_INTERVAL = 0.05
+_TELLER = 1
+_NUMBER = re.compile(r"probe (\d+) *")
+_JOIN_TIMEOUT = 10.0
+
+
+class Commit(NamedTuple):
+    """A number, and when its commit had returned; Unix time."""
+
+    number: int
+    at: float
+
+
+class Arrival(NamedTuple):
+    """A number, and when a document with it was written to the sink; Unix time."""
+
+    number: int
+    at: float
+
+
+def number_in(document: Any) -> int | None:
+    """The probe's number in a document of its row; None when there is none."""
+    if not isinstance(document, dict):
+        return None
+    found = _NUMBER.fullmatch(str(document.get("filler")))
+    return int(found.group(1)) if found else None
+
+
+class Probe:
+    """Writes a running number into one row, to see how long each takes to the sink; in its own thread."""
+
+    def __init__(self, dsn: str) -> None:
+        """Connect; nothing is written before `start`."""
+        self.commits: list[Commit] = []
+        self._connection = connect_sync(dsn, application_name="pytube demo probe")
+        self._stop = threading.Event()
+        self._error: psycopg.Error | None = None
+        self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise `DemoFailed` when it could not write."""
+        if self._error is not None:
+            raise DemoFailed(f"the probe could not write: {self._error}")
+
+    def close(self) -> None:
+        """Stop, and end the session; once is enough."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_TIMEOUT)
+        self._connection.close()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.wait(_INTERVAL):
+            number += 1
+            try:
+                self._connection.execute(_PROBE, {"filler": f"probe {number}", "teller": _TELLER})
+            except psycopg.Error as error:
+                self._error = error
+                return
+            self.commits.append(Commit(number, time.time()))

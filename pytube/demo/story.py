@@ -1,28 +1,98 @@
-"""What happens in a demonstration, in order."""
+"""What happens in a demonstration, in order, and how it ends."""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 
-from pytube.demo.comparison import compare
-from pytube.demo.fleet import NAMES, Fleet
-from pytube.demo.folder import Folder
-from pytube.demo.latency import latencies, summary
-from pytube.demo.load import CLIENTS, RATE, Load
-from pytube.demo.probe import Probe
-from pytube.demo.screen import Screen
-from pytube.demo.servers import Servers
-from pytube.demo.settings import PARTITIONS, TUBE
-from pytube.demo.source import ACCOUNT_SHARDS, TELLER_SHARD, Source
-from pytube.demo.verdict import Findings, Takeover
-from pytube.demo.watch import Watch
+import psycopg
 
+from pytube import logs
+from pytube.demo.processes import Servers, Workers, running_servers
+from pytube.demo.report import Findings, Takeover, compare, latencies, report, summary
+from pytube.demo.settings import PARTITIONS, TUBE, WORKERS, Broker, Election, Folder
+from pytube.demo.source import ACCOUNT_SHARDS, CLIENTS, RATE, TELLER_SHARD, Load, Probe, Source
+from pytube.demo.watch import Screen, Watch
+from pytube.errors import PytubeError
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+# Seconds; a demonstration that is well comes near none of them.
 _LEAD_LIMIT = 40.0
 _FILL_LIMIT = 60.0
 _TAKEOVER_LIMIT = 40.0
 _DRAIN_LIMIT = 60.0
+
+
+class _Interrupted(BaseException):
+    """A signal asked the demonstration to end. As KeyboardInterrupt, it is no error of anybody's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def run(*, kafka: Broker, election: Election, seconds: float, directory: Path | None) -> int:
+    """See `pytube.demo.main`."""
+    screen = Screen()
+    try:
+        with _interruptible(), Folder(directory) as folder, (folder.path / "demo.log").open("a") as log:
+            # The logs of our own code in this process are not for the spectators.
+            logs.configure("info", "human", log)
+            return _run(folder, kafka if election == "neli" else None, election, seconds, screen)
+    except _Interrupted as interrupted:
+        name = signal.Signals(interrupted.number).name
+        screen.line("")
+        screen.step(f"ended by {name}; all that was started is ended")
+        return 128 + interrupted.number
+
+
+def _run(folder: Folder, broker: Broker | None, election: Election, seconds: float, screen: Screen) -> int:
+    began = time.time()
+    try:
+        with ExitStack() as stack:
+            servers = stack.enter_context(running_servers(folder.path, broker))
+            screen.step(f"{servers.names}; election: {election}")
+            found = Story(folder, servers, election, screen, stack).play(seconds)
+            screen.step("done")
+    except (PytubeError, psycopg.Error, OSError) as error:
+        screen.line("")
+        screen.line(f"FAILED: {error}", "bold red")
+        screen.line(f"All processes are ended; their logs are kept in {folder.path}")
+        return 1
+    return report(found, began=began, directory=folder.path, screen=screen)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Raise `_Interrupted` where the program is when one of the signals comes, so that all is ended; once.
+
+    Later signals are ignored: the end is under way, and it is short. Outside of the main thread,
+    where Python receives no signals, nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = False
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        nonlocal heard
+        if not heard:
+            heard = True
+            raise _Interrupted(number)
+
+    before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +110,7 @@ class Story:
     """One demonstration. What it starts is ended when the stack that it is given is closed."""
 
     def __init__(
-        self, folder: Folder, servers: Servers, election: str, screen: Screen, stack: ExitStack
+        self, folder: Folder, servers: Servers, election: Election, screen: Screen, stack: ExitStack
     ) -> None:
         """Make the source and the configurations.
 
@@ -48,20 +118,19 @@ class Story:
             folder: where everything goes.
             servers: they run.
             election: of the workers.
-            screen: what is told.
-            stack: what is to be ended is put there.
+            screen: receives what happens.
+            stack: receives what is to be ended.
         """
         self._screen = screen
         self._stack = stack
         self._pgbench = servers.postgres.bin("pgbench")
-        self._dsn = servers.dsn
         self._load_log = folder.path / "pgbench.log"
         self._source = Source(servers.dsn, self._pgbench, folder.path / "pgbench-init.log")
         stack.callback(self._source.close)
-        self._fleet = Fleet(folder, dsn=servers.dsn, bootstrap=servers.bootstrap, election=election)
-        stack.callback(self._fleet.close)
+        self._workers = Workers(folder, dsn=servers.dsn, bootstrap=servers.bootstrap, election=election)
+        stack.callback(self._workers.close)
         self._watch = Watch(self._source, folder.sink, screen)
-        self._watch.checks.append(self._fleet.check)
+        self._watch.checks.append(self._workers.check)
         self._probe = Probe(servers.dsn)
         stack.callback(self._probe.close)
 
@@ -93,11 +162,11 @@ class Story:
         self._screen.step(f"pgbench has filled its tables: {self._source.rows:,} rows, all touched")
 
     def _begin(self) -> None:
-        for name in NAMES:
-            self._fleet.start(name)
-        self._screen.step(f"three workers start: {', '.join(NAMES)}")
+        for name in WORKERS:
+            self._workers.start(name)
+        self._screen.step(f"three workers start: {', '.join(WORKERS)}")
         self._watch.until(
-            lambda: self._led() == set(range(PARTITIONS)) and self._leading() == set(NAMES),
+            lambda: self._led() == set(range(PARTITIONS)) and self._leading() == set(WORKERS),
             limit=_LEAD_LIMIT,
             missing="the three workers had not shared the four partitions among them",
         )
@@ -110,7 +179,7 @@ class Story:
         self._screen.step("all rows are delivered; from here on it is live")
 
     def _start_load(self) -> Load:
-        load = Load(self._pgbench, self._dsn, self._load_log)
+        load = Load(self._pgbench, self._source.dsn, self._load_log)
         self._stack.callback(load.close)
         self._probe.start()
         self._watch.checks += [load.check, self._probe.check]
@@ -132,7 +201,7 @@ class Story:
         victim = next(leader.client for leader in leaders if leader.partition == TELLER_SHARD % PARTITIONS)
         epochs = {leader.partition: leader.epoch for leader in leaders if leader.client == victim}
         at = time.time()
-        self._fleet.kill(victim)
+        self._workers.kill(victim)
         self._watch.dead.add(victim)
         led = " and ".join(str(partition) for partition in epochs)
         self._screen.step(f"SIGKILL: {victim}, which led {led}, is gone", "bold red")
@@ -148,7 +217,7 @@ class Story:
         self._screen.step(f"the others have taken over what {kill.victim} led", "bold green")
 
     def _restart(self, kill: _Kill) -> None:
-        self._fleet.start(kill.victim)
+        self._workers.start(kill.victim)
         self._watch.dead.discard(kill.victim)
         self._screen.step(f"{kill.victim} is started again", "bold green")
         old = max(kill.epochs.values())
@@ -160,7 +229,7 @@ class Story:
         self._screen.step(f"{kill.victim} leads again", "bold green")
 
     def _stop_load(self, load: Load) -> int:
-        self._watch.checks = [self._fleet.check]
+        self._watch.checks = [self._workers.check]
         transactions = load.finish()
         self._probe.close()
         self._probe.check()
@@ -178,7 +247,7 @@ class Story:
     # --- what came of it ------------------------------------------------------------------
 
     def _judge(self, kill: _Kill, transactions: int, lasted: float) -> Findings:
-        exits = self._fleet.stop()
+        exits = self._workers.stop()
         replay, tally = self._watch.replay, self._watch.tally
         replay.finish()
         sink = {

@@ -1,24 +1,118 @@
-"""Waits for conditions while it looks at everything, and prints the line of every second."""
+"""What the spectator sees while the demonstration runs: a line a second, and what happened when.
+
+In colour on a terminal, plain lines elsewhere.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from pytube.demo.failure import DemoFailed
-from pytube.demo.live import HEADER, live_line
-from pytube.demo.screen import Screen
-from pytube.demo.source import Source
-from pytube.demo.tally import Tally
-from pytube.sinks.jsonl_replay import Replay
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
+from pytube.demo.processes import DemoFailed
+from pytube.demo.settings import PARTITIONS, WORKERS
+from pytube.demo.source import TELLER_SHARD, Arrival, Figures, Leader, Source, number_in
+from pytube.sinks.jsonl_replay import Line, Replay
+
+_WIDE = 160
+"""Columns of a table that goes to a file or a pipe."""
 _POLL = 0.05
+_HEADER = "   time  touches documents  per s  waiting     lag  who leads which partitions"
 _HEADER_EVERY = 20
 
 
+def duration(seconds: float) -> str:
+    """Milliseconds below one second, else seconds with one decimal."""
+    if seconds < 0.9995:
+        return f"{max(0.0, seconds) * 1000:.0f} ms"
+    return f"{seconds:.1f} s"
+
+
+class Screen:
+    """Standard output, and the time since the demonstration began."""
+
+    def __init__(self) -> None:
+        width = None if sys.stdout.isatty() else _WIDE
+        self._console = Console(file=sys.stdout, highlight=False, width=width, soft_wrap=True)
+        self._begun = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._begun
+
+    def step(self, text: str, style: str = "bold") -> None:
+        """One thing that was done or happened, with the time."""
+        self.line(Text.assemble((f"{self.elapsed:5.1f} s  ", "dim"), (text, style)))
+
+    def line(self, text: Text | str, style: str = "") -> None:
+        """One line; square brackets in it are no markup."""
+        self._console.print(Text(text, style) if isinstance(text, str) else text)
+        sys.stdout.flush()
+
+    def heading(self, text: str) -> None:
+        """The title of what follows, after an empty line."""
+        self.line("")
+        self.line(text, "bold underline")
+
+    def facts(self, facts: Mapping[str, str]) -> None:
+        """Names and values, below each other."""
+        wide = max(len(name) for name in facts)
+        for name, value in facts.items():
+            self.line(Text.assemble((f"  {name:<{wide}}  ", "dim"), value))
+
+    def table(self, columns: Mapping[str, bool], rows: Sequence[Sequence[str]]) -> None:
+        """A table; `columns` says of each heading whether numbers are below it."""
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        for heading, numeric in columns.items():
+            table.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        self._console.print(table, soft_wrap=False)
+        sys.stdout.flush()
+
+
+class Tally:
+    """Counts what came to the sink, in order of arrival; the times are those in the lines."""
+
+    def __init__(self, partitions: int = PARTITIONS) -> None:
+        self._partitions = partitions
+        self.documents = 0
+        self.by_client: Counter[str] = Counter()
+        self.first: dict[tuple[int, int], float] = {}
+        """When each term, as (partition, epoch), first wrote; Unix time."""
+        self.arrivals: list[Arrival] = []
+        """Documents of the probe's row."""
+        self._by_second: Counter[int] = Counter()
+
+    def take(self, line: Line) -> None:
+        """Count one line."""
+        self.documents += 1
+        self.by_client[line.client or "?"] += 1
+        self._by_second[int(line.at)] += 1
+        self.first.setdefault((line.shard % self._partitions, line.token.epoch), line.at)
+        if line.shard == TELLER_SHARD and (number := number_in(line.doc)) is not None:
+            self.arrivals.append(Arrival(number, line.at))
+
+    @property
+    def peak(self) -> int:
+        """Documents in the best second."""
+        return max(self._by_second.values(), default=0)
+
+    def first_after(self, partition: int, epoch: int) -> float | None:
+        """When a later term than `epoch` first wrote in the partition; None when none has yet."""
+        times = [at for (p, e), at in self.first.items() if p == partition and e > epoch]
+        return min(times, default=None)
+
+
 class Watch:
-    """One pair of eyes for the whole demonstration."""
+    """Waits for conditions, looks at everything meanwhile, and prints the line of every second."""
 
     def __init__(self, source: Source, sink: Path, screen: Screen) -> None:
         """Nothing is read before the first look.
@@ -34,10 +128,10 @@ class Watch:
         """Called at every look; each raises when what it guards has failed."""
         self.dead: set[str] = set()
         """Workers that were killed and not yet started again."""
-        self._source = source
-        self._screen = screen
         self.caught_up = False
         """Whether the last look found nothing new at the sink."""
+        self._source = source
+        self._screen = screen
         self._lines = 0
         self._second = 0
         self._last = (time.monotonic(), 0)
@@ -80,7 +174,42 @@ class Watch:
         rate = (delivered - before) / max(now - then, 0.001)
         self._last = (now, delivered)
         if self._lines % _HEADER_EVERY == 0:
-            self._screen.line(HEADER, "dim")
+            self._screen.line(_HEADER, "dim")
         self._lines += 1
         figures, leaders = self._source.figures(), self._source.leaders()
         self._screen.line(live_line(second, figures, delivered, rate, leaders, self.dead))
+
+
+def live_line(
+    second: int,
+    figures: Figures,
+    delivered: int,
+    rate: float,
+    leaders: Sequence[Leader],
+    dead: Collection[str],
+) -> Text:
+    """The line of one second: what is written, what has arrived, who leads.
+
+    Args:
+        second: how many have passed since the beginning.
+        figures: how things stand in the database.
+        delivered: documents at the sink.
+        rate: documents per second since the last line.
+        leaders: the present terms.
+        dead: workers that were killed; the database still names them until others take over.
+    """
+    text = Text()
+    text.append(f"{second:5} s ", "dim")
+    text.append(f"{figures.touches:>8,} ")
+    text.append(f"{delivered:>9,} ", "green")
+    text.append(f"{rate:>6,.0f} ")
+    text.append(f"{figures.waiting:>8,} ", "yellow" if figures.waiting else "dim")
+    text.append(f"{duration(figures.lag):>7}  ", "yellow" if figures.lag > 1 else "dim")
+    for name in WORKERS:
+        led = ",".join(str(leader.partition) for leader in leaders if leader.client == name)
+        if name in dead:
+            text.append(f"{name} killed  ", "red")
+        else:
+            text.append(f"{f'{name} {led or chr(8211)}':<11}", "cyan" if led else "dim")
+    text.rstrip()
+    return text

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from pytube.embedded.errors import EmbeddedError
+from pytube.embedded.process import EmbeddedError
 
 Version = Literal[18, 16, "system"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pytube.embedded.errors import EmbeddedError
+from pytube.embedded.process import EmbeddedError
 
 OLDEST = 17
 """The oldest Java that Kafka's broker runs on."""

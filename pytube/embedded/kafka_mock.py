@@ -19,7 +19,7 @@ import sys
 from types import TracebackType
 from typing import Self
 
-from pytube.embedded.errors import EmbeddedError
+from pytube.embedded.process import EmbeddedError
 
 PARTITIONS = 4
 """Of every topic."""

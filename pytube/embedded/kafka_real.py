@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import Self
 
 from pytube.embedded import java
-from pytube.embedded.errors import EmbeddedError
 from pytube.embedded.ports import HOST, Port
-from pytube.embedded.process import ServerProcess
+from pytube.embedded.process import EmbeddedError, ServerProcess
 
 VERSION = "4.1.2"
 COORDINATES = (

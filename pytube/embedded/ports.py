@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from pytube.embedded.errors import EmbeddedError
+from pytube.embedded.process import EmbeddedError
 
 HOST = "127.0.0.1"
 

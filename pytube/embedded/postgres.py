@@ -17,9 +17,8 @@ from urllib.parse import quote
 
 from pytube.embedded import binaries
 from pytube.embedded.binaries import Version
-from pytube.embedded.errors import EmbeddedError
 from pytube.embedded.ports import HOST, Port
-from pytube.embedded.process import ServerProcess, is_root
+from pytube.embedded.process import EmbeddedError, ServerProcess, is_root
 
 SUPERUSER = "postgres"
 RUN_AS = "nobody"

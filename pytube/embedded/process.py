@@ -1,4 +1,4 @@
-"""A server's process, which ends when the process that started it does."""
+"""A server's process, which ends when the process that started it does, and its errors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from pathlib import Path
 
 import psutil
 
-from pytube.embedded.errors import EmbeddedError, with_tail
+from pytube.errors import PytubeError
 
 POLL = 0.02
 """Seconds between two looks at a condition."""
 
+_LOG_LINES = 30
+"""Of a log, at the end of an error."""
+
 # The guard reads until its owner closes the pipe or dies, be it by SIGKILL, then ends the server.
 _GUARD = 'read _; kill -s "$1" "$2"'
+
+
+class EmbeddedError(PytubeError):
+    """An embedded server can't be had, did not start or did not end; the message says why."""
 
 
 class ServerProcess:
@@ -85,16 +92,17 @@ class ServerProcess:
                 raise with_tail(f"{name} was not ready within {timeout:g} s", self._log)
             time.sleep(POLL)
 
-    def stop(self, how: signal.Signals, *, timeout: float, name: str) -> None:
-        """Send `how` and wait; killed and an `EmbeddedError` when it does not end in time."""
+    def stop(self, how: signal.Signals, *, timeout: float, name: str) -> int:
+        """Send `how` and wait; its exit code. If it does not end in time, kill it: `EmbeddedError`."""
         if self.running:
             self._process.send_signal(how)
         try:
-            self._process.wait(timeout)
+            code = self._process.wait(timeout)
         except subprocess.TimeoutExpired as error:
             self.kill()
             raise with_tail(f"{name} did not stop within {timeout:g} s", self._log) from error
         self._dismiss_guard()
+        return code
 
     def kill(self, *, grace: float = 5.0) -> None:
         """SIGKILL the process and wait until it and all its children are gone.
@@ -153,6 +161,19 @@ def _group_of(user: str | None) -> int | None:
     import pwd
 
     return pwd.getpwnam(user).pw_gid
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """The last lines of a log, at most `count`; a sentence where there are none."""
+    try:
+        return log.read_text(errors="replace").splitlines()[-count:] or [f"({log} is empty)"]
+    except OSError as error:
+        return [f"({log} can't be read: {error})"]
+
+
+def with_tail(message: str, log: Path) -> EmbeddedError:
+    """The error `message`, with the last lines of the server's log below it."""
+    return EmbeddedError("\n".join([f"{message}; the end of {log}:", *last_lines(log, _LOG_LINES)]))
 
 
 def is_root() -> bool:

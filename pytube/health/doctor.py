@@ -1,21 +1,69 @@
-"""All that the doctor looks at, in order of what depends on what."""
+"""The doctor: looks at all that a worker needs, in order of what depends on what, and says what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
+from psycopg import sql
 
-from pytube.config import Config
+from pytube.config import Config, KafkaConfig, SinkConfig
+from pytube.config.names import leader_name
+from pytube.db import version
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
-from pytube.errors import PytubeError
-from pytube.health import postgres
-from pytube.health.broker import check_broker
-from pytube.health.check import Check, Level, fail, ok
-from pytube.health.queries import TUBES
-from pytube.health.sink import check_sink
+from pytube.errors import ConfigError, PytubeError, SchemaMismatch
+from pytube.sinks import build_sink
+from pytube.sources import rights
 from pytube.tubes.queries import within
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+OLDEST_SERVER, NEWEST_SERVER = 15, 18
+_ROOM = 10
+"""Connections that should be left: a worker takes a handful."""
+_OLD = 60.0
+"""Seconds after which the doctor reports an open transaction."""
+_BROKER_TIMEOUT = 5.0
+
+_TUBES = "SELECT DISTINCT tube, partitions FROM {s}.tube_list() ORDER BY tube"
+
+
+class Level(enum.StrEnum):
+    """How bad it is. `warn` works, but worse than it could; `fail` does not work."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was looked at, what was found, and what to do about it."""
+
+    subject: str
+    level: Level
+    finding: str
+    remedy: str | None = None
+
+
+def ok(subject: str, finding: str) -> Check:
+    """All is well."""
+    return Check(subject, Level.OK, finding)
+
+
+def warn(subject: str, finding: str, remedy: str) -> Check:
+    """It works, but worse than it could."""
+    return Check(subject, Level.WARN, finding, remedy)
+
+
+def fail(subject: str, finding: str, remedy: str) -> Check:
+    """It does not work."""
+    return Check(subject, Level.FAIL, finding, remedy)
 
 
 def examine(config: Config) -> Iterator[Check]:
@@ -25,18 +73,18 @@ def examine(config: Config) -> Iterator[Check]:
     try:
         with connect_sync(dsn, schema, application_name="pytube doctor") as connection, translated():
             yield ok("Postgres", "answers")
-            yield from postgres.check_server(connection)
-            installed = postgres.check_version(connection, schema)
+            yield from check_server(connection)
+            installed = check_version(connection, schema)
             yield installed
             there = installed.level is Level.OK
-            yield postgres.check_rights(connection, schema)
+            yield check_rights(connection, schema)
             if there:
-                yield postgres.check_sequence(connection, schema)
+                yield check_sequence(connection, schema)
                 partitions = _partitions(connection, schema)
-            yield postgres.check_connections(connection)
-            yield from postgres.check_settings(connection)
-            yield from postgres.check_transactions(connection)
-            yield postgres.check_pooler(connection, dsn, schema)
+            yield check_connections(connection)
+            yield from check_settings(connection)
+            yield from check_transactions(connection)
+            yield check_pooler(connection, dsn, schema)
     except PytubeError as error:
         yield fail("Postgres", str(error), "correct postgres.dsn, or start the server")
     except psycopg.Error as error:
@@ -53,7 +101,7 @@ def examine(config: Config) -> Iterator[Check]:
 def _partitions(connection: psycopg.Connection, schema: str) -> dict[str, int]:
     """The tubes that are there, with their numbers of partitions; none when we may not look."""
     try:
-        return dict(connection.execute(within(TUBES, schema)).fetchall())
+        return dict(connection.execute(within(_TUBES, schema)).fetchall())
     except psycopg.errors.InsufficientPrivilege:
         return {}
 
@@ -64,3 +112,377 @@ def _check_tubes(config: Config, partitions: dict[str, int]) -> Iterator[Check]:
             yield ok(f"tube {name}", f"{partitions[name]} partitions")
         else:
             yield fail(f"tube {name}", "is not in the database", f"pytube tube create {name}")
+
+
+# --- Postgres ---------------------------------------------------------------------------
+
+_SERVER = """
+    SELECT current_setting('server_version_num')::integer, current_setting('server_version'),
+        pg_catalog.pg_is_in_recovery()
+"""
+
+_RIGHTS_TO_INSTALL = """
+    SELECT current_user,
+        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')
+"""
+
+# What this role lacks of what a worker needs; no row when nothing is installed.
+_RIGHTS = r"""
+    SELECT current_user, pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
+        ARRAY(
+            SELECT p.proname::text FROM pg_catalog.pg_proc p
+            WHERE p.pronamespace = n.oid AND p.proname = ANY(%(functions)s)
+                AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
+            ORDER BY 1),
+        ARRAY(
+            SELECT c.relname::text FROM pg_catalog.pg_class c
+            WHERE c.relnamespace = n.oid AND c.relname = ANY(%(tables)s)
+                AND NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
+            ORDER BY 1),
+        (SELECT w.rolname::text FROM pg_catalog.pg_roles o JOIN pg_catalog.pg_roles w
+                ON w.rolname = pg_catalog.left(o.rolname, -6) || '_worker'
+            WHERE o.oid = n.nspowner AND o.rolname LIKE '%%\_admin')
+    FROM pg_catalog.pg_namespace n
+    WHERE n.nspname = %(schema)s AND EXISTS (
+        SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'tube_version')
+"""
+
+_SEQUENCE = """
+    SELECT seqcache, seqincrement, seqcycle
+    FROM pg_catalog.pg_sequence WHERE seqrelid = to_regclass(%(sequence)s)
+"""
+
+_CONNECTIONS = """
+    SELECT current_setting('max_connections')::integer
+            - current_setting('superuser_reserved_connections')::integer
+            - coalesce(current_setting('reserved_connections', true)::integer, 0),
+        (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')
+"""
+
+_SETTINGS = """
+    SELECT name, reset_val FROM pg_catalog.pg_settings
+    WHERE name IN ('idle_in_transaction_session_timeout', 'synchronous_commit', 'fsync',
+        'full_page_writes')
+"""
+
+# Only a transaction that has an xid holds back the settled seq, in whatever database it is.
+_OLD_TRANSACTIONS = """
+    SELECT 'pid ' || pid || ' (' || coalesce(nullif(application_name, ''), backend_type) || ', '
+        || coalesce(state, 'hidden') || ')',
+        extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age, false AS prepared
+    FROM pg_catalog.pg_stat_activity
+    WHERE backend_xid IS NOT NULL AND xact_start < clock_timestamp() - %(age)s * interval '1 second'
+    UNION ALL
+    SELECT quote_literal(gid) || ' in ' || quote_ident(database),
+        extract(epoch FROM clock_timestamp() - prepared)::float8, true
+    FROM pg_catalog.pg_prepared_xacts
+    WHERE prepared < clock_timestamp() - %(age)s * interval '1 second'
+    ORDER BY age DESC
+    LIMIT 10
+"""
+
+
+def check_server(connection: psycopg.Connection) -> Iterator[Check]:
+    """Which server it is."""
+    number, name, standby = _row(connection, _SERVER)
+    major = number // 10_000
+    supported = f"{OLDEST_SERVER} to {NEWEST_SERVER}"
+    if major < OLDEST_SERVER:
+        yield fail("server", f"Postgres {name} is too old", f"use Postgres {supported}")
+    elif major > NEWEST_SERVER:
+        yield warn("server", f"Postgres {name} is not tested", f"use {supported}, or a newer pytube")
+    else:
+        yield ok("server", f"Postgres {name}")
+    if standby:
+        yield fail("server", "it is a standby, which takes no writes", "connect to the primary")
+
+
+def check_version(connection: psycopg.Connection, schema: str) -> Check:
+    """Whether our SQL is there in the version that is needed."""
+    try:
+        version.check(connection, schema)
+    except SchemaMismatch as error:
+        finding, _, remedy = str(error).rpartition("; ")
+        return fail("SQL", finding, remedy)
+    except psycopg.errors.InsufficientPrivilege:
+        return fail("SQL", "its version can't be read", "see below: rights")
+    return ok("SQL", f"version {version.needed()} in the schema {schema}")
+
+
+def check_rights(connection: psycopg.Connection, schema: str) -> Check:
+    """Whether this role may do what a worker does; before an installation, whether it may install."""
+    needs = {"schema": schema, "functions": sorted(rights.FUNCTIONS), "tables": sorted(rights.TABLES)}
+    row = connection.execute(_RIGHTS, needs).fetchone()
+    if row is None:
+        role, may = _row(connection, _RIGHTS_TO_INSTALL)
+        if may:
+            return ok("rights", f"{role} may install")
+        return fail(
+            "rights",
+            f"{role} may not create a schema in this database",
+            f"as its owner, run: GRANT CREATE ON DATABASE … TO {role}",
+        )
+    role, usage, functions, tables, worker = row
+    grants = [] if usage else [f"GRANT USAGE ON SCHEMA {schema} TO {role}"]
+    if tables:
+        grants.append(f"GRANT SELECT ON {_qualified(schema, tables)} TO {role}")
+    if functions:
+        grants.append(f"GRANT EXECUTE ON FUNCTION {_qualified(schema, functions)} TO {role}")
+    if grants and worker is not None:
+        grants = [f"GRANT {sql.Identifier(worker).as_string()} TO {sql.Identifier(role).as_string()}"]
+    if grants:
+        return fail(
+            "rights",
+            f"{role} may not do what a worker does",
+            "as the role that installed, run: " + "; ".join(grants),
+        )
+    return ok("rights", f"{role} may do what a worker does")
+
+
+def _qualified(schema: str, names: list[str]) -> str:
+    return ", ".join(sql.Identifier(schema, name).as_string() for name in names)
+
+
+def check_sequence(connection: psycopg.Connection, schema: str) -> Check:
+    """The sequence of seqs must hand out numbers in order."""
+    name = sql.Identifier(schema, "tube_seq").as_string()
+    row = connection.execute(_SEQUENCE, {"sequence": name}).fetchone()
+    if row == (1, 1, False):
+        return ok("tube_seq", "CACHE 1, INCREMENT 1")
+    found = "is missing" if row is None else "was altered: {} {} {}".format(*row)
+    return fail(
+        "tube_seq",
+        f"{name} {found}; pods could be overlooked",
+        f"ALTER SEQUENCE {name} INCREMENT 1 CACHE 1 NO CYCLE, then restart the workers",
+    )
+
+
+def check_connections(connection: psycopg.Connection) -> Check:
+    """Whether there is room for a worker's sessions."""
+    most, used = _row(connection, _CONNECTIONS)
+    finding = f"{used} of {most} in use"
+    if most - used < _ROOM:
+        return warn("connections", finding, "raise max_connections, or close what is not needed")
+    return ok("connections", finding)
+
+
+def check_settings(connection: psycopg.Connection) -> Iterator[Check]:
+    """Settings of the server that matter to queues."""
+    settings: dict[str, str] = dict(connection.execute(_SETTINGS).fetchall())
+    if settings["idle_in_transaction_session_timeout"] == "0":
+        yield warn(
+            "idle transactions",
+            "idle_in_transaction_session_timeout is off, so a forgotten transaction slows "
+            "every queue down for as long as it is open",
+            "set it for the applications' roles, e.g. to 5min",
+        )
+    else:
+        yield ok("idle transactions", "idle_in_transaction_session_timeout is set")
+    for name in ("synchronous_commit", "fsync", "full_page_writes"):
+        if settings[name] == "off":
+            yield warn(
+                name,
+                "is off, so a crash of the server can lose changes that sinks have seen",
+                f"set {name} to on",
+            )
+
+
+def check_transactions(connection: psycopg.Connection) -> Iterator[Check]:
+    """Transactions that hold back what workers may take for granted."""
+    rows = connection.execute(_OLD_TRANSACTIONS, {"age": _OLD}).fetchall()
+    for who, age, prepared in rows:
+        kind = "prepared transaction" if prepared else "transaction"
+        yield warn(
+            "transactions",
+            f"the {kind} of {who} is open for {age:.0f} s and slows workers down",
+            "COMMIT PREPARED or ROLLBACK PREPARED it" if prepared else "end it",
+        )
+    if not rows:
+        yield ok("transactions", f"none that wrote is open for more than {_OLD:.0f} s")
+
+
+def check_pooler(connection: psycopg.Connection, dsn: str, schema: str) -> Check:
+    """Whether LISTEN works on such a session, or a transaction pooler stands in front.
+
+    A pooler makes up the process id that it tells clients. Behind one that hands a server session
+    to another client at the end of a transaction, what a session sets is gone once another client
+    has taken that server session.
+    """
+    (pid,) = _row(connection, "SELECT pg_catalog.pg_backend_pid()")
+    if pid == connection.info.backend_pid:
+        return ok("pooler", "none: LISTEN works")
+    connection.execute("SELECT set_config('pytube.pooler', 'kept', false)")
+    with connect_sync(dsn, schema, application_name="pytube doctor") as other, other.transaction():
+        other.execute("SELECT 1")
+        (kept,) = _row(connection, "SELECT current_setting('pytube.pooler', true)")
+        (now,) = _row(connection, "SELECT pg_catalog.pg_backend_pid()")
+    if kept == "kept" and now == pid:
+        return ok("pooler", "a session pooler: LISTEN works")
+    return warn(
+        "pooler",
+        "a transaction pooler stands in front, so LISTEN does not work and workers poll",
+        "connect workers to Postgres directly, or through a session pool",
+    )
+
+
+def _row(connection: psycopg.Connection, query: LiteralString) -> tuple[Any, ...]:
+    row = connection.execute(query).fetchone()
+    assert row is not None  # these queries always have one
+    return row
+
+
+# --- Kafka, for the election `neli` -----------------------------------------------------
+
+
+def check_broker(config: Config, partitions: Mapping[str, int]) -> Iterator[Check]:
+    """Whether the broker can hold the elections of the configured tubes.
+
+    Args:
+        config: the configuration; it has a section `[kafka]`.
+        partitions: how many partitions each tube that is there has.
+    """
+    try:
+        from confluent_kafka import KafkaException
+    except ImportError:
+        yield fail("broker", "confluent-kafka is not installed", "pip install 'pytube-pg[kafka]'")
+        return
+    assert config.kafka is not None
+    errors: list[str] = []
+    try:
+        admin = _admin(config.kafka, errors)
+    except (KafkaException, TypeError, ValueError):
+        # The error may repeat the value of an option, which may be a secret.
+        yield fail(
+            "broker",
+            "librdkafka refuses an option of [kafka]",
+            "check the names and values in kafka.options against librdkafka's CONFIGURATION.md",
+        )
+        return
+    try:
+        metadata = admin.list_topics(timeout=_BROKER_TIMEOUT)
+    except KafkaException as error:
+        text = errors[-1] if errors else error.args[0].str()
+        yield fail(
+            "broker",
+            f"{config.kafka.bootstrap_servers} does not answer: {text}",
+            "start it, or correct kafka.bootstrap_servers and kafka.options",
+        )
+        return
+    yield ok("broker", f"{config.kafka.bootstrap_servers} answers")
+    if config.kafka.shared_partitions is not None:
+        shared = leader_name(config.worker.installation)
+        yield _check_topic(admin, metadata, "all tubes", shared, config.kafka.shared_partitions)
+    else:
+        for name in config.tubes:
+            if name in partitions:
+                yield _check_topic(admin, metadata, name, config.leader_topic(name), partitions[name])
+    yield _check_timeout(admin, metadata, config.worker.session_timeout)
+
+
+def _admin(kafka: KafkaConfig, errors: list[str]) -> AdminClient:
+    from confluent_kafka.admin import AdminClient
+
+    options: dict[str, Any] = {
+        "log_level": 0,
+        "socket.timeout.ms": int(_BROKER_TIMEOUT * 1000),
+        **kafka.options,
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "error_cb": lambda error: errors.append(error.str()),
+    }
+    return AdminClient(options)
+
+
+def _check_topic(admin: AdminClient, metadata: Any, name: str, topic: str, wanted: int) -> Check:
+    """Whether the leader topic of a tube is there, wide enough, or could be made."""
+    subject = f"topic of {name}"
+    found = metadata.topics.get(topic)
+    width = len(found.partitions) if found is not None else 0
+    there = f"{topic} has {width} partitions" if width else f"{topic} is missing"
+    if width >= wanted:
+        return ok(subject, there)
+    if metadata.controller_id < 0:
+        return warn(
+            subject,
+            f"{there}, and this broker makes topics of a width of its own",
+            f"see that new topics have at least {wanted} partitions",
+        )
+    refusal = _refusal(admin, topic, width, wanted)
+    if refusal is None:
+        return ok(subject, f"{there}; a worker will give it {wanted}")
+    return fail(
+        subject,
+        f"{there}, {wanted} are needed, and we may not change it ({refusal})",
+        f"give it {wanted} partitions, or let our principal create and alter it",
+    )
+
+
+def _refusal(admin: AdminClient, topic: str, width: int, wanted: int) -> str | None:
+    """Why the broker would not make or widen the topic; None when it would."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+    limits: dict[str, Any] = {"validate_only": True, "request_timeout": _BROKER_TIMEOUT}
+    if width:
+        futures = admin.create_partitions([NewPartitions(topic, wanted)], **limits)
+    else:
+        new = NewTopic(topic, num_partitions=wanted, replication_factor=-1)
+        futures = admin.create_topics([new], **limits)
+    for future in futures.values():
+        try:
+            future.result(timeout=2 * _BROKER_TIMEOUT)
+        except KafkaException as error:
+            return str(error.args[0].str())
+    return None
+
+
+def _check_timeout(admin: AdminClient, metadata: Any, ours: float) -> Check:
+    """Whether the broker takes our session timeout of so many seconds."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin._config import ConfigResource
+
+    subject = "session timeout"
+    try:
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(next(iter(metadata.brokers))))
+        answers = admin.describe_configs([resource], request_timeout=_BROKER_TIMEOUT)
+        settings = next(iter(answers.values())).result(timeout=2 * _BROKER_TIMEOUT)
+        least = int(settings["group.min.session.timeout.ms"].value) / 1000
+        most = int(settings["group.max.session.timeout.ms"].value) / 1000
+    except (KafkaException, KeyError, StopIteration):
+        return ok(subject, f"{ours:g} s; the broker does not tell which it takes")
+    if least <= ours <= most:
+        return ok(subject, f"{ours:g} s")
+    return fail(
+        subject,
+        f"worker.session_timeout is {ours:g} s, and the broker takes {least:g} to {most:g} s",
+        "change it, or the broker's group.min.session.timeout.ms and group.max.session.timeout.ms",
+    )
+
+
+# --- sinks ------------------------------------------------------------------------------
+
+
+def check_sink(tube: str, config: SinkConfig) -> Check:
+    """Open the sink of a tube, and close it."""
+    subject = f"sink of {tube}"
+    try:
+        asyncio.run(_open_and_close(config))
+    except ConfigError as error:
+        return fail(subject, str(error), f'correct [tube."{tube}".sink]')
+    except TimeoutError:
+        finding = f"{config.type} did not open within {config.request_timeout:g} s"
+        return fail(subject, finding, "see that it is up and can be reached from here")
+    except PytubeError as error:
+        return fail(subject, str(error), "see that it is up and can be reached from here")
+    except Exception as error:  # noqa: BLE001 - a sink may be anybody's code
+        finding = f"{config.type} failed to open: {type(error).__name__}: {error}"
+        return fail(subject, finding, "see the sink's documentation")
+    return ok(subject, f"{config.type} opens")
+
+
+async def _open_and_close(config: SinkConfig) -> None:
+    sink = build_sink(config.type, config.options)
+    try:
+        async with asyncio.timeout(config.request_timeout):
+            await sink.open()
+    finally:
+        await sink.close()

@@ -9,8 +9,26 @@ from psycopg import errors
 from psycopg.rows import class_row
 
 from pytube.db.errors import translated
-from pytube.health.queries import PARKED, STATUS
 from pytube.tubes.queries import within
+
+_STATUS = """
+    SELECT s.tube, s.partition, s.inc_count AS waiting, s.backfill_count AS backfill,
+        s.control_count AS control,
+        extract(epoch FROM clock_timestamp() - s.inc_min_ts)::float8 AS lag,
+        l.client_id AS leader, l.election, l.epoch,
+        extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
+        extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago
+    FROM {s}.tube_stats() AS s
+    LEFT JOIN {s}.tube_leaders() AS l ON l.tube = s.tube AND l.partition = s.partition
+    ORDER BY s.tube, s.partition
+"""
+
+_PARKED = """
+    SELECT p.tube, p.shard %% t.partitions, count(*)
+    FROM {s}.tube_parked AS p
+    JOIN (SELECT DISTINCT tube, partitions FROM {s}.tube_list()) AS t ON t.tube = p.tube
+    GROUP BY 1, 2
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +60,7 @@ def read_status(
     """The partitions of `tube`, or of all, by tube and partition."""
     with translated():
         with connection.cursor(row_factory=class_row(PartitionStatus)) as cursor:
-            rows = cursor.execute(within(STATUS, schema)).fetchall()
+            rows = cursor.execute(within(_STATUS, schema)).fetchall()
         parked = _parked(connection, schema)
     return [
         row if parked is None else replace(row, parked=parked.get((row.tube, row.partition), 0))
@@ -53,7 +71,7 @@ def read_status(
 
 def _parked(connection: psycopg.Connection, schema: str) -> dict[tuple[str, int], int] | None:
     try:
-        rows = connection.execute(within(PARKED, schema), {}).fetchall()
+        rows = connection.execute(within(_PARKED, schema), {}).fetchall()
     except errors.InsufficientPrivilege:
         return None
     return {(tube, partition): count for tube, partition, count in rows}

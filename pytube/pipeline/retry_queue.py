@@ -102,6 +102,20 @@ class RetryQueue:
                 self._delays.pop(key, None)
 
 
+@dataclass(slots=True)
+class BackOff:
+    """A pause that grows with each failure in a row."""
+
+    failures: int = 0
+    until: float = 0.0
+    """When the next try is due."""
+
+    def fail(self, now: float) -> None:
+        """One more failure."""
+        self.failures += 1
+        self.until = now + backoff(self.failures)
+
+
 def backoff(failures: int) -> float:
     """Seconds to wait after that many failures in a row: doubled with each, up to a limit."""
     return min(_LONGEST_DELAY, _FIRST_DELAY * float(2 ** min(failures - 1, 16)))

@@ -1,6 +1,15 @@
 """Where documents go: the contract, the registry, and the sinks that come with pytube."""
 
-from pytube.sinks.base import Sink, SinkFactory
-from pytube.sinks.registry import build_sink, find_sink, known_sinks
+from pytube.sinks.base import Scanning, Sink, SinkFactory, why_no_scan
+from pytube.sinks.registry import SinkOptions, build_sink, find_sink, known_sinks
 
-__all__ = ["Sink", "SinkFactory", "build_sink", "find_sink", "known_sinks"]
+__all__ = [
+    "Scanning",
+    "Sink",
+    "SinkFactory",
+    "SinkOptions",
+    "build_sink",
+    "find_sink",
+    "known_sinks",
+    "why_no_scan",
+]

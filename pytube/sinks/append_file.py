@@ -1,14 +1,34 @@
-"""A file that several processes append to: one write each time, under a lock, whole or not at all."""
+"""A file, a pipe or the standard output that several processes append to.
+
+Each block of lines is one write under an exclusive lock. In a file it is there whole or not at all.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
-from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
-from pytube.sinks.output import STDOUT, is_at, is_regular, open_output, sync_parent
+from pytube.errors import ConfigError, PytubeError, SinkTimeout, SinkUnavailable
+
+STDOUT = "-"
+
+_TRANSIENT = {
+    errno.EAGAIN,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.ENOSPC,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+}
+"""Errors that end by themselves, or when something is freed; a wrong path does not."""
 
 
 class AppendFile:
@@ -19,12 +39,17 @@ class AppendFile:
         self._fsync = fsync
         self._create_parents = create_parents
         self._fd: int | None = None
-        # A lock on the file lets every thread of this process in: they share the open file.
+        # The threads of this process share the open file, so the lock on it does not exclude them.
         self._mutex = threading.Lock()
         self._closing = False
 
     def open(self) -> None:
-        """Open or create the file; `ConfigError` or `SinkUnavailable` as `open_output` says."""
+        """Open or create the file.
+
+        Raises:
+            ConfigError: the path can't be right, or the file system has no locks.
+            SinkUnavailable: it may work later.
+        """
         with self._mutex:
             self._fd = self._open()
             try:
@@ -34,13 +59,13 @@ class AppendFile:
                 raise
 
     def append(self, begin: Callable[[], None], block: Callable[[], bytes]) -> None:
-        """Write `block()` at the end, on a line of its own.
+        """Wait for the lock, without limit, and write `block()` at the end, on a line of its own.
 
-        `begin` is called under the lock, right before the write, and raises when it may not be
-        done any more. The lock is waited for without limit.
+        `begin` is called under the lock, right before the write. It raises if the write must not
+        begin any more.
 
         Raises:
-            SinkUnavailable: nothing of it is in the file.
+            SinkUnavailable: nothing of the block is in the file.
             SinkTimeout: some of it may be.
         """
         try:
@@ -58,14 +83,14 @@ class AppendFile:
                 self._drop_when_free()
 
     def close(self) -> None:
-        """Let go of the file, or leave that to the thread that is using it; never waits."""
+        """Close the file, or leave that to the thread that is using it; never waits."""
         self._closing = True
         self._drop_when_free()
 
     def _open(self) -> int:
-        fd = open_output(self.path, create_parents=self._create_parents)
-        if self._fsync and self.path != STDOUT and is_regular(fd):
-            sync_parent(self.path)
+        fd = _open_output(self.path, create_parents=self._create_parents)
+        if self._fsync and self.path != STDOUT and _is_regular(fd):
+            _sync_parent(self.path)
         return fd
 
     def _check(self, fd: int) -> None:
@@ -73,7 +98,7 @@ class AppendFile:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(fd, fcntl.LOCK_UN)
         except BlockingIOError:
-            pass  # somebody has the lock, so there are locks
+            pass  # another process has the lock, so the file system has locks
         except OSError as error:
             raise ConfigError(
                 f'sink "jsonl": "{self.path}" can\'t be locked: {error.strerror}; '
@@ -87,20 +112,20 @@ class AppendFile:
                 try:
                     self._fd = self._open()
                 except ConfigError as error:
-                    # It was right at `open`, so it may become right again.
+                    # The path was right at `open`, so it may become right again.
                     raise SinkUnavailable(str(error)) from error
             fcntl.flock(self._fd, fcntl.LOCK_EX)
-            if self.path == STDOUT or is_at(self.path, self._fd):
+            if self.path == STDOUT or _is_at(self.path, self._fd):
                 return self._fd
             self._drop()
         raise SinkUnavailable('sink "jsonl" is closed')
 
     def _write(self, fd: int, block: bytes) -> None:
-        """One write; a second only to learn why the first was short."""
-        regular = is_regular(fd)
+        """One write; a second one only to learn why the first was short."""
+        regular = _is_regular(fd)
         start = os.fstat(fd).st_size if regular else 0
         if start and os.pread(fd, 1, start - 1) != b"\n":
-            block = b"\n" + block  # ends the line that a killed process left unfinished
+            block = b"\n" + block  # end the line that a killed process left torn
         rest = memoryview(block)
         try:
             while rest:
@@ -123,7 +148,7 @@ class AppendFile:
         )
 
     def _drop_when_free(self) -> None:
-        # Whoever has the mutex looks at `_closing` after giving it back.
+        # The thread that has the mutex checks `_closing` after it has released it.
         if self._mutex.acquire(blocking=False):
             try:
                 self._drop()
@@ -137,7 +162,7 @@ class AppendFile:
 
 
 def _cut(fd: int, start: int, written: int) -> bool:
-    """Take back the last `written` bytes; False when somebody else wrote without the lock."""
+    """Take back the last `written` bytes; False if another process wrote without the lock."""
     try:
         if os.fstat(fd).st_size != start + written:
             return False
@@ -145,3 +170,86 @@ def _cut(fd: int, start: int, written: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _open_output(path: str, *, create_parents: bool) -> int:
+    """A descriptor to append to `path`, or to the standard output for "-"; raises as `AppendFile.open`."""
+    try:
+        if path == STDOUT:
+            return _open_stdout()
+        if create_parents:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return _open_path(path)
+    except (OSError, ValueError) as error:
+        raise _explain(path, error) from error
+
+
+def _is_regular(fd: int) -> bool:
+    """Whether `fd` is a file, which can be read back, truncated and synced."""
+    return stat.S_ISREG(os.fstat(fd).st_mode)
+
+
+def _is_at(path: str, fd: int) -> bool:
+    """Whether `path` still names the open file; after a rotation it does not."""
+    try:
+        named = Path(path).stat()
+    except FileNotFoundError:
+        return False
+    held = os.fstat(fd)
+    return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
+
+
+def _sync_parent(path: str) -> None:
+    """Make the directory entry of a new file survive a crash of the machine."""
+    folder = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _open_path(path: str) -> int:
+    flags = os.O_APPEND | os.O_CLOEXEC
+    try:
+        special = not stat.S_ISREG(Path(path).stat().st_mode)
+    except FileNotFoundError:
+        special = False
+    if not special:
+        return os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o666)
+    # Without O_NONBLOCK, opening a pipe that nobody reads would wait for a reader.
+    fd = os.open(path, flags | os.O_WRONLY | os.O_NONBLOCK)
+    os.set_blocking(fd, True)
+    return fd
+
+
+def _open_stdout() -> int:
+    """The standard output, opened anew where that is possible.
+
+    Processes started by one shell share one open file, so a lock on that file would exclude none of
+    them. Opened anew, each process has an open file of its own, and the lock keeps them apart.
+    """
+    if _is_regular(1):
+        # Other output of the process has an offset of its own, and must not overwrite the lines.
+        fcntl.fcntl(1, fcntl.F_SETFL, fcntl.fcntl(1, fcntl.F_GETFL) | os.O_APPEND)
+    for flags in (os.O_RDWR, os.O_WRONLY) if _is_regular(1) else (os.O_WRONLY,):
+        try:
+            return os.open("/dev/stdout", flags | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            continue  # a socket, or a file that this user may not open by name
+    return os.dup(1)
+
+
+def _explain(path: str, error: OSError | ValueError) -> PytubeError:
+    name = "the standard output" if path == STDOUT else f'path "{path}"'
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _TRANSIENT:
+        return SinkUnavailable(f'sink "jsonl": {name} can\'t be opened: {reason}')
+    if number == errno.ENXIO:
+        return SinkUnavailable(f'sink "jsonl": {name} is a pipe that nobody reads')
+    hint = "give a file that this user can write to"
+    if number == errno.EISDIR:
+        hint = "give a file inside of it"
+    elif number == errno.ENOENT and not Path(path).parent.is_dir():
+        hint = f'create the directory "{Path(path).parent}", or set create_parents = true'
+    return ConfigError(f'sink "jsonl": {name} can\'t be opened: {reason}; {hint}')

@@ -1,4 +1,4 @@
-"""What a sink is: where documents go, and what it owes for each.
+"""The contract of a sink: what it owes for each document, and what it may offer beside.
 
 A sink never reorders two writes of a key once it has answered the first. It must never answer
 `Ok` for a write that a crash of the sink could lose.
@@ -6,10 +6,10 @@ A sink never reorders two writes of a key once it has answered the first. It mus
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from pytube.model import Batch, Result
+from pytube.model import Batch, Id, Result
 
 
 @runtime_checkable
@@ -24,40 +24,42 @@ class Sink(Protocol):
     """Whether the sink itself refuses a write whose token is lower than the one it holds."""
 
     async def open(self) -> None:
-        """Get ready; does nothing when it is open, and opens again after `close`.
+        """Get ready. Does nothing when the sink is open; opens it again after `close`.
 
-        Raises `ConfigError` for bad options, `SinkUnavailable` when it is down.
+        Raises:
+            ConfigError: the options are wrong.
+            SinkUnavailable: the sink is down.
         """
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Write the batch, and answer each document in order.
 
-        The caller sets the time limit, by cancelling. A cancelled `send` raises at once; what it
-        had begun may go on, see `abandon`.
+        The caller limits the time by cancelling. A cancelled `send` raises at once; a write that
+        it had begun may go on, see `abandon`.
 
         Raises:
-            SinkUnavailable: the sink is down, or closed, or `batch.send_before` had passed; it
+            SinkUnavailable: the sink is down or closed, or `batch.send_before` had passed; it
                 took none of the batch.
-            SinkTimeout: whether it took the batch is not known.
-            Exception: anything else means that the batch failed as a whole; it is sent again in
-                halves, until the document at fault stands alone.
+            SinkTimeout: the sink may have taken the batch or not.
+            Exception: anything else means that the batch failed as a whole; the worker sends it
+                again in halves, until the document at fault stands alone.
         """
 
     async def abandon(self, batch: Batch) -> None:
         """Return once no write of this very `batch` can overwrite a later one.
 
-        Awaited after `send(batch)` was cancelled or raised `SinkTimeout`, before any key of the
-        batch is sent again. Returns at once when nothing of the batch is under way. It lasts as
-        long as the write that was begun: for ever, when that hangs. So the caller may give up
-        waiting and ask again later, but must not send these keys until it has returned. A sink
+        The worker awaits it after `send(batch)` was cancelled or raised `SinkTimeout`, before it
+        sends any key of the batch again. It returns at once if no write of the batch is under way.
+        Else it lasts as long as that write: for ever, if the write hangs. So the caller may give
+        up waiting and ask again later, but must not send these keys until it has returned. A sink
         that compares tokens may return at once, because there a late write loses.
         """
 
     async def close(self) -> None:
-        """Let go of everything; does nothing when it is closed, also called after `open` failed.
+        """Release everything. Does nothing when the sink is closed; also called after `open` failed.
 
         No write begins after it. A `send` that has not begun to write raises `SinkUnavailable`;
-        one that has begun goes on and gives its answer. It does not wait for a write that hangs.
+        one that has begun goes on and gives its answer. `close` does not wait for a write that hangs.
         """
 
 
@@ -66,3 +68,40 @@ class SinkFactory(Protocol):
 
     def from_options(self, options: Mapping[str, object]) -> Sink:
         """The sink for the options of the configuration; `ConfigError` names a bad one."""
+
+
+PAGE = 10_000
+"""Ids that one page of a scan holds at most."""
+
+
+@runtime_checkable
+class Scanning(Protocol):
+    """What a sink offers in addition to `Sink` if it can be scanned.
+
+    After a backfill, the worker scans the sink for documents that the backfill has not written,
+    and touches their keys: the documents that the source does not have are deleted that way. At a
+    sink that can't be scanned, documents whose deletion was missed stay.
+    """
+
+    def cannot_scan(self) -> str | None:
+        """Why this sink can't be scanned as it is configured; None when it can."""
+
+    def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
+        """The ids of the documents of that tube and shard whose stamp is lower, page by page.
+
+        An id is an int or a str, as it was when it was written. Every such document that was
+        acknowledged before the call is in one page. A document without a stamp counts as older
+        than any. An id that is given although its document is newer costs work, and does no harm.
+        A page holds at most `PAGE` ids; memory must not grow with the number of documents.
+
+        Raises:
+            SinkUnavailable: the sink is down; the caller scans again later.
+            SinkTimeout: the same, after a while.
+        """
+
+
+def why_no_scan(sink: Sink) -> str | None:
+    """Why `sink` can't be scanned; None when it can."""
+    if not isinstance(sink, Scanning):
+        return "the sink can't be scanned"
+    return sink.cannot_scan()

@@ -1,8 +1,10 @@
-"""The sink `callable`: a function of the user's own takes each batch."""
+"""The sink `callable`: calls a function of the user's own with each batch."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +12,12 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from pytube.errors import SinkContract, SinkError, SinkTimeout, SinkUnavailable
-from pytube.model import OK, Batch, Result
+from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable
+from pytube.model import OK, Batch, Ok, Reject, Result, Retry, Stale
 from pytube.sinks.calls import Abandoned, TaskCall, ThreadCall
-from pytube.sinks.options import SinkOptions
-from pytube.sinks.results import checked_results
-from pytube.sinks.target import import_target, is_async
+from pytube.sinks.registry import SinkOptions
+
+_KINDS = (Ok, Retry, Reject, Stale)
 
 
 class CallableOptions(SinkOptions):
@@ -48,7 +50,7 @@ class CallableSink:
         self.compares = compares
         self.name: str = name or getattr(function, "__qualname__", "") or type(function).__name__
         self._function = function
-        self._is_async = is_async(function)
+        self._is_async = _is_async(function)
         self._concurrency = concurrency
         self._slots: asyncio.Semaphore | None = None
         self._abandoned = Abandoned()
@@ -58,7 +60,7 @@ class CallableSink:
         """The sink for these options; `ConfigError` names a bad one, or why the import failed."""
         given = CallableOptions.parse("callable", options)
         return cls(
-            import_target(given.target),
+            _import_target(given.target),
             concurrency=given.concurrency,
             compares=given.compares,
             name=given.target,
@@ -90,7 +92,7 @@ class CallableSink:
         if inspect.iscoroutine(answer):
             answer.close()
             raise SinkContract(f"{self.name} returned a coroutine; define it with async def")
-        return checked_results(self.name, batch, answer)
+        return _checked_results(self.name, batch, answer)
 
     async def abandon(self, batch: Batch) -> None:
         """Wait until the call for the batch has ended: a thread can't be stopped."""
@@ -153,3 +155,70 @@ class CallableSink:
         except SystemExit as error:
             # It would stop the event loop, and with it the worker.
             raise SinkError(f"{self.name} raised {error!r}") from error
+
+
+def _checked_results(who: str, batch: Batch, answer: object) -> list[Result]:
+    """The results, one per document; `SinkContract` says how `who` broke the contract."""
+    if not isinstance(answer, Sequence) or isinstance(answer, str | bytes):
+        raise SinkContract(
+            f"{who} answered with a {type(answer).__name__}; expected a list of "
+            "Ok, Retry, Reject or Stale, one per document"
+        )
+    if len(answer) != len(batch):
+        raise SinkContract(
+            f"{who} answered {len(answer)} results for {len(batch)} documents; "
+            "expected one per document, in order"
+        )
+    results: list[Result] = []
+    for index, item in enumerate(answer):
+        if not isinstance(item, _KINDS):
+            found = f"the class {item.__name__}" if isinstance(item, type) else type(item).__name__
+            raise SinkContract(f"{who}: result {index} is {found}; expected an Ok, Retry, Reject or Stale")
+        results.append(item)
+    return results
+
+
+def _import_target(target: str) -> Callable[..., Any]:
+    """The function or other callable behind `module:attribute.path`; `ConfigError` says why not."""
+    module_name, _, path = target.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise _bad(
+                target,
+                f"there is no module {error.name}; install it, or put its folder on PYTHONPATH",
+            ) from error
+        raise _bad(target, f"importing {module_name} failed: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise _bad(target, f"importing {module_name} raised {type(error).__name__}: {error}") from error
+    where = f"module {module_name}"
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError as error:
+            raise _bad(target, f"{where} has no {name}") from error
+        where = f"{where}, {name}"
+    if isinstance(found, type):
+        raise _bad(target, f"{path} is a class; name a function, or a method of an instance")
+    if not callable(found):
+        raise _bad(target, f"{path} is a {type(found).__name__}, which can't be called")
+    function: Callable[..., Any] = found
+    if _is_any(function, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
+        raise _bad(target, f"{path} is a generator; it has to return its results, not yield them")
+    return function
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether a call gives a coroutine."""
+    return _is_any(function, inspect.iscoroutinefunction)
+
+
+def _is_any(function: Callable[..., Any], *tests: Callable[[Any], bool]) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return any(test(function) or test(type(function).__call__) for test in tests)
+
+
+def _bad(target: str, reason: str) -> ConfigError:
+    return ConfigError(f'sink "callable": option "target" = "{target}": {reason}')

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
 import orjson
 from pydantic import Field
 
 from pytube.errors import SinkUnavailable
-from pytube.model import OK, Batch, Document, Id, Result
+from pytube.model import OK, Batch, Document, Result
 from pytube.sinks.append_file import AppendFile
 from pytube.sinks.calls import Abandoned, ThreadCall
-from pytube.sinks.jsonl_index import JsonlIndex
-from pytube.sinks.options import SinkOptions
-from pytube.sinks.output import STDOUT
-from pytube.sinks.scan import PAGE
+from pytube.sinks.registry import SinkOptions
 
-_T = TypeVar("_T")
 _STAMPS = b',"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"at":'
 _NUMBERED = b',"shard":%d,"id":%d' + _STAMPS
 _NAMED = b',"shard":%d,"id":%b' + _STAMPS
@@ -38,10 +33,11 @@ class JsonlOptions(SinkOptions):
 
 
 class JsonlSink:
-    """Appends lines under a lock, so that any number of processes share the file.
+    """Appends lines under a lock, so that any number of processes can share the file.
 
-    It does not compare tokens: the lines say them, and `jsonl_replay` compares when it reads.
-    With `fsync` off, a crash of the machine (not of a process) can lose lines that were answered.
+    The file is a log: the sink reads none of its lines, compares no tokens and can't be scanned.
+    The lines have the tokens, and their reader (`jsonl_replay`) compares. With `fsync` off, a crash of the
+    machine (not of a process) can lose lines that were answered.
     """
 
     compares = False
@@ -61,7 +57,6 @@ class JsonlSink:
         self._file: AppendFile | None = None
         self._calls: set[ThreadCall[None]] = set()
         self._abandoned = Abandoned()
-        self._index: JsonlIndex | None = None
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
@@ -117,43 +112,16 @@ class JsonlSink:
         return [OK] * len(batch)
 
     async def abandon(self, batch: Batch) -> None:
-        """Wait for a write of the batch that has begun; one that has not was called off."""
+        """Wait for a write of the batch that has begun; one that had not begun was called off."""
         await self._abandoned.over(batch)
 
     async def close(self) -> None:
-        """Call off what waits for the lock, and let go of the file."""
+        """Call off the writes that wait for the lock, and close the file."""
         for call in list(self._calls):
             call.call_off(SinkUnavailable('sink "jsonl" is closed'))
         file, self._file = self._file, None
         if file is not None:
             file.close()
-        index, self._index = self._index, None
-        if index is not None:
-            await _in_thread(index.close)  # a large file takes its time to go
-
-    def cannot_scan(self) -> str | None:
-        """Only a file can be read back."""
-        if self.path == STDOUT:
-            return "the standard output can't be read back"
-        path = Path(self.path)
-        return f'"{self.path}" is no file' if path.exists() and not path.is_file() else None
-
-    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
-        """What the file holds, by an index of it: made at the first scan, then kept up to date."""
-        if self._file is None:
-            raise SinkUnavailable('sink "jsonl" is not open')
-        if self._index is None:
-            self._index = JsonlIndex(self.path)
-        index = self._index
-        await _in_thread(index.catch_up)
-        after: Id | None = None
-        while True:
-            page = await _in_thread(lambda: index.page(tube, shard, below_seq, after, PAGE))  # noqa: B023 # awaited
-            if page:
-                yield page
-            if len(page) < PAGE:
-                return
-            after = page[-1]
 
     def _keep(self, file: AppendFile) -> None:
         if self._file is None:
@@ -175,15 +143,8 @@ class JsonlSink:
         file.append(may_write, lambda: (b"%.6f" % time.time()).join(pieces))
 
 
-async def _in_thread(function: Callable[[], _T]) -> _T:
-    """Run it in a thread; cancelled, it is left to end by itself."""
-    call = ThreadCall(lambda _: function(), "jsonl-scan")
-    await call.over()
-    return call.result()
-
-
 def encode(batch: Batch, client: str | None) -> list[bytes]:
-    """The lines of the batch, cut where the time of the write belongs."""
+    """The lines of the batch, split where the time of the write belongs."""
     head = b'{"tube":' + orjson.dumps(batch.tube)
     tail = b"" if client is None else b',"client":' + orjson.dumps(client)
     pieces = [b""]
@@ -206,8 +167,8 @@ def _envelope(document: Document) -> bytes:
 def _body(document: Document) -> bytes:
     """The body on one line.
 
-    In JSON a raw line break can only stand between values, where a blank does as well. So there is
-    no need to decode the body, which would round its numbers.
+    In JSON a raw line break can only stand between values, where a blank will do. So the body
+    need not be decoded, which would round its numbers.
     """
     body = document.body
     if body is None:

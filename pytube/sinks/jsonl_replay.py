@@ -1,11 +1,11 @@
-"""Reads what the sink `jsonl` wrote, and says what each key holds in the end."""
+"""The reader of the files that the sink `jsonl` writes: their lines, and what each key holds in the end."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -47,11 +47,11 @@ class Line:
 
 
 class Replay:
-    """The lines of one or more files, applied in order of arrival. Memory grows with the keys.
+    """What each key holds by the lines of one or more files. Memory grows with the number of keys.
 
-    Several files are given oldest first, as a rotation leaves them. With `compare` the highest
-    token of a key wins, as at a sink that compares; without, the last line does, as at one that
-    does not. `poll` takes in what has come since.
+    Give the files of a rotation oldest first. With `compare` the highest token of a key wins, as
+    at a sink that compares; without, the last line wins. `poll` applies the lines that have come
+    since the last call.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class Replay:
         self.applied = 0
         """Whole lines read."""
         self.torn = 0
-        """Lines that are not whole: their writer was killed, and the batch was sent again."""
+        """Lines that are not whole: their writer was killed, and another one sent the batch again."""
         self.stale = 0
         """Lines that came after one of the same key with a higher token."""
         self._compare = compare
         self._on_line = on_line
-        self._files = [Tail(str(path)) for path in paths]
+        self._files = [Tail(path) for path in paths]
 
     def poll(self, pieces: int | None = None) -> int:
         """Apply the lines that have come; how many they were. A file not yet there has none.
@@ -81,9 +81,8 @@ class Replay:
         """
         before = self.applied
         for file in self._files:
-            for chunk in islice(iter(file.read, b""), pieces):
-                for raw in file.split(chunk):
-                    self._take(raw)
+            for raw in file.lines(pieces):
+                self._take(raw)
         return self.applied - before
 
     def finish(self) -> None:
@@ -142,18 +141,29 @@ def parse(raw: bytes) -> Line | None:
 
 
 class Tail:
-    """One file, read from where the last read ended."""
+    """The lines of one file, read on as it grows. It does not follow a rotation."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str | Path) -> None:
         self._path = path
         self._offset = 0
         self.rest = b""
+        """What has come of a line whose end is not there yet."""
 
-    def read(self) -> bytes:
+    def lines(self, pieces: int | None = None) -> Iterator[bytes]:
+        """The lines that have come since the last call; none while the file is not there.
+
+        Exhaust the iterator: the next call does not repeat a line that this one left out. `pieces`
+        is how many megabytes are read at most; by default all there are.
+        """
+        for chunk in islice(iter(self._read, b""), pieces):
+            *lines, self.rest = (self.rest + chunk).split(b"\n")
+            yield from lines
+
+    def _read(self) -> bytes:
         """The next piece, at most a megabyte; empty at the end.
 
-        Read under the shared lock: a writer that fails takes its bytes back, and nobody should
-        have seen them.
+        It takes the shared lock, because a writer that fails takes its bytes back: no reader
+        should have seen them.
         """
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -166,8 +176,3 @@ class Tail:
             os.close(fd)
         self._offset += len(chunk)
         return chunk
-
-    def split(self, chunk: bytes) -> list[bytes]:
-        """The lines that end in this piece; what follows the last is kept for the next."""
-        *lines, self.rest = (self.rest + chunk).split(b"\n")
-        return lines

@@ -1,17 +1,34 @@
-"""Finds a sink by the type that the configuration names, among the installed distributions."""
+"""Finds a sink by the type that the configuration names, and builds it from its options.
+
+Errors name the option and what was expected, never a value, because it may be a secret.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
+from typing import Self
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pytube.errors import ConfigError
 from pytube.sinks.base import Sink, SinkFactory
-from pytube.sinks.options import option_errors
 
 GROUP = "pytube.sinks"
+
+
+class SinkOptions(BaseModel):
+    """Base of the options of a sink. The description of a field is what its error says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @classmethod
+    def parse(cls, sink: str, options: Mapping[str, object]) -> Self:
+        """The options of a sink of type `sink`; `ConfigError` lists everything that is wrong."""
+        try:
+            return cls.model_validate(dict(options))
+        except ValidationError as error:
+            raise ConfigError(_option_errors(sink, cls, error)) from None
 
 
 def known_sinks() -> list[str]:
@@ -41,7 +58,7 @@ def build_sink(sink_type: str, options: Mapping[str, object]) -> Sink:
     except ConfigError:
         raise
     except ValidationError as error:
-        raise ConfigError(option_errors(sink_type, None, error)) from None
+        raise ConfigError(_option_errors(sink_type, None, error)) from None
     except Exception as error:
         raise ConfigError(
             f'sink "{sink_type}" refused its options: {type(error).__name__}: {error}'
@@ -66,3 +83,22 @@ def _load(point: EntryPoint) -> SinkFactory:
         raise ConfigError(f'sink type "{point.name}": {point.value} has no from_options(options) to build it')
     checked: SinkFactory = factory
     return checked
+
+
+def _option_errors(sink: str, model: type[BaseModel] | None, error: ValidationError) -> str:
+    """What is wrong with the options of `sink`, one clause per key, without their values."""
+    fields = model.model_fields if model is not None else {}
+    clauses = []
+    for item in error.errors(include_input=False, include_url=False):
+        key = ".".join(str(part) for part in item["loc"])
+        field = fields.get(str(item["loc"][0])) if item["loc"] else None
+        expected = field.description if field is not None else None
+        expected = expected or item["msg"].removeprefix("Input should be ")
+        if item["type"] == "extra_forbidden":
+            known = ", ".join(sorted(fields)) or "none"
+            clauses.append(f'option "{key}" is unknown (known: {known})')
+        elif item["type"] == "missing":
+            clauses.append(f'option "{key}" is missing: expected {expected}')
+        else:
+            clauses.append(f'option "{key}": expected {expected}')
+    return f'sink "{sink}": ' + "; ".join(clauses)

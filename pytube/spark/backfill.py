@@ -1,7 +1,7 @@
-"""A backfill in ranges: steps 1 and 2 as ever, step 3 by several sessions at once.
+"""A backfill in ranges: several sessions run step 3 at once. Steps 1 and 2 are those of any backfill.
 
-All that is known of it is in the database, in the table of all backfills and in the ledger. So a driver can
-be killed at any moment, and whoever calls again goes on with what lacks.
+All state is in the database, in the table of backfills and in the ledger. So a driver may be killed at any
+time, and the next call continues with the missing ranges.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from pyspark.sql import SparkSession
 
-from pytube.db.errors import describe, translated
+from pytube.db.errors import describe
 from pytube.errors import BackfillBusy, BackfillEnded, StatementFailed
-from pytube.spark import queries
-from pytube.spark.calls import NotYet, Units, run_calls
-from pytube.spark.errors import PartFailed
+from pytube.spark import job, queries
 from pytube.spark.hosts import Host
-from pytube.spark.ledger import Counts
+from pytube.spark.job import Counts, PartFailed
+from pytube.spark.queries import first_row, rows, value
+from pytube.spark.tasks import FAILED, LOST, NotYet, run_calls
 from pytube.spark.touch import CONNECTIONS
-from pytube.spark.unit import FAILED, LOST
 from pytube.tubes.tables import find_table
 
 RANGES = 64
@@ -36,25 +35,24 @@ class Backfilled:
     backfill_id: int
     rows: int
     ranges: int
-    """That this run has inserted."""
+    """Ranges that this run inserted."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """What a task calls for each range."""
+class _Range:
+    """Touches the rows of one range; see `pytube.spark.tasks.Call`."""
 
     tube: str
     backfill: int
     backlog: int | None
 
     def __call__(self, connection: psycopg.Connection, host: int, unit: int) -> Counts | None:  # noqa: ARG002
-        """Touch the rows of one range; see `pytube.spark.calls.Call`."""
         if self.backlog is not None:
-            limit = {"tube": self.tube, "pods_limit": self.backlog}
-            if int(_value(connection, queries.BACKFILL_WAITING, limit)) >= self.backlog:
+            waiting = _value(connection, queries.BACKFILL_WAITING, tube=self.tube, pods_limit=self.backlog)
+            if int(waiting) >= self.backlog:
                 raise NotYet
-        rows = _value(connection, queries.BACKFILL_RANGE, {"backfill": self.backfill, "unit": unit})
+        rows = _value(connection, queries.BACKFILL_RANGE, backfill=self.backfill, unit=unit)
         if rows is None:
             raise NotYet  # it is paused
         return Counts(int(rows), int(rows), 0)
@@ -74,29 +72,29 @@ def backfill(
     schema: str = "tube",
     began: Callable[[int], None] | None = None,
 ) -> Backfilled:
-    """Touch every row of an attached table at low priority, and have the sink swept after it.
+    """Touch every row of an attached table at low priority; a sweep of the sink follows.
 
-    One that was interrupted goes on. `pytube backfill status`, `pause` and `cancel` see it like any other.
+    An interrupted backfill continues. `pytube backfill status`, `pause` and `cancel` work as for any other.
 
     Args:
         spark: the session.
-        tube: it.
-        table: schema.table, attached to it.
-        order_col: rows of a range are touched in this order, and ranges about so; default: the column of the
-            ids. It wants an index.
+        tube: the tube.
+        table: schema.table, attached to the tube.
+        order_col: rows of a range are touched in the order of this column, and ranges in about this order;
+            default: the column of the ids. The column should have an index.
         dsn: the database.
-        ranges: about how many.
-        max_connections: that insert at the same time. One more is the driver's.
-        backlog: wait while so many backfill pods wait in the tube; None: never.
+        ranges: about how many ranges.
+        max_connections: sessions that insert at the same time. The driver has one more.
+        backlog: wait while so many backfill pods wait in the tube; None: never wait.
         supersede: end another backfill of the table that is under way.
-        schema: of our SQL.
-        began: is told the number of the backfill.
+        schema: the schema of our SQL.
+        began: is called with the number of the backfill.
 
     Raises:
-        UsageError: the tube, table or column is not there.
-        BackfillBusy: another backfill of the table is under way, or somebody else works on this one.
-        BackfillEnded: it was cancelled or superseded meanwhile.
-        PartFailed: some ranges are not in, and why; call again.
+        UsageError: the tube, the table or the column does not exist.
+        BackfillBusy: another backfill of the table is under way, or another process works on this one.
+        BackfillEnded: the backfill was cancelled or superseded.
+        PartFailed: some ranges are missing, and why; call again.
     """
     start = time.monotonic()
     host = dsn if isinstance(dsn, Host) else Host(dsn, schema)
@@ -104,80 +102,72 @@ def backfill(
         number = _number(connection, tube, table, order_col, supersede=supersede)
         if began is not None:
             began(number)
-        if not _value(connection, queries.BACKFILL_LOCK, {"backfill": number}):
+        if not _value(connection, queries.BACKFILL_LOCK, backfill=number):
             raise BackfillBusy(f"somebody else works on backfill {number}; `pytube backfill status` says who")
         if _state(connection, tube, number)[0] == "waiting":
             _wait_for_transactions(connection, number)
-        job = _value(connection, queries.BACKFILL_SPLIT, {"backfill": number, "ranges": ranges})
-        lacking = _lacking(connection, str(job))
-        rows = run_calls(
-            spark,
-            Units((host,), tuple((0, unit) for unit in lacking)),
-            Range(tube, number, backlog),
-            max_connections,
-        )
-        failures = [str(row["error"]) for row in rows if row["state"] in (FAILED, LOST)]
+        job_id = str(_value(connection, queries.BACKFILL_SPLIT, backfill=number, ranges=ranges))
+        missing = _missing(connection, job_id)
+        call = _Range(tube, number, backlog)
+        done = run_calls(spark, [host], [(0, unit) for unit in missing], call, max_connections)
+        failures = [str(row["error"]) for row in done if row["state"] in (FAILED, LOST)]
         state = _state(connection, tube, number)
         if state[0] in ("cancelled", "superseded", "failed"):
             raise BackfillEnded(f"backfill {number} of {table} was {state[0]}")
-        if failures or not _value(connection, queries.BACKFILL_JOIN, {"backfill": number}):
-            raise PartFailed(str(job), {host.name: failures[0] if failures else "ranges are not in yet"})
-        done = int(_state(connection, tube, number)[1])
-    return Backfilled(number, done, len(lacking), time.monotonic() - start)
+        if failures or not _value(connection, queries.BACKFILL_JOIN, backfill=number):
+            raise PartFailed(job_id, {host.name: failures[0] if failures else "ranges are not in yet"})
+        touched = int(_state(connection, tube, number)[1])
+    return Backfilled(number, touched, len(missing), time.monotonic() - start)
 
 
 def _number(
     connection: psycopg.Connection, tube: str, table: str, order_col: str | None, *, supersede: bool
 ) -> int:
-    """The backfill that goes on, or a new one."""
+    """The backfill to continue, or a new one."""
     oid = find_table(connection, table)
-    with translated():
-        rows = connection.execute(queries.BACKFILL_ACTIVE, {"tube": tube, "table": oid}).fetchall()
-    for number, state, column, split in rows:
+    for number, state, column, split in rows(connection, queries.BACKFILL_ACTIVE, tube=tube, table=oid):
         goes_on = state == "waiting" or (split and state == "inserting")
         if not supersede and goes_on and order_col in (None, column):
             return int(number)
-    arguments = {"tube": tube, "table": oid, "order_col": order_col, "supersede": supersede}
-    return int(_value(connection, queries.BACKFILL_CREATE, arguments))
+    created = _value(
+        connection, queries.BACKFILL_CREATE, tube=tube, table=oid, order_col=order_col, supersede=supersede
+    )
+    return int(created)
 
 
 def _wait_for_transactions(connection: psycopg.Connection, number: int) -> None:
-    """Until all are over that ran after the start seq was drawn: what they wrote is seen then."""
+    """Wait for the transactions that ran when the start seq was drawn, so that their rows are visible."""
     xids: list[str] | None = None
     while True:
-        with translated():
-            rows = connection.execute(queries.BACKFILL_HOLDERS, {"xids": xids}).fetchall()
-        if not rows:
+        found = rows(connection, queries.BACKFILL_HOLDERS, xids=xids)
+        if not found:
             return
-        xids = [xid for xid, _ in rows]
-        names = ", ".join(sorted({holder for _, holder in rows})[:3])
-        note = {"backfill": number, "note": f"waits for transactions to end: {names}"}
-        if _value(connection, queries.BACKFILL_NOTE, note) != "waiting":
+        xids = [xid for xid, _ in found]
+        names = ", ".join(sorted({holder for _, holder in found})[:3])
+        note = f"waits for transactions to end: {names}"
+        if _value(connection, queries.BACKFILL_NOTE, backfill=number, note=note) != "waiting":
             raise BackfillEnded(f"backfill {number} was ended while it waited for transactions")
         time.sleep(_POLL_INTERVAL)
 
 
-def _lacking(connection: psycopg.Connection, job: str) -> list[int]:
-    with translated():
-        row = connection.execute(queries.JOB_KNOWN, {"job": job}).fetchone()
-        done = connection.execute(queries.JOB_UNITS, {"job": job}).fetchone()
-    if row is None or done is None:
-        raise StatementFailed(f"job {job!r} is gone")
-    return [unit for unit in range(int(row[0])) if unit not in set(done[0])]
+def _missing(connection: psycopg.Connection, job_id: str) -> list[int]:
+    """The ranges that are not inserted yet."""
+    units, done = job.known_units(connection, job_id), job.units_done(connection, job_id)
+    if units is None:
+        raise StatementFailed(f"job {job_id!r} is gone")
+    return [unit for unit in range(units) if unit not in done]
 
 
 def _state(connection: psycopg.Connection, tube: str, number: int) -> tuple[str, int]:
-    with translated():
-        row = connection.execute(queries.BACKFILL_STATE, {"tube": tube, "backfill": number}).fetchone()
+    row = first_row(connection, queries.BACKFILL_STATE, tube=tube, backfill=number)
     if row is None:
         raise BackfillEnded(f"backfill {number} is gone: its tube was dropped")
     return str(row[0]), int(row[2])
 
 
-def _value(connection: psycopg.Connection, query: str, arguments: dict[str, Any]) -> Any:
+def _value(connection: psycopg.Connection, query: LiteralString, **arguments: Any) -> Any:
+    """As `value`; any error of Postgres is one of ours, so that `pytube` prints it without a traceback."""
     try:
-        with translated():
-            row = connection.execute(query.encode(), arguments).fetchone()
+        return value(connection, query, **arguments)
     except psycopg.Error as error:
         raise StatementFailed(f"Postgres refused: {describe(error)}") from error
-    return None if row is None else row[0]

@@ -1,47 +1,40 @@
-"""What is done to a DataFrame before its keys are packed: which columns, and a fingerprint of the query."""
+"""Keys in DataFrames: their columns, the form in which keys are compared, and a fingerprint of the query."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any
+from uuid import UUID
 
-from pyspark.sql import Column, DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, types
 from pyspark.sql import functions as sf
-from pyspark.sql.types import (
-    BinaryType,
-    ByteType,
-    DataType,
-    DecimalType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-)
 
 from pytube.errors import UsageError
-from pytube.model import KeyType
-from pytube.spark import texts
-from pytube.spark.kinds import KeyKind
-from pytube.spark.pack import REFUSED
+from pytube.model import Id, KeyType
+from pytube.spark.keys import arrays
+from pytube.spark.keys.kinds import KeyKind, kind_of
+from pytube.spark.pods.pack import REFUSED
 
 _SMALLEST, _GREATEST = -(2**63), 2**63 - 1
-_WHOLE = (ByteType, ShortType, IntegerType, LongType)
+_WHOLE = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
 
 
 def keys(df: DataFrame, key: str, shard: str | int | None, kind: KeyKind) -> DataFrame:
-    """The column `id` of what is to be touched and, where `shard` names a column, `shard`.
+    """The keys to touch: the column `id` and, if `shard` names a column, the column `shard`.
 
     Args:
-        df: any.
+        df: any DataFrame.
         key: the column of the ids.
-        shard: the column of the shards; a number for all, or None, is not a column.
-        kind: of the ids.
+        shard: the column of the shards; or a number, or None, if there is no such column.
+        kind: the kind of the keys.
 
     Raises:
-        UsageError: a column is not there, or of a type that it can't have.
+        UsageError: a column is missing or has a wrong type.
     """
     columns = [(_whole(df, key, "id") if kind.is_number else _bytes(df, key, kind)).alias("id")]
     if isinstance(shard, str):
@@ -50,7 +43,7 @@ def keys(df: DataFrame, key: str, shard: str | int | None, kind: KeyKind) -> Dat
 
 
 def apart(settings: Mapping[str, str], *frames: DataFrame) -> list[DataFrame]:
-    """The same DataFrames in one session of their own: a copy of that of the first, but for some settings."""
+    """The same DataFrames in one new session: a copy of the first one's session with other settings."""
     java: Any = getattr(frames[0], "_jdf", None)
     jvm: Any = getattr(frames[0].sparkSession, "_jvm", None)
     if java is None or jvm is None:  # Spark Connect
@@ -67,30 +60,39 @@ def apart(settings: Mapping[str, str], *frames: DataFrame) -> list[DataFrame]:
 
 
 def required(value: Column, text: str) -> Column:
-    """`value`; a NULL fails the query, and `text` says why."""
+    """`value`. A NULL fails the query, with `text` as the reason."""
     return sf.when(value.isNull(), sf.raise_error(sf.lit(REFUSED + text))).otherwise(value)
 
 
-def refusal(error: BaseException) -> str | None:
-    """What a row was refused for, out of Spark's error; None when it failed for something else."""
-    found = re.search(re.escape(REFUSED) + r"(.*?)(?: SQLSTATE:|\n|$)", str(error))
-    return found[1].strip() if found else None
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raise `UsageError`, with the reason, if Spark fails inside the block because a row is refused."""
+    try:
+        yield
+    except PySparkException as error:
+        found = re.search(re.escape(REFUSED) + r"(.*?)(?: SQLSTATE:|\n|$)", str(error))
+        if found is None:
+            raise
+        raise UsageError(found[1].strip()) from None
 
 
 def fingerprint(df: DataFrame, *more: object) -> str:
-    """What a DataFrame computes, as 32 hex digits: the same after any repartition, and in another session.
+    """What a DataFrame computes, as 32 hex digits: the same after a repartition and in another session.
 
-    It goes by the plan and by the folders of files, not by data: rows that a program has put into a DataFrame
-    itself, and values within its functions, are not seen.
+    The fingerprint is made of the plan and of the folders of files, not of data: it misses rows that a
+    program puts into a DataFrame itself, and values within functions.
     """
-    plan = _plan(df)
+    java: Any = getattr(df, "_jdf", None)
+    if java is None:
+        raise UsageError("a Spark Connect session has no plan that could be compared; give fingerprint=…")
+    plan = normal_plan(java.queryExecution().analyzed().toString())
     folders = sorted({str(PurePosixPath(name).parent) for name in df.inputFiles()})
     text = "\n".join([plan, *folders, repr(more)])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def normal_plan(text: str) -> str:
-    """The text of a plan without what differs between sessions, and without what only moves rows."""
+    """The text of a plan without the parts that differ between sessions or that only move rows."""
     lines = []
     for line in text.splitlines():
         node = re.sub(r"^[\s:+-]*", "", line)
@@ -100,25 +102,18 @@ def normal_plan(text: str) -> str:
     return "\n".join(lines)
 
 
-def _plan(df: DataFrame) -> str:
-    java: Any = getattr(df, "_jdf", None)
-    if java is None:
-        raise UsageError("a Spark Connect session has no plan that could be compared; give fingerprint=…")
-    return normal_plan(java.queryExecution().analyzed().toString())
-
-
-def holds(kind: KeyKind, column: DataType) -> bool:
-    """Whether a column of a type can hold keys as they are."""
+def holds(kind: KeyKind, column: types.DataType) -> bool:
+    """Whether a column can hold keys without a cast."""
     match kind.type:
         case KeyType.BIGINT:
             return isinstance(column, _WHOLE)
         case KeyType.UUID:
-            return isinstance(column, StringType | BinaryType)
+            return isinstance(column, types.StringType | types.BinaryType)
         case KeyType.TEXT:
-            return isinstance(column, StringType)
+            return isinstance(column, types.StringType)
 
 
-def _type(df: DataFrame, name: str, what: str) -> DataType:
+def _type(df: DataFrame, name: str, what: str) -> types.DataType:
     for field in df.schema.fields:
         if field.name == name:
             return field.dataType
@@ -126,27 +121,27 @@ def _type(df: DataFrame, name: str, what: str) -> DataType:
 
 
 def _bytes(df: DataFrame, name: str, kind: KeyKind) -> Column:
-    """A column of texts or of bytes."""
+    """A column of uuids or texts."""
     column = _type(df, name, "id")
     if not holds(kind, column):
         raise UsageError(
             f"the column {name!r} for the id is of type {column.simpleString()}, and the keys of the tube "
             f"are {kind.type.value}: cast it to string"
         )
-    if isinstance(column, BinaryType):
+    if isinstance(column, types.BinaryType):
         return named(name)
-    value = named(name).cast("string")  # without a collation
-    # Refused here, before thousands of them come to a task.
+    value = named(name).cast("string")  # drops a collation
+    # Refused here, before a task gets thousands of long texts.
     why = sf.concat(
         sf.lit(f"{REFUSED}an id has "),
         sf.octet_length(value).cast("string"),
-        sf.lit(texts.TOO_LONG),
+        sf.lit(arrays.TOO_LONG),
     )
-    return sf.when(sf.octet_length(value) > texts.MOST, sf.raise_error(why)).otherwise(value)
+    return sf.when(sf.octet_length(value) > arrays.MOST, sf.raise_error(why)).otherwise(value)
 
 
 def named(name: str) -> Column:
-    """The column of that name, whatever characters are in it."""
+    """The column of a name with any characters."""
     return sf.col(f"`{name.replace('`', '``')}`")
 
 
@@ -155,9 +150,59 @@ def _whole(df: DataFrame, name: str, what: str) -> Column:
     number = named(name)
     if isinstance(kind, _WHOLE):
         return number
-    if not isinstance(kind, DecimalType) or kind.scale != 0:
+    if not isinstance(kind, types.DecimalType) or kind.scale != 0:
         text = f"the column {name!r} for the {what} is of type {kind.simpleString()}; cast it to bigint"
         raise UsageError(text)
     why = sf.concat(sf.lit(f"{REFUSED}an {what} is beyond bigint: "), number.cast("string"))
     beyond = (number < sf.lit(_SMALLEST)) | (number > sf.lit(_GREATEST))
     return sf.when(beyond, sf.raise_error(why)).otherwise(number.cast("bigint"))
+
+
+# --- keys that are compared -------------------------------------------------------------------------
+
+_DIGITS = "[0-9a-f]{4}(?:-?[0-9a-f]{4}){7}"
+_UUID = rf"\A(?i:{_DIGITS}|\{{{_DIGITS}\}})\z"
+"""The forms that `arrays.read_uuids` reads, as a pattern for Java."""
+
+
+def kind_to_compare(source: DataFrame, key: str, key_type: str | None, of_tubes: KeyKind | None) -> KeyKind:
+    """The kind of the keys to compare: `key_type`, that of the tubes, or that of the source's column `key`.
+
+    Raises:
+        UsageError: there is no such type, or the tubes have another one.
+    """
+    if key_type is not None and key_type not in list(KeyType):
+        raise UsageError(f"key_type={key_type!r} is none of {', '.join(KeyType)}")
+    if of_tubes is not None:
+        if key_type not in (None, of_tubes.type.value):
+            raise UsageError(f"the keys of the tubes are {of_tubes.type.value}, and not {key_type}")
+        return of_tubes
+    if key_type is None:
+        key_type = "text" if isinstance(source.schema[key].dataType, types.StringType) else "bigint"
+    return kind_of(key_type)
+
+
+def normal(value: Column, column: types.DataType, kind: KeyKind) -> Column:
+    """An id, not NULL, as it is compared; a uuid as 16 bytes. An invalid id fails the query."""
+    match kind.type:
+        case KeyType.BIGINT:
+            return value.cast("bigint")
+        case KeyType.TEXT:
+            return value.cast("string")
+        case KeyType.UUID if isinstance(column, types.BinaryType):
+            return value
+    text = value.cast("string")
+    why = sf.concat(
+        sf.lit(f"{REFUSED}an id is no uuid: '"),
+        sf.substring(text, 1, 60),
+        sf.lit(f"'; write it like {arrays.UUID_EXAMPLE}"),
+    )
+    digits = sf.when(text.rlike(_UUID), sf.regexp_replace(text, "[{}-]", "")).otherwise(sf.raise_error(why))
+    return sf.unhex(digits)
+
+
+def document_id(key: object) -> Id:
+    """An id of the form of `normal`, as documents have it."""
+    if isinstance(key, bytes | bytearray):
+        return str(UUID(bytes=bytes(key)))
+    return key if isinstance(key, int) else str(key)

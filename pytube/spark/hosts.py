@@ -1,25 +1,27 @@
-"""Databases that Spark's tasks connect to, and which of them has which shards.
+"""The databases that Spark's tasks connect to, and the shards that each of them has.
 
-A password is in none of the texts that are made here, nor in the `repr` of anything. Where a DSN holds one,
-it travels to the tasks inside of pickled functions, never in an option, which plans and the UI show.
+No text made here holds a password, nor does any `repr`. A DSN with a password travels to the tasks inside
+pickled functions, never in an option: plans and the UI show options.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from pytube.db.connect import connect_sync, connection_string
+from pytube.db.errors import describe
 from pytube.errors import ConfigError, DatabaseUnavailable, UsageError
 
 APPLICATION = "pytube spark"
 _IDLE = "SET idle_in_transaction_session_timeout = '10min'"
-"""A task that waits for its next rows is within a transaction."""
+"""A task waits for its next rows within a transaction."""
 _VARIABLE = re.compile(r"env:(\w+)")
 
 
@@ -27,21 +29,21 @@ _VARIABLE = re.compile(r"env:(\w+)")
 class Host:
     """One database.
 
-    `dsn` is a connection string, or `env:NAME` for one that is in the environment of whoever connects: the
-    driver and each executor.
+    `dsn` is a connection string; or `env:NAME`, for a connection string in the environment of the driver and
+    of each executor.
     """
 
     dsn: str = field(repr=False)
     schema: str = "tube"
 
     def __post_init__(self) -> None:
-        """Raises `ConfigError` for what is no connection string."""
+        """Raises `ConfigError` if `dsn` is no connection string."""
         if not _VARIABLE.fullmatch(self.dsn):
             connection_string(self.dsn, APPLICATION)
 
     @property
     def name(self) -> str:
-        """`host:port/database`, or the variable's name; for messages."""
+        """A name for messages: `host:port/database`, or the variable's name."""
         if variable := _VARIABLE.fullmatch(self.dsn):
             return f"${variable[1]}"
         parts = conninfo_to_dict(self.dsn)
@@ -54,7 +56,7 @@ class Host:
         """The connection string.
 
         Raises:
-            ConfigError: the variable that should hold it is not set here, or holds something else.
+            ConfigError: the variable that should hold it is not set here.
         """
         variable = _VARIABLE.fullmatch(self.dsn)
         if variable is None:
@@ -68,21 +70,21 @@ class Host:
         return value
 
     def connect(self) -> psycopg.Connection:
-        """An autocommit session, with our schema first in its path.
+        """Open an autocommit session, with our schema first in its search path.
 
         Raises:
             ConfigError: as `resolved`.
-            DatabaseUnavailable: it can't be had; the message names the host.
+            DatabaseUnavailable: the database can't be reached. The message names the host.
         """
         try:
             connection = connect_sync(self.resolved(), self.schema, application_name=APPLICATION)
         except DatabaseUnavailable as error:
-            raise DatabaseUnavailable(f"{self.name}: {self.redacted(str(error))}") from None
+            raise DatabaseUnavailable(self.reason(error)) from None
         connection.execute(_IDLE)
         return connection
 
     def conninfo(self) -> str:
-        """The connection string with the settings of all our sessions, for libraries other than psycopg."""
+        """The connection string with the settings of our sessions, for libraries other than psycopg."""
         return connection_string(self.resolved(), APPLICATION)
 
     def redacted(self, text: str) -> str:
@@ -93,6 +95,11 @@ class Host:
             secret = None
         return text.replace(str(secret), "********") if secret else text
 
+    def reason(self, error: Exception) -> str:
+        """The text of an error, after the name of the host and without the password."""
+        text = describe(error) if isinstance(error, psycopg.Error) else str(error)
+        return f"{self.name}: {self.redacted(text).removeprefix(f'{self.name}: ')}"
+
     def has_password(self) -> bool:
         """Whether the connection string itself holds one."""
         return not _VARIABLE.fullmatch(self.dsn) and "password" in conninfo_to_dict(self.dsn)
@@ -100,36 +107,36 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class ShardMap:
-    """Which database has which shards; ranges are inclusive and don't overlap."""
+    """The database of each shard. Ranges are inclusive and don't overlap."""
 
     ranges: tuple[tuple[int, int, Host], ...]
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """Each database once."""
+        """The databases, each once."""
         return tuple(dict.fromkeys(host for _, _, host in self.ranges))
 
     def place(self, host: Host) -> int:
-        """The number of a host among `hosts`."""
+        """The index of a host in `hosts`."""
         return self.hosts.index(host)
 
 
 Where = str | Host | ShardMap | Mapping[tuple[int, int], str] | Iterable[tuple[int, int, str]]
-"""A database: a connection string, or `env:NAME`; or several, by ranges of shards `(first, last)`."""
+"""A database, as a connection string or `env:NAME`; or several, by ranges of shards `(first, last)`."""
 
 _ALL = (0, 2**31 - 1)
 
 
 def shard_map(where: Where, schema: str = "tube") -> ShardMap:
-    """The databases that are meant.
+    """The databases that the caller of a job names.
 
     Args:
-        where: see `Where`. A table is an iterable of rows `(first, last, dsn)`, e.g. `df.collect()`.
-        schema: of our SQL, in all of them.
+        where: see `Where`. An iterable gives rows `(first, last, dsn)`, e.g. `df.collect()`.
+        schema: the schema of our SQL in all databases.
 
     Raises:
-        UsageError: ranges overlap, or end before they begin, or there is none.
-        ConfigError: something is no connection string; it is not repeated.
+        UsageError: ranges overlap, end before they begin, or are missing.
+        ConfigError: a value is no connection string. The message does not repeat the value.
     """
     if isinstance(where, ShardMap):
         return where
@@ -151,3 +158,27 @@ def shard_map(where: Where, schema: str = "tube") -> ShardMap:
             )
         last = high
     return ShardMap(tuple(ranges))
+
+
+class TaskSession:
+    """The one session of a task, with one of several databases at a time."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self.hosts = hosts
+        self._place: int | None = None
+        self._connection: psycopg.Connection | None = None
+
+    def at(self, place: int) -> psycopg.Connection:
+        """The session with a database; ends the session with another one. Raises as `Host.connect`."""
+        if place != self._place or self._connection is None or self._connection.closed:
+            self.close()
+            self._connection = self.hosts[place].connect()
+            self._place = place
+        return self._connection
+
+    def close(self) -> None:
+        """End the session. Whatever is not committed is rolled back."""
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+        self._connection = None

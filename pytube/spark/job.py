@@ -1,203 +1,346 @@
-"""The driver's side of a job: begun in each database, worked on in rounds, and finished."""
+"""A job: the units that it writes, and the ledger in each database that says which units are written.
+
+A unit is written in one transaction, whose last statement is the unit's row in the ledger. So a unit is
+written once, however often tasks try it. A driver may die at any time: all state is in the databases.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.rows import dict_row
 
-from pytube.db.errors import describe
-from pytube.errors import DatabaseUnavailable, UsageError
-from pytube.spark import ledger, queries, tubes
-from pytube.spark.errors import PartFailed
+from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube, UsageError
+from pytube.spark import queries
 from pytube.spark.hosts import Host, ShardMap
-from pytube.spark.kinds import KeyKind
-from pytube.spark.ledger import Counts, Job, JobSpec
+from pytube.spark.keys import kinds
+from pytube.spark.keys.kinds import KeyKind
+from pytube.spark.queries import first_row, rows, value
 
 ROUNDS = 3
-"""How often units are tried whose connection was lost."""
+"""How often a job tries units whose connection is lost."""
 _PATIENCE = 30.0
-"""Seconds that a database that went away is waited for before the next round."""
+"""Seconds to wait, before the next round, for a database that went away."""
 _POLL_INTERVAL = 0.5
+
+
+class PartFailed(PytubeError):
+    """Some databases did not get their part of a job. What the others got stays, and is not written again.
+
+    `hosts` has the reason for each database that failed, by its name.
+    """
+
+    exit_code = 3
+
+    def __init__(self, job_id: str, hosts: Mapping[str, str]) -> None:
+        reasons = "; ".join(f"{name}: {reason.removeprefix(name + ': ')}" for name, reason in hosts.items())
+        super().__init__(
+            f"not all of job {job_id!r} is written: {reasons}. Run it again with the same job_id, "
+            "and only what lacks is written"
+        )
+        self.job_id = job_id
+        self.hosts = dict(hosts)
+
+
+class Counts(NamedTuple):
+    """How much a job or a unit wrote. Each of several tubes got as much."""
+
+    rows: int = 0
+    """Rows that were read."""
+    ids: int = 0
+    """Keys that were touched: those of a block, each once."""
+    pods: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """The sums."""
+        return Counts(self.rows + other.rows, self.ids + other.ids, self.pods + other.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What identifies a job. A job of the same name and another spec is another job."""
+
+    job_id: str
+    tubes: tuple[str, ...]
+    kind: str
+    """`direct`, `staged`, `ranges` or `attempts`."""
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job in one database."""
+
+    state: str
+    units: int
+    """The number of units, fixed when the job began."""
+    bounds: tuple[str, ...]
+    """Where the ranges of a query begin, but the first."""
+    stage: str | None
+    """The table that collects the pods; None: the tubes get them directly."""
+
+
+# --- the ledger of one database ---------------------------------------------------------------------
+
+
+def known_units(connection: psycopg.Connection, job_id: str) -> int | None:
+    """The number of units of a job, or None if the job has not begun."""
+    row = first_row(connection, queries.JOB_KNOWN, job=job_id)
+    return None if row is None else int(row[0])
+
+
+def begin(
+    connection: psycopg.Connection, spec: JobSpec, units: int, bounds: Sequence[str] | None = None
+) -> Job:
+    """Begin a job, or continue it.
+
+    Raises:
+        JobConflict: another job has the name.
+        UsageError: there is no such tube, or the tubes have keys of different types.
+    """
+    state, units, found, stage = first_row(
+        connection,
+        queries.JOB_BEGIN,
+        job=spec.job_id,
+        tubes=list(spec.tubes),
+        kind=spec.kind,
+        fingerprint=spec.fingerprint,
+        units=units,
+        bounds=None if bounds is None else list(bounds),
+    )
+    return Job(state, units, tuple(found or ()), stage)
+
+
+def units_done(connection: psycopg.Connection, job_id: str) -> frozenset[int]:
+    """The units that are written."""
+    return frozenset(value(connection, queries.JOB_UNITS, job=job_id))
+
+
+def done(
+    connection: psycopg.Connection, job_id: str, unit: int, counts: Counts, shards: Sequence[int] | None
+) -> bool:
+    """Record a unit, as the last statement of its transaction. If this returns False, roll back: the unit
+    is written already.
+
+    Raises:
+        UsageError: the job is done or forgotten.
+    """
+    arguments: dict[str, Any] = {"job": job_id, "unit": unit, "shards": shards, **counts._asdict()}
+    return bool(value(connection, queries.JOB_DONE, **arguments))
+
+
+def finish(connection: psycopg.Connection, job_id: str, attempts: Sequence[str] | None = None) -> Counts:
+    """End a job, and publish staged pods. Returns what the job wrote in all its runs."""
+    listed = None if attempts is None else list(attempts)
+    return Counts(*map(int, first_row(connection, queries.JOB_FINISH, job=job_id, attempts=listed)))
+
+
+def check_op(op: str) -> None:
+    """Raise `UsageError` if there is no such op."""
+    if len(op) != 1 or op not in "IUDTB":
+        raise UsageError(f"there is no op {op!r}; give one of I, U, D, T, B")
+
+
+def kind_of_tubes(connection: psycopg.Connection, names: Sequence[str]) -> KeyKind:
+    """The kind of keys that tubes have.
+
+    Raises:
+        UnknownTube: there is no such tube.
+        UsageError: the tubes have keys of different types.
+    """
+    types: dict[str, str] = dict(rows(connection, queries.KEY_TYPES, tubes=list(names)))
+    for name in names:
+        if name not in types:
+            raise UnknownTube(f"there is no tube {name!r}")
+    if len(set(types.values())) > 1:
+        each = ", ".join(f"{name!r} {types[name]}" for name in names)
+        raise UsageError(f"the tubes have keys of different types ({each}); touch them one by one")
+    return kinds.kind_of(types[names[0]])
+
+
+def shards_of_tables(connection: psycopg.Connection, tubes: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """`(shard, shards)` of the tables that are attached to tubes, in order."""
+    return tuple(sorted(rows(connection, queries.ATTACHED, tubes=list(tubes))))
+
+
+def progress(host: Host, job_id: str | None = None) -> list[dict[str, Any]]:
+    """The jobs of a database as rows of `tube_job_list`, the newest first."""
+    with host.connect() as connection, connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(queries.JOB_LIST, {"job": job_id}).fetchall()
+
+
+# --- all databases of a job -------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Part:
-    """A job in one database."""
+    """A job in one of its databases."""
 
     place: int
     host: Host
     job: Job | None = None
-    """None: it was not begun, or the database can't be reached."""
+    """None: the job has not begun, or the database can't be reached."""
     kind: KeyKind | None = None
-    """Of the keys; None: the database can't be reached."""
+    """The kind of the tubes' keys; None: the database can't be reached."""
     units: int | None = None
-    """Of the job, where it had been begun before."""
+    """The number of units, if the job had begun before."""
     done: frozenset[int] = frozenset()
     failure: str | None = None
     spread: tuple[tuple[int, int], ...] = ()
-    """`(shard, shards)` of the tables of the tubes."""
+    """`(shard, shards)` of the tubes' tables."""
 
     @property
     def is_open(self) -> bool:
-        """Whether there may be something to write."""
+        """Whether units may remain to be written."""
         return self.job is not None and self.job.state != "done"
+
+    def attempt(self, act: Callable[[psycopg.Connection, Part], None]) -> None:
+        """Do something in a session, and note as `failure` that the database can't be reached.
+
+        Raises:
+            UsageError: the database refuses it. The message names the host.
+        """
+        try:
+            with self.host.connect() as connection:
+                act(connection, self)
+        except DatabaseUnavailable as error:
+            self.failure = str(error)
+        except UsageError as error:
+            raise type(error)(f"{self.host.name}: {error}") from error
+        except psycopg.Error as error:  # a missing right, too long a name
+            raise UsageError(self.host.reason(error)) from error
 
 
 @dataclass(slots=True)
 class Parts:
-    """A job in all of its databases."""
+    """A job in all its databases."""
 
     spec: JobSpec
     hosts: ShardMap
-    kind: KeyKind
-    """Of the keys of all tubes."""
-    units: int = 0
-    """Of each database, once it is begun."""
-    parts: list[Part] = field(default_factory=list)
+    parts: list[Part]
+    units: int = field(default=0, init=False)
+    """Units in each database; 0 before the job begins, or if databases have different numbers."""
 
-    def failures(self) -> dict[str, str]:
-        """Why, by the names of the databases that did not get their part."""
-        return {part.host.name: part.failure for part in self.parts if part.failure is not None}
+    @property
+    def kind(self) -> KeyKind:
+        """The kind of the keys in all databases; raises `UsageError` if databases differ."""
+        found = {part.kind.type: part for part in self.parts if part.kind is not None}
+        if len(found) > 1:
+            raise UsageError(
+                f"the keys of {', '.join(map(repr, self.spec.tubes))} are of other types here and there: "
+                + ", ".join(f"{part.host.name} {kind.value}" for kind, part in found.items())
+            )
+        return kinds.kind_of(next(iter(found)))
 
     def stages(self) -> Mapping[int, str]:
-        """The tables that pods are staged in."""
+        """The tables that collect pods, by database."""
         return {part.place: part.job.stage for part in self.parts if part.job and part.job.stage}
 
     def is_wanted(self, unit: int) -> bool:
-        """Whether a unit is to be written now."""
+        """Whether a unit remains to be written."""
         place, bucket = divmod(unit, self.units)
         part = self.parts[place]
         return part.is_open and bucket not in part.done
 
     def begin(self, units: int) -> None:
-        """Begin the job in each database, or go on with it.
-
-        Args:
-            units: of a new job, at least 1; one that was begun before keeps its own.
+        """Begin the job with as many units in each database, or continue it with the units that it has.
 
         Raises:
-            JobConflict: the name is another job's.
-            UsageError: it can't be begun somewhere; the message names the host. Nothing was written then.
+            JobConflict: another job has the name.
+            UsageError: a database refuses the job. The message names the host. Nothing is written then.
             PartFailed: none of the databases can be reached.
         """
         if units < 1:
             raise UsageError("a job needs at least one unit")
-        self.units = next((part.units for part in self.parts if part.units is not None), units)
+        known = {part.units: part for part in self.parts if part.units is not None}
+        if len(known) > 1:
+            raise UsageError(
+                f"job {self.spec.job_id!r} has other numbers of units here and there: "
+                + ", ".join(f"{part.host.name} {count}" for count, part in known.items())
+            )
+        self.units = next(iter(known), units)
+        self._begin(lambda connection, _: begin(connection, self.spec, self.units))
+
+    def begin_ranges(self, divide: Callable[[psycopg.Connection, KeyKind], list[str]]) -> None:
+        """Begin the job with the ranges that `divide` finds in each database; else as `begin`."""
+
+        def begin_one(connection: psycopg.Connection, part: Part) -> Job:
+            assert part.kind is not None
+            bounds = divide(connection, part.kind) if part.units is None else []
+            return begin(connection, self.spec, len(bounds) + 1, bounds)
+
+        self._begin(begin_one)
+
+    def _begin(self, begin_one: Callable[[psycopg.Connection, Part], Job]) -> None:
+        def act(connection: psycopg.Connection, part: Part) -> None:
+            part.job = begin_one(connection, part)
+            part.done = units_done(connection, self.spec.job_id)
+            part.spread = shards_of_tables(connection, self.spec.tubes)
+
         for part in self.parts:
             if part.failure is None:
-                _begin(part, self.spec, self.units)
-        if all(part.failure is not None for part in self.parts):
-            raise PartFailed(self.spec.job_id, self.failures())
+                part.attempt(act)
+        self.raise_failures(all)
 
     def refresh(self) -> None:
-        """Look again at which units are in; a database that is not back in time keeps its failure."""
+        """Look again which units are written. A database that does not return in time keeps its failure."""
+
+        def look_again(connection: psycopg.Connection, part: Part) -> None:
+            part.done = units_done(connection, self.spec.job_id)
+            part.failure = None
+
         for part in self.parts:
-            if part.is_open:
-                deadline = time.monotonic() + _PATIENCE
-                while not _is_back(part, self.spec.job_id) and time.monotonic() < deadline:
-                    time.sleep(_POLL_INTERVAL)
+            deadline = time.monotonic() + _PATIENCE
+            while part.is_open:
+                part.attempt(look_again)
+                if part.failure is None or time.monotonic() >= deadline:
+                    break
+                time.sleep(_POLL_INTERVAL)
 
     def finish(self) -> Counts:
-        """End the job in each database that has all of its units; what was written in all.
+        """End the job in each database that has all units. Returns what the job wrote in all.
 
         Raises:
-            PartFailed: some have not.
+            PartFailed: some databases lack units.
         """
         counts = Counts()
         for part in self.parts:
             if part.failure is None:
                 try:
                     with part.host.connect() as connection:
-                        counts = counts.plus(ledger.finish(connection, self.spec.job_id))
-                except DatabaseUnavailable as error:
-                    part.failure = str(error)
-                except psycopg.Error as error:
-                    part.failure = describe(error)
-        if failures := self.failures():
-            raise PartFailed(self.spec.job_id, failures)
+                        counts = counts.plus(finish(connection, self.spec.job_id))
+                except (psycopg.Error, PytubeError) as error:
+                    part.failure = part.host.reason(error)
+        self.raise_failures(any)
         return counts
+
+    def raise_failures(self, which: Callable[[list[bool]], bool]) -> None:
+        """Raise `PartFailed` if `any`, or `all`, of the databases failed."""
+        if which([part.failure is not None for part in self.parts]):
+            failures = {part.host.name: part.failure for part in self.parts if part.failure is not None}
+            raise PartFailed(self.spec.job_id, failures)
 
 
 def look(spec: JobSpec, hosts: ShardMap) -> Parts:
-    """What there is of a job in each database, and what keys its tubes have. Nothing is begun yet.
-
-    Args:
-        spec: what the job is.
-        hosts: the databases.
+    """Find out what each database knows of a job, and which keys its tubes have. Begins nothing.
 
     Raises:
-        UsageError: a tube lacks somewhere, or has other keys than the others; the message names the host.
+        UsageError: a tube is missing somewhere. The message names the host.
         PartFailed: none of the databases can be reached.
     """
     if not spec.tubes:
         raise UsageError("a job needs a tube")
-    parts = [Part(place, host) for place, host in enumerate(hosts.hosts)]
-    for part in parts:
-        _look(part, spec)
-    there = [part for part in parts if part.kind is not None]
-    if len({part.units for part in there} - {None}) > 1:
-        raise UsageError(
-            f"job {spec.job_id!r} has other numbers of units here and there: "
-            + ", ".join(f"{part.host.name} {part.units}" for part in there if part.units is not None)
-        )
-    if not there:
-        raise PartFailed(spec.job_id, {part.host.name: part.failure or "" for part in parts})
-    kinds = {part.kind.type: part for part in there if part.kind is not None}
-    if len(kinds) > 1:
-        raise UsageError(
-            f"the keys of {', '.join(map(repr, spec.tubes))} are of other types here and there: "
-            + ", ".join(f"{part.host.name} {kind.value}" for kind, part in kinds.items())
-        )
-    kind = there[0].kind
-    assert kind is not None
-    return Parts(spec, hosts, kind, parts=parts)
 
+    def act(connection: psycopg.Connection, part: Part) -> None:
+        part.units = known_units(connection, spec.job_id)
+        part.kind = kind_of_tubes(connection, spec.tubes)
 
-def progress(host: Host, job_id: str | None = None) -> list[dict[str, Any]]:
-    """Jobs of a database as rows of `tube_job_list`, the newest first."""
-    with host.connect() as connection, connection.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(queries.JOB_LIST, {"job": job_id}).fetchall()
-
-
-def _look(part: Part, spec: JobSpec) -> None:
-    try:
-        with part.host.connect() as connection:
-            part.units = ledger.known_units(connection, spec.job_id)
-            part.kind = tubes.kind_of(connection, spec.tubes)
-    except DatabaseUnavailable as error:
-        part.failure, part.kind = str(error), None
-    except UsageError as error:
-        raise type(error)(f"{part.host.name}: {error}") from error
-    except psycopg.Error as error:  # a right that lacks
-        raise UsageError(f"{part.host.name}: {describe(error)}") from error
-
-
-def _begin(part: Part, spec: JobSpec, units: int) -> None:
-    try:
-        with part.host.connect() as connection:
-            part.job = ledger.begin(connection, spec, units)
-            part.done = ledger.units_done(connection, spec.job_id)
-            rows = connection.execute(queries.ATTACHED, {"tubes": list(spec.tubes)}).fetchall()
-            part.spread = tuple(sorted({(int(row[0]), int(row[1])) for row in rows}))
-    except DatabaseUnavailable as error:
-        part.failure = str(error)
-    except UsageError as error:
-        raise type(error)(f"{part.host.name}: {error}") from error
-    except psycopg.Error as error:  # a right that lacks, too long a name
-        raise UsageError(f"{part.host.name}: {describe(error)}") from error
-
-
-def _is_back(part: Part, job_id: str) -> bool:
-    try:
-        with part.host.connect() as connection:
-            part.done = ledger.units_done(connection, job_id)
-    except DatabaseUnavailable as error:
-        part.failure = str(error)
-        return False
-    part.failure = None
-    return True
+    found = Parts(spec, hosts, [Part(place, host) for place, host in enumerate(hosts.hosts)])
+    for part in found.parts:
+        part.attempt(act)
+    found.raise_failures(all)
+    return found

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, LiteralString
+
+import psycopg
+
+from pytube.db.errors import translated
+
+
+def rows(connection: psycopg.Connection, query: LiteralString, /, **arguments: object) -> list[Any]:
+    """The rows that a statement returns. Errors are raised as ours if we know them."""
+    with translated():
+        return connection.execute(query, arguments).fetchall()
+
+
+def first_row(connection: psycopg.Connection, query: LiteralString, /, **arguments: object) -> Any:
+    """The first row that a statement returns, or None; raises as `rows`."""
+    return next(iter(rows(connection, query, **arguments)), None)
+
+
+def value(connection: psycopg.Connection, query: LiteralString, /, **arguments: object) -> Any:
+    """The value that a statement returns, which has one row of one column; raises as `rows`."""
+    return first_row(connection, query, **arguments)[0]
+
 
 # --- jobs ---------------------------------------------------------------------------------------
 
 JOB_BEGIN: Final = """
-    SELECT state, unit_count, unit_bounds, stage, known FROM tube_job_begin(
+    SELECT state, unit_count, unit_bounds, stage FROM tube_job_begin(
         %(job)s, %(tubes)s, %(kind)s, %(fingerprint)s, %(units)s, %(bounds)s)
 """
 JOB_UNITS: Final = "SELECT tube_job_units(%(job)s)"
@@ -27,10 +48,9 @@ PODS_INSERT: Final = """
 # --- tubes --------------------------------------------------------------------------------------
 
 ATTACHED: Final = """
-    SELECT DISTINCT shard, shards, root, tbl::text FROM tube_list()
+    SELECT DISTINCT shard, shards FROM tube_list()
     WHERE tube = ANY(%(tubes)s) AND tbl IS NOT NULL
 """
-"""Of tables that are attached to tubes."""
 
 KEY_TYPES: Final = "SELECT DISTINCT tube, key_type::text FROM tube_list() WHERE tube = ANY(%(tubes)s)"
 

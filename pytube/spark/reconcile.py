@@ -1,7 +1,7 @@
-"""Compares a source with a sink, and touches what differs.
+"""Compares a source with a sink, and touches the keys that differ.
 
-First by buckets of keys: how many rows, and a sum of their hashes. Keys are looked at where these
-differ. Rows are read once on each side; what is kept of each, meanwhile, is its key and its hash.
+Buckets of keys are compared first, by the number of rows and the sum of their hashes; then the keys in the
+buckets that differ. Each side is read once. Only the key and the hash of each row are kept.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -20,10 +20,10 @@ from pyspark.storagelevel import StorageLevel
 
 from pytube.errors import UsageError
 from pytube.model import Id
-from pytube.spark import frame, identity, job
+from pytube.spark import frame, job
 from pytube.spark.hosts import Where, shard_map
-from pytube.spark.kinds import BIGINT, KeyKind
-from pytube.spark.ledger import JobSpec
+from pytube.spark.job import JobSpec
+from pytube.spark.keys.kinds import BIGINT, KeyKind
 from pytube.spark.touch import BUCKETS as UNITS
 from pytube.spark.touch import Touched, touch
 
@@ -32,30 +32,31 @@ _HALF = 0xFFFFFFFF
 _UNIT = 10_000
 """Keys that are worth a unit of their own when they are touched."""
 _FEW = 1_000
-"""Differing keys that are counted here rather than by Spark, which takes longer."""
+"""So few differing keys are counted here, because Spark takes longer."""
 _PLAIN = {"spark.sql.inMemoryColumnarStorage.compressed": "false"}
-"""Hashes can't be compressed, and trying takes longer than reading."""
+"""Hashes don't compress, and the attempt takes longer than reading them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What was found, and what was done about it."""
+    """The differences, and the touches that followed."""
 
     source: int
-    """Rows."""
+    """Rows of the source."""
     sink: int
+    """Rows of the sink."""
     buckets: int
-    """That differ."""
+    """Buckets that differ."""
     missing: int
-    """Keys of the source that the sink lacks."""
+    """Keys that only the source has."""
     extra: int
-    """Keys of the sink that the source lacks."""
+    """Keys that only the sink has."""
     different: int
-    """Keys with other values, or that stand there more often than at the other side."""
+    """Keys with other values, or with another number of rows."""
     examples: tuple[tuple[str, int, Id], ...]
-    """Some of them: what is wrong, the shard and the id; a uuid as Postgres writes it."""
+    """Some of the keys: the kind of difference, the shard and the id; a uuid as Postgres writes it."""
     touched: Touched | None
-    """None where nothing was touched."""
+    """None: nothing was touched."""
     seconds: float
 
     @property
@@ -86,27 +87,28 @@ def reconcile(
     told: Callable[[str], object] | None = print,
     **touching: Any,
 ) -> Reconciled:
-    """Compare rows, and touch the keys that differ: their workers read the source again, and write the sink.
+    """Compare rows, and touch the keys that differ: workers then read the source again and write the sink.
 
-    Rows that change while this reads may be found to differ; touching them does no harm.
+    Rows that change meanwhile may seem to differ. Touching them does no harm.
 
     Args:
-        source_df: what is true.
-        sink_df: what is at the sink; any DataFrame.
-        key: the column of the ids, at both sides.
-        columns: to compare; by default those that both have. The sink's are cast to the source's types.
-        tubes: that are touched; with none, it is only compared.
-        dsn: as of `touch`.
-        shard: the column of the shards at both sides, or the one shard of all.
-        key_type: bigint, uuid or text; by default that of the tubes' keys, and with none text where the
-            source has texts. As uuids, all forms of one are the same key.
-        buckets: more of them make the second look smaller where little differs.
+        source_df: the rows of the source.
+        sink_df: the rows of the sink.
+        key: the column of the ids on both sides.
+        columns: the columns to compare; by default those that both sides have. Values of the sink are cast to
+            the source's types.
+        tubes: the tubes to touch; if none, the sides are only compared.
+        dsn: as for `touch`.
+        shard: the column of the shards on both sides, or the one shard of all rows.
+        key_type: bigint, uuid or text; by default the type of the tubes' keys; without tubes text if the
+            source has texts. With uuid, all forms of a uuid are the same key.
+        buckets: with more buckets, fewer keys are compared one by one if few rows differ.
         examples: how many keys to name.
-        told: is told the result, as a sentence; None: nobody.
-        touching: more for `touch`: op, job_id, max_connections, …
+        told: is called with the result as a sentence; None: nothing is.
+        touching: more arguments of `touch`: op, job_id, max_connections, …
 
     Raises:
-        UsageError: a column lacks, or can't be compared; an id is NULL, or of another type than the keys.
+        UsageError: a column is missing or can't be compared; an id is NULL or has a wrong type.
         Others: as `touch`.
     """
     began = time.monotonic()
@@ -116,13 +118,17 @@ def reconcile(
     compared = list(columns) if columns is not None else _shared(source_df, sink_df, name, shard)
     types = _types(source_df, sink_df, [name, *([shard] if isinstance(shard, str) else []), *compared])
     of_tubes = _kind_of(tubes, dsn, str(touching.get("schema", "tube")))
-    kind = identity.chosen(source_df, name, key_type, of_tubes)
+    kind = frame.kind_to_compare(source_df, name, key_type, of_tubes)
     sides = [hashed(df, name, shard, compared, types, kind) for df in (source_df, sink_df)]
-    kept = [df.persist(StorageLevel.MEMORY_AND_DISK) for df in frame.apart(_PLAIN, *sides)]
-    try:
-        source, sink = (placed(df, shard, buckets) for df in kept)
+    with frame.refusals(), ExitStack() as kept:
+
+        def keep(df: DataFrame) -> DataFrame:
+            kept.callback(df.unpersist)
+            return df.persist(StorageLevel.MEMORY_AND_DISK)
+
+        source, sink = (placed(keep(df), shard, buckets) for df in frame.apart(_PLAIN, *sides))
         found = _compare(source, sink, buckets)
-        wrong = found.differing.persist(StorageLevel.MEMORY_AND_DISK)
+        wrong = keep(found.differing)
         some = wrong.limit(max(_FEW, examples)).collect()
         counts: Mapping[str, int] = Counter(row["what"] for row in some)
         if len(some) >= _FEW:
@@ -132,15 +138,6 @@ def reconcile(
             touching.setdefault("fingerprint", f"reconcile {name} {compared} {shard}")
             units = min(UNITS, 1 + sum(counts.values()) // _UNIT)
             touched = touch(wrong.select("shard", "id"), tubes=tubes, dsn=dsn, buckets=units, **touching)
-        wrong.unpersist()
-    except PySparkException as error:
-        reason = frame.refusal(error)
-        if reason is None:
-            raise
-        raise UsageError(reason) from None
-    finally:
-        for df in kept:
-            df.unpersist()
     result = Reconciled(
         source=found.source,
         sink=found.sink,
@@ -149,7 +146,7 @@ def reconcile(
         extra=counts.get("extra", 0),
         different=counts.get("different", 0),
         examples=tuple(
-            (str(row["what"]), int(row["shard"]), identity.shown(row["id"])) for row in some[:examples]
+            (str(row["what"]), int(row["shard"]), frame.document_id(row["id"])) for row in some[:examples]
         ),
         touched=touched,
         seconds=time.monotonic() - began,
@@ -177,14 +174,14 @@ def hashed(
     types: Mapping[str, DataType],
     kind: KeyKind = BIGINT,
 ) -> DataFrame:
-    """Id, hash and, where a column says it, shard of each row. The hash is of the values in `types`."""
+    """The id, the hash and, if `shard` is a column, the shard of each row. Values are hashed as `types`."""
     values = [_comparable(frame.named(name), types[name]) for name in columns]
-    # A hash passes over NULLs, so which values are NULL is hashed too.
+    # The hash skips NULLs, so a flag for each value is hashed too.
     absent = [sf.when(value.isNull(), sf.lit(1)).otherwise(sf.lit(0)) for value in values]
     kept = [
-        identity.normal(
-            frame.required(frame.named(key), "an id is NULL"), df.schema[key].dataType, kind
-        ).alias("id"),
+        frame.normal(frame.required(frame.named(key), "an id is NULL"), df.schema[key].dataType, kind).alias(
+            "id"
+        ),
         sf.xxhash64(sf.lit("row"), *values, *absent).alias("hash"),
     ]
     if isinstance(shard, str):
@@ -193,7 +190,7 @@ def hashed(
 
 
 def placed(df: DataFrame, shard: str | int, buckets: int) -> DataFrame:
-    """What `hashed` gave, with the shard and bucket of each row."""
+    """The rows of `hashed` with the shard and the bucket of each row."""
     place = sf.lit(shard) if isinstance(shard, int) else sf.col("shard")
     bucket = sf.pmod(sf.xxhash64(place.cast("int"), sf.col("id")), sf.lit(buckets).cast("bigint"))
     return df.select(bucket.cast("int").alias("bucket"), place.cast("int").alias("shard"), "id", "hash")
@@ -208,14 +205,14 @@ class _Found:
     sink: int
     buckets: int
     differing: DataFrame
-    """Shard, id, and what is wrong."""
+    """The shard, the id and the kind of difference."""
 
 
 def _compare(source: DataFrame, sink: DataFrame, buckets: int) -> _Found:
     both = source.withColumn("ours", sf.lit(True)).unionByName(sink.withColumn("ours", sf.lit(False)))
     sums = summed("bucket", both).collect()
     differ = [row["bucket"] for row in sums if row["source"] != row["sink"] or row["low"] or row["high"]]
-    # As text: a literal for each bucket, one by one, takes Python longer than comparing the rows.
+    # As text: making a literal for each bucket takes Python longer than comparing the rows.
     within = "bucket IN ({})".format(", ".join(map(str, differ))) if differ else "false"
     keys = summed("shard id", both.where(within) if len(differ) < buckets else both)
     what = (
@@ -229,9 +226,9 @@ def _compare(source: DataFrame, sink: DataFrame, buckets: int) -> _Found:
 
 
 def summed(by: str, both: DataFrame) -> DataFrame:
-    """How many rows each side has, and by how much the sums of both halves of their hashes differ.
+    """The number of rows on each side, and the differences of the sums of both halves of their hashes.
 
-    Halves, because these sums don't run over.
+    Sums of halves don't overflow.
     """
     low = sf.col("hash").bitwiseAND(sf.lit(_HALF).cast("bigint"))
     high = sf.shiftrightunsigned(sf.col("hash"), 32)
@@ -265,7 +262,7 @@ def _types(source: DataFrame, sink: DataFrame, names: Sequence[str]) -> dict[str
 
 
 def _comparable(value: Column, kind: DataType) -> Column:
-    """The value in the source's type, as something that has a hash."""
+    """The value in the source's type, in a form that has a hash."""
     if isinstance(kind, MapType | StructType | ArrayType):
         return sf.to_json(value)
     return value.try_cast(kind)

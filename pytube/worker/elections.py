@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from pytube.config import Config
+from pytube.config.names import leader_name
 from pytube.db.session import Queries
 from pytube.election import Election
 from pytube.election.lease import LeaseElection
@@ -30,7 +32,50 @@ def build_elections(
     """
     if config.election_kind == "lease":
         return [_lease(config, tubes, database.pool, instance_id)]
-    return [_neli(config, tube, database) for tube in tubes]
+    try:
+        from pytube.election.neli import NeliElection, SharedElection
+    except ImportError as error:
+        raise ConfigError(
+            f"the election neli needs the Kafka client ({error}); "
+            'install pytube-pg[kafka], or set worker.election = "lease"'
+        ) from None
+    kafka, worker = config.kafka, config.worker
+    if kafka is None:
+        raise ConfigError("the election neli needs a section [kafka]")
+
+    def neli(
+        name: str, topic: str, group: str, partitions: Callable[[], int], drain_limit: float
+    ) -> NeliElection:
+        return NeliElection(
+            name,
+            installation=worker.installation,
+            client_id=worker.client_id,
+            bootstrap_servers=kafka.bootstrap_servers,
+            partitions=partitions,
+            able=lambda: database.down_for < worker.session_timeout,
+            options=kafka.options,
+            receive_deadline=worker.receive_deadline,
+            session_timeout=worker.session_timeout,
+            heartbeat=worker.heartbeat,
+            drain_limit=drain_limit,
+            topic=topic,
+            group=group,
+        )
+
+    if kafka.shared_partitions is None:
+        return [
+            neli(
+                tube.name,
+                config.leader_topic(tube.name),
+                config.leader_group(tube.name),
+                partial(getattr, tube, "partitions"),
+                _drain_limit(tube),
+            )
+            for tube in tubes
+        ]
+    slots, name = kafka.shared_partitions, leader_name(worker.installation)
+    shared = neli("all tubes", name, name, lambda: slots, max(map(_drain_limit, tubes)))
+    return [SharedElection(shared, slots, worker.client_id, lambda: {t.name: t.partitions for t in tubes})]
 
 
 def _lease(config: Config, tubes: Sequence[Tube], pool: Queries, instance_id: UUID) -> Election:
@@ -53,34 +98,6 @@ def _lease(config: Config, tubes: Sequence[Tube], pool: Queries, instance_id: UU
         await pool.execute(queries.LEASE_LEAVE, {"instance_id": instance_id})
 
     return LeaseElection(tick=tick, leave=leave, drain_limit=max(map(_drain_limit, tubes)))
-
-
-def _neli(config: Config, tube: Tube, database: Database) -> Election:
-    try:
-        from pytube.election.neli import NeliElection
-    except ImportError as error:
-        raise ConfigError(
-            f"the election neli needs the Kafka client ({error}); "
-            'install pytube-pg[kafka], or set worker.election = "lease"'
-        ) from None
-    kafka, worker = config.kafka, config.worker
-    if kafka is None:
-        raise ConfigError("the election neli needs a section [kafka]")
-    return NeliElection(
-        tube.name,
-        installation=worker.installation,
-        client_id=worker.client_id,
-        bootstrap_servers=kafka.bootstrap_servers,
-        partitions=lambda: tube.partitions,
-        able=lambda: database.down_for < worker.session_timeout,
-        options=kafka.options,
-        receive_deadline=worker.receive_deadline,
-        session_timeout=worker.session_timeout,
-        heartbeat=worker.heartbeat,
-        drain_limit=_drain_limit(tube),
-        topic=config.tube(tube.name).topic,
-        group=config.tube(tube.name).group,
-    )
 
 
 def _drain_limit(tube: Tube) -> float:

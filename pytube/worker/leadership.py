@@ -27,6 +27,7 @@ from pytube.errors import (
 )
 from pytube.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from pytube.faults import Point, fault
+from pytube.logs import Repeats
 from pytube.model import Heartbeat
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import terms
@@ -56,7 +57,7 @@ class Leadership:
         """Set when the claim is revoked or lost."""
         self._active_term: ActiveTerm | None = None
         self._unreleased: terms.Term | None = None
-        self._last_warning: str | None = None
+        self._repeats = Repeats()
         self._tries = 0
         self.partition_worker: PartitionWorker | None = None
         """None unless the partition is being worked on."""
@@ -87,7 +88,8 @@ class Leadership:
                 except _RETRIED as error:
                     # terms that fail as soon as they begin are one outage, not many
                     if time.monotonic() - began > _STEADY:
-                        self._tries, self._last_warning = 0, None
+                        self._tries = 0
+                        self._repeats.forget(None)
                     self._tries += 1
                     self._warn_once(error)
                     await self._pause(min(_LONGEST_PAUSE, backoff(self._tries)))
@@ -114,8 +116,7 @@ class Leadership:
 
     def _warn_once(self, error: PytubeError) -> None:
         """Log an error that is retried, unless it was logged last."""
-        if str(error) != self._last_warning:
-            self._last_warning = str(error)
+        if self._repeats.is_new(None, str(error)):
             self._tube.warn(str(error), partition=self._claim.partition)
 
     async def _pause(self, seconds: float) -> None:

@@ -29,6 +29,8 @@ from pytube.worker.tube import Tube
 
 _DELIVERIES_AHEAD = 4
 """Deliveries begun beyond the free sends, so that a send never waits for a round."""
+_MANY = 200
+"""Pods to be purged that are worth a transaction of their own beside a mark."""
 _IDS_PER_POD = 250.0
 """What pods hold at most as a rule; assumed until some were seen."""
 _MOST_PARKED_IN_A_ROW = 100
@@ -162,10 +164,12 @@ class PartitionWorker:
         pods: list[Pod] = []
         if done:
             await fault(Point.BEFORE_PURGE)
-        if limit:
+        if not limit:
+            await self._source.purge(list(done))
+        elif len(done) < _MANY:
             pods = await self._mark(list(done), limit)
         else:
-            await self._source.purge(list(done))
+            pods = await self._mark_while_purging(list(done), limit)
         if done:
             await fault(Point.AFTER_PURGE)
             self.metrics.count_purged(done)
@@ -176,6 +180,18 @@ class PartitionWorker:
             self.metrics.touches += touches
             self._reserved += touches
             self._ids_per_pod.observe(touches, len(pods))
+        return pods
+
+    async def _mark_while_purging(self, done: Sequence[int], limit: int) -> list[Pod]:
+        """Purge in one session while another marks: in a full queue Postgres is what the worker waits for."""
+        purge = asyncio.create_task(self._source.purge(done))
+        try:
+            pods = await self._mark((), limit)
+        except BaseException:
+            purge.cancel()
+            await asyncio.gather(purge, return_exceptions=True)
+            raise
+        await purge
         return pods
 
     async def _mark(self, done: Sequence[int], limit: int) -> list[Pod]:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pytube.errors import SinkError, SinkTimeout
 from pytube.faults import Point, fault
 from pytube.model import Id
-from pytube.sinks.base import Sink
-from pytube.sinks.scan import Scanning, why_no_scan
+from pytube.sinks.base import Scanning, Sink, why_no_scan
 from pytube.sources.pods import TubeSource
 
 _SILENCE = 300.0

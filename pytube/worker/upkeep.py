@@ -10,7 +10,7 @@ from contextlib import suppress
 import structlog
 
 from pytube.backfill import queries
-from pytube.backfill.progress import Progress
+from pytube.backfill.limits import Progress
 from pytube.backfill.run import BackfillRun
 from pytube.db.session import Session
 from pytube.errors import (
@@ -21,6 +21,8 @@ from pytube.errors import (
     StatementFailed,
     UsageError,
 )
+from pytube.logs import Repeats
+from pytube.pipeline.retry_queue import BackOff
 from pytube.sources.queries import FIT_INDEX, SYNC
 from pytube.worker.database import Database
 from pytube.worker.tasks import end
@@ -32,7 +34,6 @@ _LOOK_INTERVAL = 1.0
 _PAUSE_AFTER_TROUBLE = 5.0
 _TIDY_INTERVAL = 30.0
 """Seconds between attempts to drop what somebody, such as a pg_dump, read when its backfill ended."""
-_LONGEST_PAUSE = 60.0
 _MOST_AT_ONCE = 4
 """Backfills that one process runs at the same time; each has a session of its own."""
 
@@ -52,7 +53,7 @@ async def follow_ddl(
         interval: seconds.
     """
     log = structlog.get_logger("pytube.worker")
-    last: str | None = None
+    repeats = Repeats()
     while True:
         with suppress(TimeoutError):
             await asyncio.wait_for(ddl.wait(), interval)
@@ -70,9 +71,10 @@ async def follow_ddl(
             continue  # logged by what keeps the sessions
         except (StatementFailed, UsageError) as error:
             said = str(error)
-        if said and said != last:
+        if not said:
+            repeats.forget(None)
+        elif repeats.is_new(None, said):
             log.warning(f"changed tables can't be followed: {said}")
-        last = said
 
 
 class BackfillRunner:
@@ -87,9 +89,9 @@ class BackfillRunner:
         self._tubes = tubes
         self._running: dict[str, asyncio.Task[None]] = {}
         self._tidied_at = -_TIDY_INTERVAL
-        self._warned: dict[int | None, str] = {}
-        self._troubled: dict[int, tuple[float, float]] = {}
-        """By backfill: the length of its back-off in seconds, and its end (monotonic)."""
+        self._repeats = Repeats()
+        self._back_offs: dict[int, BackOff] = {}
+        """Of backfills that fail."""
         self._log = structlog.get_logger("pytube.worker")
 
     async def run(self) -> None:
@@ -115,7 +117,7 @@ class BackfillRunner:
     async def _start_untaken(self) -> None:
         self._running = {tube: task for tube, task in self._running.items() if not task.done()}
         for backfill, tube in await self._database.pool.rows(queries.UNTAKEN, {"tubes": list(self._tubes)}):
-            rests = time.monotonic() < self._troubled.get(backfill, (0.0, 0.0))[1]
+            rests = backfill in self._back_offs and time.monotonic() < self._back_offs[backfill].until
             if not rests and tube not in self._running and len(self._running) < _MOST_AT_ONCE:
                 self._running[tube] = asyncio.create_task(self._try(backfill, self._tubes[tube]))
 
@@ -125,13 +127,10 @@ class BackfillRunner:
             await self._work_on(backfill, tube)
         except PytubeError as error:
             self._warn_once(backfill, error)
-            pause = min(
-                self._troubled.get(backfill, (0.0, 0.0))[0] * 2 or _PAUSE_AFTER_TROUBLE, _LONGEST_PAUSE
-            )
-            self._troubled[backfill] = (pause, time.monotonic() + pause)
+            self._back_offs.setdefault(backfill, BackOff()).fail(time.monotonic())
         else:
-            self._warned.pop(backfill, None)
-            self._troubled.pop(backfill, None)
+            self._repeats.forget(backfill)
+            self._back_offs.pop(backfill, None)
 
     async def _work_on(self, backfill: int, tube: Tube) -> None:
         session = await self._database.open_session("backfill runner")
@@ -144,8 +143,7 @@ class BackfillRunner:
 
     def _warn_once(self, backfill: int | None, error: PytubeError) -> None:
         """Log the error unless it was the last one logged for this backfill."""
-        if self._warned.get(backfill) != str(error):
-            self._warned[backfill] = str(error)
+        if self._repeats.is_new(backfill, str(error)):
             self._log.warning(f"a backfill can't go on: {error}", backfill=backfill)
 
 

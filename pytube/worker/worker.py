@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import os
-import re
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from uuid import uuid4
 
 import structlog
 
-from pytube import faults
 from pytube.config import Config
 from pytube.db.errors import translated
 from pytube.db.timeouts import wait_for_answer
 from pytube.db.version import check_async
 from pytube.election import Claim, Election
 from pytube.errors import RECOVERABLE, ConfigError, UnknownTube
-from pytube.events import (
-    DatabaseDown,
-    Event,
-    EventCallback,
-    LeaderFenced,
-    MeterRead,
-    Parked,
-    SinkDown,
-    SourceDown,
-    SweepFailed,
-    TrustLapsed,
-)
+from pytube.events import Event, EventCallback
+from pytube.logs import log_event
 from pytube.sources.terms import read_partitions
 from pytube.worker.database import Database
 from pytube.worker.elections import build_elections
@@ -40,7 +26,6 @@ from pytube.worker.tube import Tube
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
 
 _PARTITIONS_INTERVAL = 1.0
-_WARNINGS = (DatabaseDown, LeaderFenced, Parked, SinkDown, SourceDown, SweepFailed, TrustLapsed)
 
 
 class Worker:
@@ -58,13 +43,11 @@ class Worker:
             on_event: receives every event, in order; see `EventCallback`.
 
         Raises:
-            ConfigError: a tube is not configured, or none is; a sink refuses its options; the environment
-                asks for a fault that there is not.
+            ConfigError: a tube is not configured, or none is; a sink refuses its options.
         """
         names = list(dict.fromkeys(tubes if tubes is not None else config.tubes))
         if not names:
             raise ConfigError('no tube is configured; add a section [tube."NAME"] with its sink')
-        faults.arm(os.environ)
         self._config = config
         self._on_event = on_event
         self._log = structlog.get_logger("pytube.worker")
@@ -215,27 +198,10 @@ class Worker:
                     self._emit(event)
 
     def _emit(self, event: Event) -> None:
-        self._log_event(event)
+        log_event(self._log, event)
         if self._on_event is None:
             return
         try:
             self._on_event(event)
         except Exception:  # noqa: BLE001 # a fault of the caller's must not end a partition's worker
             self._log.exception("on_event failed", event_type=type(event).__name__)
-
-    def _log_event(self, event: Event) -> None:
-        """Log `event`: its name in words, its fields, and a level; idle meter readings at debug level."""
-        name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
-        fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
-        if isinstance(event, _WARNINGS):
-            self._log.warning(name, **fields)
-        elif isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting):
-            self._log.debug(name, **fields)
-        else:
-            self._log.info(name, **fields)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, float):
-        return round(value, 3)
-    return value if isinstance(value, int | str | None) else str(value)

@@ -157,19 +157,19 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_change_pods(
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_indexscan = on SET enable_tidscan = on
 SET jit = off AS $$
 DECLARE
+    least_seq CONSTANT bigint := (SELECT min(s.seq) FROM unnest(seqs) AS s (seq));
+    greatest_seq CONSTANT bigint := (SELECT max(s.seq) FROM unnest(seqs) AS s (seq));
     changed integer := 0;
     done integer;
     statement text;
 BEGIN
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-    statement := format(change || ' WHERE', tube_private_qualify(tube)) || CASE
-        WHEN seqs IS NULL THEN format(
-            $where$ %s AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3 AND pod.leader_id = $1$where$,
-            (tube_private_slices(tube, partitions, partition)).pods)
-        ELSE tube_private_pods_where(tube, partitions, partition) END;
+    statement := format(change || ' WHERE ', tube_private_qualify(tube))
+        || tube_private_pods_where(tube, partitions, partition, CASE
+            WHEN seqs IS NOT NULL THEN coalesce(greatest_seq - least_seq < 64 * cardinality(seqs), true) END);
     FOR class IN 0..1 LOOP
         EXIT WHEN changed >= cardinality(seqs);
-        EXECUTE statement USING leader_id, seqs, class;
+        EXECUTE statement USING leader_id, class, seqs, least_seq, greatest_seq;
         GET DIAGNOSTICS done = ROW_COUNT;
         changed := changed + done;
     END LOOP;
@@ -177,34 +177,39 @@ BEGIN
 END
 $$;
 
--- tube_private_pods_where: the condition of a statement on a term's pods with given seqs: the text that follows WHERE.
+-- tube_private_pods_where: the condition of a statement on a term's pods: the text that follows WHERE.
 --
--- The statement names the tube's table "pod", and has the parameters $1 leader_id, $2 seqs bigint[], $3 class. It is to
--- look each seq up in the whole index. The seqs are given by a subquery, because the planner takes a while to look at
--- each of a thousand. Before 17 it may take "seq = ANY" for a filter over all pods of the partition instead (measured:
--- ten times the time and more); there each seq is looked up by a join that can't be turned round, which costs a descent
--- of the index each.
+-- The statement names the tube's table "pod", and has the parameters $1 leader_id, $2 class, $3 seqs bigint[], $4 and $5
+-- the least and the greatest of them.
+--
+-- dense: true: the seqs are close together, so one walk over that range of the index finds them, and each pod there is
+-- looked up in a hash of the seqs. ("+ 0" keeps the planner from descending the index for each, which takes twice the
+-- time before 17.) false: each seq is a descent of its own, as a walk would meet all that lies between. They are given by
+-- a subquery, because the planner takes a while to look at each of a thousand. Before 17 it may take "seq = ANY" for a
+-- filter over all pods of the partition instead (measured: ten times the time and more); there each seq is looked up by a
+-- join that can't be turned round. NULL: all pods of the term.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_pods_where(
-    tube text, partitions integer, partition integer
+    tube text, partitions integer, partition integer, dense boolean
 ) RETURNS text
 LANGUAGE plpgsql AS $$
+DECLARE
+    pods CONSTANT text := (tube_private_slices(tube, partitions, partition)).pods;
+    class_is CONSTANT text := '(CASE WHEN %s.op = ''B'' THEN 1 ELSE 0 END) = $2';
+    of_term CONSTANT text := format('%s AND %s AND pod.leader_id = $1', pods, format(class_is, 'pod'));
 BEGIN
-    RETURN format(CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN $where$
-            %2$s
-            AND (CASE WHEN pod.op = 'B' THEN 1 ELSE 0 END) = $3
-            AND pod.seq = ANY ((SELECT $2)::bigint[])
-            AND pod.leader_id = $1$where$
-        ELSE $where$
+    RETURN CASE
+        WHEN dense THEN of_term || ' AND pod.seq BETWEEN $4 AND $5 AND pod.seq + 0 = ANY ($3)'
+        WHEN dense IS NULL THEN of_term
+        WHEN current_setting('server_version_num')::integer >= 170000 THEN
+            of_term || ' AND pod.seq = ANY ((SELECT $3)::bigint[])'
+        ELSE format($where$
             pod.ctid = ANY (ARRAY(
                 SELECT found.place
-                FROM unnest($2) AS wanted (seq), LATERAL (
-                    SELECT p.ctid AS place FROM %1$s AS p
-                    WHERE %2$s
-                      AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = $3
-                      AND p.seq = wanted.seq
-                      AND p.leader_id = $1
-                    OFFSET 0) AS found))$where$
-        END, tube_private_qualify(tube), (tube_private_slices(tube, partitions, partition)).pods);
+                FROM unnest($3) AS wanted (seq), LATERAL (
+                    SELECT p.ctid AS place FROM %s AS p
+                    WHERE %s AND %s AND p.seq = wanted.seq AND p.leader_id = $1
+                    OFFSET 0) AS found))$where$, tube_private_qualify(tube), pods, format(class_is, 'p'))
+        END;
 END
 $$;
 

@@ -17,8 +17,11 @@ from uuid import uuid4
 
 import psycopg
 
+from pytube.sinks.jsonl_replay import Tail, parse
 from tests.crash.comparing_sink import COMPARING_SINK_PATH
+from tests.helpers.armed import module
 from tests.helpers.database import ROOT
+from tests.helpers.sweepable import offer_sweepable
 from tests.helpers.waiting import wait_until
 
 CONFIG = """
@@ -54,6 +57,7 @@ type = "callable"
 target = "tests.crash.comparing_sink:send"
 compares = true
 """
+SWEEPABLE = JSONL.replace('"jsonl"', '"sweepable"')
 COLLECTED = """
 type = "callable"
 target = "tests.crash.remote_sink:send"
@@ -75,6 +79,8 @@ class Fleet:
     """Whether the sink dawdles within each write."""
     comparing: bool = False
     """Whether the sink refuses tokens lower than the one it holds."""
+    sweepable: bool = False
+    """Whether the sink can be scanned, so that backfills end with a sweep."""
     collector: str | None = None
     """`host:port` of the server that the sink sends to; None: the sink writes the file itself."""
     sink_options: str | None = None
@@ -84,10 +90,13 @@ class Fleet:
     environments: dict[int, dict[str, str]] = field(default_factory=dict)
     """More variables for single workers, as other addresses in `DSN`, `KAFKA` or `COLLECTOR`."""
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
-    _counted: dict[bytes, tuple[int, int]] = field(default_factory=dict, init=False)
-    """What was counted in the sink file, and up to where: it is asked for many times a second."""
+    _counted: Counter[str | None] = field(default_factory=Counter, init=False)
+    """Lines of the sink file by the worker that wrote them."""
 
     def __post_init__(self) -> None:
+        self._tail = Tail(self.sink)
+        if self.sweepable:
+            offer_sweepable(self.folder)
         self.config.write_text(
             (CONFIG + self._sink).format(
                 sink=self.sink,
@@ -108,6 +117,8 @@ class Fleet:
             return COLLECTED
         if self.comparing:
             return COMPARING
+        if self.sweepable:
+            return SWEEPABLE
         return SLOW if self.slow else JSONL
 
     def __enter__(self) -> Self:
@@ -140,27 +151,28 @@ class Fleet:
     def start(self, *numbers: int) -> None:
         """Start these workers."""
         for number in numbers:
+            environment = {
+                **os.environ,
+                "CLIENT_ID": f"worker-{number}",
+                "DSN": self.dsn,
+                "KAFKA": self.kafka or "",
+                "COLLECTOR": self.collector or "",
+                "SLOW_SINK_PATH": str(self.sink),
+                COMPARING_SINK_PATH: str(self.sink),
+                "PYTHONPATH": os.pathsep.join((str(ROOT), str(self.folder))),
+                **self.environment,
+                **self.environments.get(number, {}),
+            }
             with (self.folder / f"worker-{number}.log").open("ab") as log:
                 self.processes[number] = subprocess.Popen(
                     [
-                        *(sys.executable, "-m", "pytube", "--config", str(self.config)),
+                        *(sys.executable, "-m", module(environment), "--config", str(self.config)),
                         *("--log-format", "json", "worker", "--tube", "items"),
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={
-                        **os.environ,
-                        "CLIENT_ID": f"worker-{number}",
-                        "DSN": self.dsn,
-                        "KAFKA": self.kafka or "",
-                        "COLLECTOR": self.collector or "",
-                        "SLOW_SINK_PATH": str(self.sink),
-                        COMPARING_SINK_PATH: str(self.sink),
-                        "PYTHONPATH": str(ROOT),
-                        **self.environment,
-                        **self.environments.get(number, {}),
-                    },
+                    env=environment,
                 )
 
     def signal(self, number: int, which: signal.Signals) -> None:
@@ -206,19 +218,10 @@ class Fleet:
 
     def sink_lines(self, number: int | None = None) -> int:
         """Lines in the sink file: all, or those of one worker."""
-        if not self.sink.exists():
-            return 0
-        what = b"\n" if number is None else b'"client":"worker-%d"' % number
-        offset, count = self._counted.get(what, (0, 0))
-        if self.sink.stat().st_size < offset:
-            offset = count = 0
-        with self.sink.open("rb") as file:
-            file.seek(offset)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        count += whole.count(what)
-        self._counted[what] = (offset + len(whole), count)
-        return count
+        for raw in self._tail.lines():
+            line = parse(raw)
+            self._counted[line.client if line else None] += 1
+        return self._counted.total() if number is None else self._counted[f"worker-{number}"]
 
     def wait_until_drained(self, timeout: float = 60) -> None:
         """Until no pod waits."""

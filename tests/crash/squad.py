@@ -22,9 +22,10 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
-from pytube.faults import VARIABLE, Action, Point
+from pytube.faults import Point
 from tests.crash.journal import check
 from tests.crash.journal_sink import CLIENT, FOLDER, accepted
+from tests.helpers.armed import VARIABLE, Action, module
 from tests.helpers.database import ROOT
 from tests.helpers.waiting import wait_until
 
@@ -279,7 +280,7 @@ class Squad:
         with (self._folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "pytube", "--config", str(self._config)),
+                    *(sys.executable, "-m", module(environment), "--config", str(self._config)),
                     *("--log-format", "json", "worker"),
                     *(word for tube in tubes for word in ("--tube", tube)),
                 ],

@@ -12,9 +12,10 @@ import psycopg
 import pytest
 
 from pytube.embedded.postgres import Postgres
-from pytube.faults import OF_BACKFILLS, VARIABLE, Point
+from pytube.faults import Point
 from tests.crash.conftest import MakeFleet
 from tests.crash.fleet import Fleet
+from tests.helpers.armed import OF_BACKFILLS, VARIABLE
 
 SHARDS = 16
 LINE = 200
@@ -162,7 +163,7 @@ def complete(fleet: Fleet) -> None:
 def test_client_worker_and_server_are_killed(
     make_fleet: MakeFleet, postgres: Postgres, clients: Callable[..., Client]
 ) -> None:
-    fleet = make_fleet()
+    fleet = make_fleet(sweepable=True)
     # So slow that on a busy machine, too, most is left when the first is seen to have begun.
     client = clients(fleet, "--rate", "3000", "--chunk", "10")
     strike(fleet, postgres, client, rows=24_000, kills=3, seed=1, limit=60)
@@ -173,7 +174,7 @@ def test_client_worker_and_server_are_killed(
 def test_two_million_rows_and_ten_kills(
     make_fleet: MakeFleet, postgres: Postgres, clients: Callable[..., Client]
 ) -> None:
-    fleet = make_fleet()
+    fleet = make_fleet(sweepable=True)
     strike(fleet, postgres, clients(fleet), rows=2_000_000, kills=10, seed=2, limit=600)
 
 
@@ -184,7 +185,7 @@ def test_the_points_are_these() -> None:
 @pytest.mark.timeout(120)
 def test_each_point(make_fleet: MakeFleet) -> None:
     """A worker is killed at each in turn; the next one begins as the last was killed."""
-    fleet = make_fleet(session_timeout=2.0, receive_deadline=0.5, request_timeout=1.0)
+    fleet = make_fleet(sweepable=True, session_timeout=2.0, receive_deadline=0.5, request_timeout=1.0)
     fill(fleet.dsn, 8000, 500, fleet.sink)
     payload = '{"type": "backfill_schedule", "tbl": "public.items", "order_col": "n"}'
     fleet.query(f"SELECT items_touch(0, '{{}}', 'B', '{payload}')")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytube.faults import OF_BACKFILLS, Action, Point
+from pytube.faults import Point
 from tests.crash.squad import Squad, Writer
+from tests.helpers.armed import OF_BACKFILLS, Action
 from tests.helpers.database import TestServer
 
 ACTIONS = (Action.KILL, Action.STOP)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytube.model import Document, Token
-from pytube.model.document import Batch
+from pytube.model import Batch, Document, Token
 from pytube.sinks.jsonl import encode
 from tests.crash.journal import Findings, check
 from tests.crash.journal_sink import accepted, rejected

@@ -10,17 +10,19 @@ from typing import Any, get_args
 
 import psycopg
 import pytest
+import structlog
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 from structlog.testing import capture_logs
 
 from pytube import events
-from pytube.cli.exit_codes import EXIT_CODES
+from pytube.cli.main import EXIT_CODES
 from pytube.config.models import Config, PostgresConfig, TubeConfig
 from pytube.db.connect import connection_string
 from pytube.errors import SQLSTATES
-from pytube.worker import Worker
+from pytube.logs import log_event
+from pytube.worker import upkeep
 from tests.docs.pages import BY_NAME, PAGES, Page, table_rows
 from tests.helpers.database import ROOT
 
@@ -215,12 +217,10 @@ def emitted() -> dict[str, str]:
         if isinstance(kind, type) and issubclass(kind, events.Event) and not kind.__subclasses__()
     ]
     told = {}
-    sink = {"type": "jsonl", "path": "-"}
-    worker = Worker(Config.model_validate({"postgres": {"dsn": "host=none"}, "tube": {"t": {"sink": sink}}}))
     for kind in kinds:
         with capture_logs() as logs:
             values: dict[str, Any] = {field.name: 1 for field in dataclasses.fields(kind)}
-            worker._log_event(kind(**values))
+            log_event(structlog.get_logger(), kind(**values))
         told[logs[0]["event"]] = logs[0]["log_level"]
     return told
 
@@ -236,14 +236,13 @@ def test_the_exit_codes() -> None:
 
 
 def test_the_workers_sessions() -> None:
-    """The names in the section on connections are those of the code, and so is the size of the pool."""
-    rows = table_rows(OPERATIONS.section("Connections"))
+    """The names and counts in the section on connections are those of the code."""
     code = "".join(path.read_text() for path in (ROOT / "pytube/worker").glob("*.py"))
-    opened = re.findall(r"(?:open_session|_open|_keep)\(\"([a-z ]+)\"", code)
-    shown = {
-        conninfo_to_dict(connection_string("", f"pytube {purpose}"))["application_name"] for purpose in opened
-    }
-    assert {row[2].strip("`") for row in rows} == shown
-    assert (
-        f"`postgres.pool_size`, {PostgresConfig.model_fields['pool_size'].default} by default" in rows[2][1]
-    )
+    opened = set(re.findall(r'(?:_keep|_open|open_session)\(\s*"([a-z ]+)"', code)) - {"start"}
+    rows = table_rows(OPERATIONS.section("Connections"))
+    shown = [conninfo_to_dict(connection_string("", f"pytube {purpose}")) for purpose in opened]
+    assert {row[2].strip("`") for row in rows} == {str(one["application_name"]) for one in shown}
+    (pooled,) = [row[1] for row in rows if row[2] == "`pytube pool`"]
+    assert f"({PostgresConfig.model_fields['pool_size'].default})" in pooled
+    (backfills,) = [row[1] for row in rows if row[2] == "`pytube back-fill runner`"]
+    assert f"{upkeep._MOST_AT_ONCE} at most" in backfills

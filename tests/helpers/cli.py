@@ -14,6 +14,7 @@ import structlog
 from click.testing import CliRunner, Result
 
 from pytube.cli.main import cli
+from tests.helpers.armed import module
 
 
 def run(*arguments: str, dsn: str | None = None, code: int = 0, folder: Path | None = None) -> Result:
@@ -42,9 +43,9 @@ def run_json(*arguments: str, dsn: str | None = None, code: int = 0, folder: Pat
 
 
 def start(*arguments: str, config: Path, **environment: str) -> subprocess.Popen[str]:
-    """Start the program as a process; its output goes to pipes."""
+    """Start the program as a process, armed if `environment` asks for a fault; its output goes to pipes."""
     return subprocess.Popen(
-        [sys.executable, "-m", "pytube", "--config", str(config), *arguments],
+        [sys.executable, "-m", module(environment), "--config", str(config), *arguments],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

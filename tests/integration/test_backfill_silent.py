@@ -14,8 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
 
 from pytube.backfill import queries
-from pytube.backfill.limits import BackfillLimits
-from pytube.backfill.progress import Progress
+from pytube.backfill.limits import BackfillLimits, Progress
 from pytube.backfill.run import BackfillRun
 from pytube.config import PostgresConfig
 from pytube.db.connect import connect_async

@@ -26,6 +26,7 @@ from pytube.sinks.jsonl_replay import replay
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers import cli
+from tests.helpers.sweepable import install_sweepable
 from tests.helpers.waiting import wait_until_async
 
 Connection = psycopg.Connection[Any]
@@ -43,10 +44,11 @@ def items(conn: Connection) -> Connection:
 
 
 @pytest.fixture
-def folder(dsn: str, tmp_path: Path) -> Path:
+def folder(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    install_sweepable(tmp_path, monkeypatch)
     (tmp_path / "pytube.toml").write_text(
         f'[postgres]\ndsn = "{dsn}"\n'
-        f'[tube.items.sink]\ntype = "jsonl"\npath = "{tmp_path}/sink.jsonl"\nfsync = false\n'
+        f'[tube.items.sink]\ntype = "sweepable"\npath = "{tmp_path}/sink.jsonl"\nfsync = false\n'
     )
     return tmp_path
 
@@ -113,6 +115,22 @@ async def test_from_start_to_sweep(items: Connection, folder: Path) -> None:
     assert held(folder) == rows(items)
     assert [count(events, kind) for kind in (BackfillStarted, BackfillFinished, SweepFinished)] == [4, 4, 4]
     assert sum(event.keys for event in events if isinstance(event, SweepFinished)) == 99
+
+
+async def test_a_log_is_not_swept(items: Connection, folder: Path) -> None:
+    """Its reader finds what the source no longer has: what is older than the backfill."""
+    config = folder / "pytube.toml"
+    config.write_text(config.read_text().replace('"sweepable"', '"jsonl"'))
+    stale(folder, *range(990, 1100))
+    async with working(folder) as events:
+        await asyncio.to_thread(cli.run, "backfill", "start", "--tube", "items", folder=folder)
+        await finished(items)
+    swept = [event for event in events if isinstance(event, SweepFinished)]
+    assert {(event.keys, event.skipped) for event in swept} == {(0, "the sink can't be scanned")}
+    (start_seq,) = items.execute("SELECT start_seq FROM tube_backfill_list()").fetchone() or (0,)
+    lines = replay([folder / "sink.jsonl"]).values()
+    assert {line.id for line in lines if line.seq < start_seq} == set(range(1001, 1100))
+    assert {line.id: line.doc for line in lines if line.seq >= start_seq} == rows(items)
 
 
 async def test_a_scheduled_backfill_is_run(items: Connection, folder: Path) -> None:

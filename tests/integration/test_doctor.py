@@ -11,9 +11,7 @@ import psycopg
 import pytest
 
 from pytube.config import Config, parse
-from pytube.health.check import Check, Level
-from pytube.health.doctor import examine
-from pytube.health.postgres import check_pooler
+from pytube.health.doctor import Check, Level, check_pooler, examine
 from tests.conftest import Connect
 from tests.helpers.cli import run, run_json
 
@@ -87,7 +85,7 @@ def test_settings(dsn: str, conn: psycopg.Connection) -> None:
 
 
 def test_old_transactions(dsn: str, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytube.health.postgres._OLD", 0.0)
+    monkeypatch.setattr("pytube.health.doctor._OLD", 0.0)
     session = connect(autocommit=False, application_name="the forgotten one")
     session.execute("CREATE TABLE public.t ()")
     checks = found(configured(dsn), "transactions", Level.WARN)

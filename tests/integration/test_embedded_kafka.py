@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from pytube.embedded import java
-from pytube.embedded.errors import EmbeddedError
 from pytube.embedded.kafka_mock import PARTITIONS, MockKafka
 from pytube.embedded.kafka_real import RealKafka
+from pytube.embedded.process import EmbeddedError
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.waiting import wait_until
 

@@ -16,8 +16,8 @@ import psycopg
 import pytest
 
 from pytube.embedded import binaries
-from pytube.embedded.errors import EmbeddedError
 from pytube.embedded.postgres import Postgres
+from pytube.embedded.process import EmbeddedError
 from tests.helpers.waiting import wait_until
 
 

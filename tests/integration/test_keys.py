@@ -14,13 +14,16 @@ import pytest
 
 from pytube.config import load
 from pytube.events import Event, Parked, SweepFinished
-from pytube.faults import VARIABLE, Point
+from pytube.faults import Point
 from pytube.model import OK, Batch, Reject, Result, shard_of
 from pytube.sinks.jsonl_replay import replay
 from pytube.worker import Worker
 from tests.conftest import Servers
 from tests.helpers import cli
+from tests.helpers.armed import VARIABLE
 from tests.helpers.capture import Conn, open_session
+from tests.helpers.database import ROOT
+from tests.helpers.sweepable import install_sweepable
 from tests.helpers.waiting import wait_until, wait_until_async
 
 SHARDS = 4
@@ -117,12 +120,13 @@ def fill(conn: Conn, kind: Kind, first: int, last: int) -> None:
 
 
 @pytest.fixture
-def folder(dsn: str, tmp_path: Path) -> Path:
+def folder(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    install_sweepable(tmp_path, monkeypatch)
     (tmp_path / "pytube.toml").write_text(
         f'[postgres]\ndsn = "{dsn}"\n'
         "[worker]\nsession_timeout = 2.0\nreceive_deadline = 0.5\n"
         "[tube.docs.backfill]\nchunk = 1\n[tube.docs.sink]\nrequest_timeout = 1.0\n"
-        f'type = "jsonl"\npath = "{tmp_path}/sink.jsonl"\nfsync = false\n'
+        f'type = "sweepable"\npath = "{tmp_path}/sink.jsonl"\nfsync = false\n'
     )
     return tmp_path
 
@@ -224,7 +228,7 @@ async def test_texts_that_are_equal_to_their_collation_are_two_documents(docs: C
 
 def killed(folder: Path, point: Point) -> None:
     """A worker works until it dies of a SIGKILL when it comes to `point` for the second time."""
-    fault = {VARIABLE: f"{point}:kill:2"}
+    fault = {VARIABLE: f"{point}:kill:2", "PYTHONPATH": str(ROOT)}
     with cli.start("worker", "--tube", "docs", config=folder / "pytube.toml", **fault) as process:
         wait_until(lambda: process.poll() is not None, 30, f"the worker is killed at {point}")
         assert process.returncode == -9
@@ -299,7 +303,7 @@ def send(batch: Batch) -> Sequence[Result]:
 
 @_BOTH
 async def test_parked_and_delivered_after_all(docs: Conn, folder: Path, kind: Kind, dsn: str) -> None:
-    text = (folder / "pytube.toml").read_text().partition('type = "jsonl"')[0]
+    text = (folder / "pytube.toml").read_text().partition('type = "sweepable"')[0]
     (folder / "pytube.toml").write_text(f'{text}type = "callable"\ntarget = "{__name__}:send"\n')
     key = "00000000-0000-4000-8000-000000000001" if kind.key_type == "uuid" else 'odd, "{it}" \\ is'
     refused.clear()

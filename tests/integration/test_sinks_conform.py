@@ -1,4 +1,4 @@
-"""Every sink that comes with pytube, and the one of `pytube.testing`, passes the suite."""
+"""Every sink that comes with pytube, that of `pytube.testing`, and that of the tests pass the suite."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pytube.sinks.callable import CallableSink
 from pytube.sinks.jsonl import JsonlSink
 from pytube.sinks.jsonl_replay import replay
 from pytube.testing import Faults, MemorySink, MemoryStore, SinkContract
+from tests.helpers.sweepable import SweepableSink
 
 
 class TestJsonl(SinkContract):
@@ -51,6 +52,13 @@ class TestJsonl(SinkContract):
 
 class TestJsonlSynced(TestJsonl):
     fsync = True
+
+
+class TestSweepable(TestJsonl):
+    """The tests' own sink that can be scanned, in pages of full length."""
+
+    def make_sink(self) -> Sink:
+        return SweepableSink(str(self.path), fsync=False)
 
 
 class TestMemory(SinkContract):

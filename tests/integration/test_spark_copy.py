@@ -9,10 +9,10 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 import pytest
+from psycopg import sql
 
-from pytube.spark.copy import HEADER, TRAILER, encode
-from pytube.spark.kinds import kind_of
-from pytube.spark.pods import Cutters, Pods
+from pytube.spark.keys.kinds import kind_of
+from pytube.spark.pods.make import Cutters, Pods, encode, send
 from tests.helpers.capture import open_session
 
 ODD = ["", " ", "NULL", "{a,b}", 'say "x"', "it's", "\\", "\\N", "\\.", "\\x41", "%s", "line\nbreak\r\n\ttab"]
@@ -25,11 +25,8 @@ def test_postgres_reads_it(conn: psycopg.Connection[Any], size: int, payload: di
     conn.execute("SELECT tube_ensure_exists('t')")
     shards = np.array([0, 2**31 - 1])
     ids = np.array([[-(2**63) + n for n in range(size)], [2**63 - 1 - n for n in range(size)]])
-    with conn.cursor().copy("COPY t (op, shard, ids, payload) FROM STDIN (FORMAT binary)") as stream:
-        stream.write(HEADER)
-        stream.write(encode(Pods(shards, ids), "U", payload))
-        stream.write(encode(Pods(shards[:0], ids[:0]), "U", payload))
-        stream.write(TRAILER)
+    rows_of_copy = encode(Pods(shards, ids), "U", payload) + encode(Pods(shards[:0], ids[:0]), "U", payload)
+    send(conn, sql.Identifier("t"), rows_of_copy)
     rows = conn.execute("SELECT op, shard, ids, payload, leader_id FROM t ORDER BY seq").fetchall()
     assert rows == [("U", int(s), row.tolist(), payload, None) for s, row in zip(shards, ids, strict=True)]
 
@@ -39,12 +36,8 @@ def test_with_the_number_of_an_attempt(conn: psycopg.Connection[Any]) -> None:
     row = conn.execute("SELECT stage FROM tube_job_begin('j', '{t}', 'attempts', 'f', 0)").fetchone()
     assert row is not None
     attempt = uuid.uuid4()
-    with conn.cursor().copy(
-        f"COPY {row[0]} (op, shard, ids, payload, attempt) FROM STDIN (FORMAT binary)"
-    ) as stream:
-        stream.write(HEADER)
-        stream.write(encode(Pods(np.array([3]), np.array([[1, 2]])), "T", None, attempt.bytes))
-        stream.write(TRAILER)
+    pods = Pods(np.array([3]), np.array([[1, 2]]))
+    send(conn, sql.SQL(row[0]), encode(pods, "T", None, attempt.bytes), attempt=True)
     conn.execute("SELECT tube_job_finish('j', %s)", [[attempt]])
     assert conn.execute("SELECT op, shard, ids FROM t").fetchall() == [("T", 3, [1, 2])]
 
@@ -69,11 +62,8 @@ def test_keys_that_are_no_numbers(dsn: str, key_type: str, payload: dict[str, An
         for _, keys in kind.read(pa.array([key for _, key in expected])):
             pods += cutters.add(kind.shards(keys, 5, 77), keys)
         pods += cutters.rest()
-        with conn.cursor().copy("COPY t (op, shard, ids, payload) FROM STDIN (FORMAT binary)") as stream:
-            stream.write(HEADER)
-            for block in pods:
-                stream.write(encode(block, "U", payload, kind=kind))
-            stream.write(TRAILER)
+        data = b"".join(encode(block, "U", payload, kind=kind) for block in pods)
+        send(conn, sql.Identifier("t"), data)
         found = conn.execute("SELECT shard, unnest(ids)::text FROM t").fetchall()
         assert sorted(found) == sorted(expected)
         assert conn.execute("SELECT DISTINCT op, payload, leader_id FROM t").fetchall() == [

@@ -1,24 +1,47 @@
-"""The wheel carries what an installation from it needs."""
+"""The wheel carries what an installation from it needs, and no switch of the tests'."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+import psycopg
+import pytest
+
+from pytube.faults import Point
+from tests.helpers.armed import VARIABLE
+from tests.helpers.database import ROOT
+from tests.helpers.waiting import wait_until
+
+CONFIG = """
+[postgres]
+dsn = "{dsn}"
+[worker]
+election = "lease"
+[tube.items.sink]
+type = "jsonl"
+path = "{sink}"
+"""
 
 
-def test_wheel_carries_sql_and_migrations(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
         cwd=ROOT,
         check=True,
         capture_output=True,
     )
-    (wheel,) = tmp_path.glob("pytube_pg-*.whl")
-    carried = set(zipfile.ZipFile(wheel).namelist())
+    (path,) = folder.glob("pytube_pg-*.whl")
+    return zipfile.ZipFile(path)
+
+
+def test_wheel_carries_sql_and_migrations(wheel: zipfile.ZipFile) -> None:
+    carried = set(wheel.namelist())
     expected = {"pytube/py.typed", "pytube/__init__.py"}
     for folder in ("sql", "migrations"):
         files = [
@@ -27,3 +50,36 @@ def test_wheel_carries_sql_and_migrations(tmp_path: Path) -> None:
         expected |= {f"pytube/_resources/{path.relative_to(ROOT).as_posix()}" for path in files}
     assert expected - carried == set()
     assert not any(name.startswith("tests/") for name in carried)
+
+
+def test_the_variable_of_the_tests_is_in_no_file(wheel: zipfile.ZipFile) -> None:
+    assert [name for name in wheel.namelist() if VARIABLE.encode() in wheel.read(name)] == []
+
+
+def test_an_installed_worker_ignores_the_variable(
+    wheel: zipfile.ZipFile, dsn: str, conn: psycopg.Connection[tuple[object, ...]], tmp_path: Path
+) -> None:
+    wheel.extractall(tmp_path / "site")
+    sink = tmp_path / "sink.jsonl"
+    (tmp_path / "pytube.toml").write_text(CONFIG.format(dsn=dsn, sink=sink))
+    conn.execute("SELECT tube_ensure_exists('items')")
+    conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
+    conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', 0)")
+    conn.execute("INSERT INTO public.items VALUES (1)")
+    command = [sys.executable, "-m", "pytube", "worker"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), VARIABLE: f"{Point.AFTER_MARK}:kill"}
+    log = tmp_path / "worker.log"
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=file, stderr=file) as process,
+    ):
+        try:
+            wait_until(
+                lambda: process.poll() is not None or (sink.exists() and sink.read_bytes().endswith(b"\n")),
+                60,
+                lambda: f"a document at the sink\n{log.read_text()}",
+            )
+            process.terminate()
+            assert process.wait(30) == 0, log.read_text()
+        finally:
+            process.kill()

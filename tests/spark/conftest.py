@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
@@ -32,3 +34,10 @@ def spark() -> Iterator[SparkSession]:
     session = local("2,2", SETTINGS, "pytube tests")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def tube(conn: psycopg.Connection[Any]) -> str:
+    """A tube of numbers, with 4 partitions."""
+    conn.execute("SELECT tube_ensure_exists('t', 4)")
+    return "t"

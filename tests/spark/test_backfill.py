@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from pytube.errors import BackfillBusy, BackfillEnded, JobConflict, UsageError
 from pytube.spark import PartFailed, backfill, fanout_sql
-from pytube.spark.calls import Units, run_calls
 from pytube.spark.hosts import Host
-from pytube.spark.ledger import Counts
+from pytube.spark.job import Counts
+from pytube.spark.tasks import run_calls
 from tests.conftest import Connect, Servers
 from tests.helpers import cli
 from tests.helpers.waiting import wait_until
@@ -171,6 +171,6 @@ def test_no_more_sessions_than_were_allowed(
 ) -> None:
     with servers.get(18).database(installed=True) as other:
         which = ((0, 0), (1, 0), (0, 1), (1, 1))
-        rows = run_calls(spark, Units((Host(dsn), Host(other)), which), Counting(tmp_path), 1)
+        rows = run_calls(spark, (Host(dsn), Host(other)), which, Counting(tmp_path), 1)
     assert [row["state"] for row in rows] == ["written"] * 4
     assert [file.read_text() for file in tmp_path.iterdir()] == ["1"] * 4

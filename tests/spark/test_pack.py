@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from pytube.spark.kinds import kind_of
-from pytube.spark.pack import bucket_of
+from pytube.spark.keys.kinds import kind_of
+from pytube.spark.pods.pack import bucket_of
 
 EDGES = [0, 1, -1, 2**31, -(2**31) - 1, 2**63 - 1, -(2**63)]
 

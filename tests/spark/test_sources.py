@@ -46,17 +46,18 @@ SEVEN = {
 }
 
 
-@pytest.mark.parametrize("key", [None, "id", "t", "u", "sometimes"])
-def test_a_table_is_read_in_parts(spark: SparkSession, dsn: str, conn: Conn, key: str | None) -> None:
+def test_a_table_is_read_in_parts(spark: SparkSession, dsn: str, conn: Conn) -> None:
+    """By pages, and by columns of several types."""
     conn.execute(TYPES)
     conn.execute("ANALYZE public.kinds")
     with snapshot(spark, dsn) as moment:
-        df = moment.table("public.kinds", partitions=4, **({"key": key} if key else {}))
         conn.execute("DELETE FROM public.kinds WHERE id % 2 = 0")
-        assert 2 <= df.rdd.getNumPartitions() <= 5
-        rows = {row["id"]: row.asDict() for row in df.collect()}
-    assert sorted(rows) == list(range(1, 1001))
-    assert {name: str(value) for name, value in rows[7].items()} == SEVEN
+        for options in ({}, *({"key": key} for key in ("id", "t", "u", "sometimes"))):
+            df = moment.table("public.kinds", partitions=4, **options)
+            assert 2 <= df.rdd.getNumPartitions() <= 5
+            rows = {row["id"]: row.asDict() for row in df.collect()}
+            assert sorted(rows) == list(range(1, 1001)), options
+            assert {name: str(value) for name, value in rows[7].items()} == SEVEN, options
 
 
 def test_a_moment_that_is_over(spark: SparkSession, dsn: str, conn: Conn) -> None:
@@ -106,9 +107,10 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, dsn: str, conn: Conn
     assert len(touched(conn)) <= 10  # purged with the batch after
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
+def test_reads_that_cant_be(spark: SparkSession, dsn: str, conn: Conn) -> None:
+    conn.execute("CREATE TABLE public.x AS SELECT 1 AS id")
+    register(spark, dsn)
+    wrong: list[tuple[dict[str, str], str]] = [
         ({"table": "public.none"}, "there is no table 'public.none'"),
         ({"table": "public.x", "columns": "id, none"}, "has no column 'none'; it has id"),
         ({"table": "public.x", "query": "SELECT 1"}, "give one of the options table and query"),
@@ -119,15 +121,10 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, dsn: str, conn: Conn
         ({"table": "public.x", "snapshot": "x'; DROP"}, "is no snapshot"),
         ({"table": "public.x", "host": "other"}, "no database 'other' is registered"),
         ({"table": "public.x", "where": "no_such(id)"}, "function no_such"),
-    ],
-)
-def test_reads_that_cant_be(
-    spark: SparkSession, dsn: str, conn: Conn, options: dict[str, str], reason: str
-) -> None:
-    conn.execute("CREATE TABLE public.x AS SELECT 1 AS id")
-    register(spark, dsn)
-    with pytest.raises(Exception, match=reason):
-        spark.read.format("pgtable").options(**{"snapshot": "each", **options}).load().collect()
+    ]
+    for options, reason in wrong:
+        with pytest.raises(Exception, match=reason):
+            spark.read.format("pgtable").options(**{"snapshot": "each", **options}).load().collect()
 
 
 @pytest.mark.usefixtures("conn")

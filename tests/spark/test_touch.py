@@ -43,13 +43,6 @@ def keys(spark: SparkSession, count: int = N) -> DataFrame:
 ALL = sorted((n % 3, n) for n in range(N))
 
 
-@pytest.fixture
-def tube(conn: Conn) -> str:
-    """A tube of 4 partitions."""
-    conn.execute("SELECT tube_ensure_exists('t', 4)")
-    return "t"
-
-
 @pytest.mark.parametrize("publish", ["direct", "staged"])
 def test_all_keys_are_touched_once(
     spark: SparkSession, dsn: str, conn: Conn, tube: str, publish: Any
@@ -147,10 +140,21 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("moment", ["copied", "committed"])
-@pytest.mark.parametrize("publish", ["direct", "staged"])
+SOAK = pytest.mark.soak
+
+
+@pytest.mark.parametrize(
+    ("publish", "moment"),
+    [
+        ("direct", "copied"),
+        ("staged", "committed"),
+        # The same code wrote the unit, into another table.
+        pytest.param("direct", "committed", marks=SOAK),
+        pytest.param("staged", "copied", marks=SOAK),
+    ],
+)
 def test_a_task_that_is_killed(
-    spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path, moment: str, publish: Any
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path, publish: Any, moment: str
 ) -> None:
     done = touch(
         keys(spark),
@@ -176,7 +180,7 @@ def test_two_tasks_that_write_the_same_unit(
             import numpy as np
 
             from pytube.spark.hosts import Host
-            from pytube.spark.unit import UnitPlan, UnitWriter
+            from pytube.spark.tasks import UnitPlan, UnitWriter
 
             for unit in range(2):
                 writer = UnitWriter(UnitPlan((Host(dsn),), "race", ("t",), "T", 2, 250))

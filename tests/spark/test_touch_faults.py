@@ -22,7 +22,7 @@ from pytube.embedded.postgres import Postgres
 from pytube.sinks.jsonl_replay import replay
 from pytube.spark import Touched, touch
 from pytube.spark.hosts import Host
-from pytube.spark.sources.settled import SettledSeq
+from pytube.spark.sources.tube import SettledSeq
 from pytube.worker import Worker
 from tests.helpers.database import ROOT
 from tests.helpers.waiting import wait_until, wait_until_async
@@ -61,12 +61,7 @@ def hold(folder: Path) -> Callable[[str, int], None]:
     return probe
 
 
-@pytest.fixture
-def tube(conn: Conn) -> str:
-    conn.execute("SELECT tube_ensure_exists('t', 2)")
-    return "t"
-
-
+@pytest.mark.soak  # it starts a second Spark; test_touch.py has a driver that fails in this one
 def test_a_driver_that_is_killed(
     spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path
 ) -> None:
@@ -155,7 +150,7 @@ async def test_a_worker_misses_nothing_of_a_unit_that_is_committed_late(
     fan_out = asyncio.create_task(asyncio.to_thread(touch, keys(spark), **options))
     try:
         await wait_until_async((tmp_path / "copied").exists, 60, "the unit is copied")
-        for later in range(N, N + 6):  # both partitions, one mark after the other
+        for later in range(N, N + 6):  # several partitions, one mark after the other
             conn.execute("INSERT INTO public.x VALUES (%s)", [later])
             await until_delivered({later})
         assert delivered() == set(range(N, N + 6))

@@ -18,12 +18,6 @@ from tests.spark.test_touch import ALL, keys, pods, touched
 Conn = psycopg.Connection[Any]
 
 
-@pytest.fixture
-def tube(conn: Conn) -> str:
-    conn.execute("SELECT tube_ensure_exists('t', 4)")
-    return "t"
-
-
 WRONG = StructType([StructField("id", DecimalType(30, 0)), StructField("shard", LongType())])
 
 

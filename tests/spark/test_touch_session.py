@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pytube.spark import touch
@@ -14,12 +13,6 @@ from tests.spark.test_touch import ALL, keys, touched
 
 Conn = psycopg.Connection[Any]
 SETTINGS = ("spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch")
-
-
-@pytest.fixture
-def tube(conn: Conn) -> str:
-    conn.execute("SELECT tube_ensure_exists('t')")
-    return "t"
 
 
 def test_the_callers_session_stays_as_it_is(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:

@@ -15,9 +15,8 @@ from pyspark.sql.types import StructType
 
 from pytube.spark import register
 from pytube.spark.hosts import Host
-from pytube.spark.pods import Pods
-from pytube.spark.sources.tube import TubeSource
-from pytube.spark.sources.writer import Staged, TubeWriter
+from pytube.spark.pods.make import Pods
+from pytube.spark.sources.tube import Staged, TubeSource, TubeWriter
 from tests.spark.test_touch import ALL, keys, touched
 
 if TYPE_CHECKING:
@@ -26,11 +25,9 @@ if TYPE_CHECKING:
 Conn = psycopg.Connection[Any]
 
 
-@pytest.fixture
-def tube(spark: SparkSession, dsn: str, conn: Conn) -> str:
-    conn.execute("SELECT tube_ensure_exists('t', 2)")
+@pytest.fixture(autouse=True)
+def registered(spark: SparkSession, dsn: str) -> None:
     register(spark, dsn)
-    return "t"
 
 
 def write(df: DataFrame, kind: str = "tube", **options: str) -> None:
@@ -44,28 +41,23 @@ def test_a_job_is_written_once(spark: SparkSession, conn: Conn, tube: str) -> No
     assert conn.execute("SELECT state, ids FROM tube_job_list()").fetchall() == [("done", len(ALL))]
 
 
-@pytest.mark.parametrize("options", [{"op": "U"}, {"shard": "3"}, {"fingerprint": "of another query"}])
-def test_a_name_belongs_to_one_query(
-    spark: SparkSession, conn: Conn, tube: str, options: dict[str, str]
-) -> None:
+def test_a_name_belongs_to_one_query(spark: SparkSession, conn: Conn, tube: str) -> None:
     write(keys(spark, 3), job_id="mine")
-    with pytest.raises(Exception, match="was begun at .* with another query"):
-        write(keys(spark, 5), job_id="mine", **options)
+    for options in ({"op": "U"}, {"shard": "3"}, {"fingerprint": "of another query"}):
+        with pytest.raises(Exception, match="was begun at .* with another query"):
+            write(keys(spark, 5), job_id="mine", **options)
     assert len(touched(conn, tube)) == 3
 
 
-@pytest.mark.parametrize(
-    ("columns", "reason"),
-    [
-        ("if(id = 5, null, id) AS id; shard", "an id is NULL"),
-        ("cast(id AS string) AS id; shard", "no column 'id' of whole numbers"),
-        ("id AS key; shard", "no column 'id' of whole numbers"),
-    ],
-)
-def test_a_key_that_cant_be(spark: SparkSession, conn: Conn, tube: str, columns: str, reason: str) -> None:
-    with pytest.raises(Exception, match=reason):
-        write(keys(spark, 9).selectExpr(*columns.split("; ")), job_id="bad")
-    assert touched(conn, tube) == []
+def test_a_key_that_cant_be(spark: SparkSession, conn: Conn, tube: str) -> None:
+    for column, reason in {
+        "if(id = 5, null, id) AS id": "an id is NULL",
+        "cast(id AS string) AS id": "no column 'id' of whole numbers",
+        "id AS key": "no column 'id' of whole numbers",
+    }.items():
+        with pytest.raises(Exception, match=reason):
+            write(keys(spark, 9).selectExpr(column, "shard"), job_id="bad")
+        assert touched(conn, tube) == []
     # Nothing is left of it: mended, it is written under its name.
     write(keys(spark, 9), job_id="bad")
     assert len(touched(conn, tube)) == 9

@@ -95,29 +95,34 @@ def test_a_mark_takes_pods_in_the_order_of_the_whole_index(server: Conn, term: T
     assert "Sort Key" not in str(found)
 
 
+@pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize(
     "verb", ["DELETE FROM tube.queue AS pod", "UPDATE tube.queue AS pod SET leader_id = NULL"]
 )
-def test_pods_are_looked_up_by_the_whole_index(server: Conn, term: Term, verb: str) -> None:
-    where = scalar(server, "SELECT tube_private_pods_where('queue', 2, 1)")
-    seqs = "ARRAY(SELECT generate_series(1, 1000))::bigint[]"
+def test_pods_are_looked_up_by_the_whole_index(server: Conn, term: Term, verb: str, dense: bool) -> None:
+    """Those close together in one walk over their range, those far apart one by one."""
+    where = scalar(server, "SELECT tube_private_pods_where('queue', 2, 1, %s)", [dense])
+    step = 1 if dense else 1000
+    seqs = f"ARRAY(SELECT generate_series(1, {1000 * step}, {step}))::bigint[]"
     array = scalar(server, f"SELECT quote_literal({seqs})")
     found = plan(
         server,
         "tube_private_change_pods",
         f"{verb} WHERE {where}",
-        "uuid, bigint[], integer",
+        "uuid, integer, bigint[], bigint, bigint",
         f"'{term.leader_id}'",
-        array,
         "0",
+        array,
+        "1",
+        str(1000 * step),
     )
     assert {node["Node Type"] for node in scans(found)} <= {"Index Scan", "Tid Scan"}
     (lookup,) = [node for node in scans(found) if node["Node Type"] == "Index Scan"]
     condition = lookup["Index Cond"]
     assert "(((shard)::integer % 2) = 1)" in condition
     assert CLASS in condition
-    assert "(seq = " in condition
-    assert "seq" not in lookup.get("Filter", "")
+    assert ("(seq <= " if dense else "(seq = ") in condition
+    assert ("seq" in lookup.get("Filter", "")) == dense
 
 
 def test_few_pods_touch_few_pages(server: Conn, term: Term) -> None:

@@ -1,18 +1,13 @@
-"""Limits and progress of backfills, and the index of the sink `jsonl`."""
+"""Limits and progress of backfills."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from pytube.backfill.limits import BackfillLimits, Pressure, Replica
-from pytube.backfill.pace import Pace
-from pytube.backfill.progress import Progress, Rate
-from pytube.cli.progress_display import progress_display
+from pytube.backfill.limits import BackfillLimits, Pace, Pressure, Progress, Rate, Replica
+from pytube.cli.backfill_work import progress_display
 from pytube.config.models import BackfillConfig
-from pytube.sinks.jsonl import JsonlSink
 
 MB = 1024 * 1024
 
@@ -96,9 +91,3 @@ def test_the_time_left() -> None:
     progress = Progress(1, "t", "items", "inserting", False, 500, 2000, 100.0, None)
     assert progress.seconds_left == 15
     assert Progress(1, "t", "items", "waiting", False, 0, None, None, None).seconds_left is None
-
-
-def test_where_jsonl_cannot_be_looked_through(tmp_path: Path) -> None:
-    assert JsonlSink(str(tmp_path / "not yet there")).cannot_scan() is None
-    assert "standard output" in str(JsonlSink("-").cannot_scan())
-    assert "is no file" in str(JsonlSink("/dev/null").cannot_scan())

@@ -11,8 +11,7 @@ import pytest
 
 import pytube
 from pytube import logs
-from pytube.cli.exit_codes import Program
-from pytube.cli.main import cli
+from pytube.cli.main import Program, cli
 from pytube.cli.output import seconds
 from tests.helpers.cli import run, run_json
 

@@ -14,7 +14,7 @@ from pytube.events import (
     SweepFinished,
 )
 from pytube.model import Document, Key, Token
-from pytube.sinks.scan import Scanning, why_no_scan
+from pytube.sinks.base import Scanning, why_no_scan
 from pytube.testing import Faults, MemorySink
 from tests.unit.rig import Rig
 
@@ -136,7 +136,7 @@ def test_what_sinks_say_of_scans() -> None:
         open = send = abandon = close = None
 
     assert why_no_scan(MemorySink()) is None
-    assert why_no_scan(Plain()) == "the sink can't be looked through"  # type: ignore[arg-type] # enough of one
+    assert why_no_scan(Plain()) == "the sink can't be scanned"  # type: ignore[arg-type] # enough of one
     assert isinstance(MemorySink(), Scanning)
 
 

@@ -8,20 +8,23 @@ from typing import Any
 
 import pytest
 
-from pytube.demo.comparison import Comparison, compare
-from pytube.demo.duration import duration
-from pytube.demo.latency import Latency, latencies, summary
-from pytube.demo.load import transactions_in
-from pytube.demo.probe import Arrival, Commit, number_in
-from pytube.demo.report import report
-from pytube.demo.screen import Screen
-from pytube.demo.source import Term
-from pytube.demo.tally import Tally
-from pytube.demo.verdict import Findings, Takeover, problems
+from pytube.demo.report import (
+    Comparison,
+    Findings,
+    Latency,
+    Takeover,
+    compare,
+    latencies,
+    problems,
+    report,
+    summary,
+)
+from pytube.demo.settings import WORKERS
+from pytube.demo.source import Arrival, Commit, Term, number_in, transactions_in
+from pytube.demo.watch import Screen, Tally, duration
 from pytube.model import Token
 from pytube.sinks.jsonl_replay import Line
 
-WORKERS = ("w1", "w2", "w3")
 FAST = Latency(10, 0.01, 0.02, 0.03)
 
 
@@ -116,7 +119,7 @@ def test_lengths_of_time() -> None:
 
 
 def test_all_well() -> None:
-    assert problems(findings(), WORKERS) == []
+    assert problems(findings()) == []
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_all_well() -> None:
     ],
 )
 def test_each_thing_that_can_be_wrong(other: dict[str, Any], problem: str) -> None:
-    assert problems(findings(**other), WORKERS) == [problem]
+    assert problems(findings(**other)) == [problem]
 
 
 def test_the_report_of_a_good_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from pytube.config.loader import parse
-from pytube.demo.failure import tail
-from pytube.demo.folder import Folder
-from pytube.demo.live import live_line
-from pytube.demo.settings import TUBE, settings_of
+from pytube.demo.settings import TUBE, Election, Folder, worker_settings
 from pytube.demo.source import Figures, Leader
+from pytube.demo.watch import live_line
+from pytube.embedded.process import last_lines
 from pytube.errors import UsageError
 
 
 @pytest.mark.parametrize(("bootstrap", "election"), [("127.0.0.1:1", "neli"), (None, "lease")])
-def test_the_configuration_of_a_worker(bootstrap: str | None, election: str) -> None:
+def test_the_configuration_of_a_worker(bootstrap: str | None, election: Election) -> None:
     sink = Path('/a "b"/größe.jsonl')
-    text = settings_of("w1", dsn="postgresql://u@h:1/d", bootstrap=bootstrap, election=election, sink=sink)
+    dsn = "postgresql://u@h:1/d"
+    text = worker_settings("w1", dsn=dsn, bootstrap=bootstrap, election=election, sink=sink)
     config = parse(text, environment={})
     assert config.election_kind == election
     assert config.worker.client_id == "w1"
@@ -58,12 +58,11 @@ def test_a_folder_that_can_t_be_made(tmp_path: Path) -> None:
 
 def test_the_end_of_a_log(tmp_path: Path) -> None:
     log = tmp_path / "w1.log"
-    assert "can't be read" in tail(log)
+    assert "can't be read" in last_lines(log, 12)[0]
     log.write_text("")
-    assert "is empty" in tail(log)
+    assert "is empty" in last_lines(log, 12)[0]
     log.write_text("".join(f"line {n}\n" for n in range(100)))
-    assert tail(log).splitlines()[-1] == "    line 99"
-    assert len(tail(log).splitlines()) == 12
+    assert last_lines(log, 12) == [f"line {n}" for n in range(88, 100)]
 
 
 def test_the_line_of_a_second() -> None:

@@ -1,4 +1,4 @@
-"""Fault points: what the environment may ask for, and when it happens."""
+"""Fault points: what a test may ask for, and when it happens."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from pytube import faults
-from pytube.errors import ConfigError
-from pytube.faults import Action, Fault, InjectedFault, Point, fault
+from pytube.faults import Point, fault
+from tests.helpers.armed import FILE_VARIABLE, VARIABLE, Action, InjectedFault, arm
+from tests.helpers.database import ROOT
 from tests.unit.rig import Rig
 
 
 @pytest.fixture(autouse=True)
 def _disarmed() -> Iterator[None]:
     yield
-    faults.arm({})
+    arm({})
 
 
 async def test_without_a_variable_nothing_happens() -> None:
-    faults.arm({})
+    arm({})
     for point in Point:
         await fault(point)
 
 
 async def test_only_the_pass_that_was_asked_for_acts() -> None:
-    faults.arm({faults.VARIABLE: "after_mark:raise:2"})
+    arm({VARIABLE: "after_mark:raise:2"})
     await fault(Point.AFTER_MARK)
     await fault(Point.BEFORE_SEND)
     with pytest.raises(InjectedFault, match="after_mark"):
@@ -47,17 +47,17 @@ async def test_only_the_pass_that_was_asked_for_acts() -> None:
         ("after_mark:sing", "before_send"),
         ("after_mark:kill:x", "invalid literal"),
         ("after_mark:kill:0", "1 or more"),
-        ("after_mark:wait", faults.FILE_VARIABLE),
+        ("after_mark:wait", FILE_VARIABLE),
     ],
 )
 def test_what_cannot_be_asked_for(text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        faults.arm({faults.VARIABLE: text})
+    with pytest.raises(ValueError, match=said):
+        arm({VARIABLE: text})
 
 
 async def test_a_wait_lasts_until_the_file_is_there(tmp_path: Path) -> None:
     file = tmp_path / "go"
-    faults.arm({faults.VARIABLE: "before_send:wait", faults.FILE_VARIABLE: str(file)})
+    arm({VARIABLE: "before_send:wait", FILE_VARIABLE: str(file)})
     waiting = asyncio.create_task(fault(Point.BEFORE_SEND))
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -68,10 +68,10 @@ async def test_a_wait_lasts_until_the_file_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("action", "number"), [(Action.KILL, signal.SIGKILL), (Action.STOP, signal.SIGSTOP)])
 def test_the_process_is_killed_or_stopped(action: Action, number: signal.Signals) -> None:
     code = (
-        "import asyncio, os; from pytube import faults; faults.arm(os.environ); "
-        "asyncio.run(faults.fault(faults.Point.AFTER_SEND))"
+        "import asyncio, os; from pytube.faults import Point, fault; from tests.helpers.armed import arm; "
+        "arm(os.environ); asyncio.run(fault(Point.AFTER_SEND))"
     )
-    environment = {**os.environ, faults.VARIABLE: f"after_send:{action}"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), VARIABLE: f"after_send:{action}"}
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as process:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         if action is Action.STOP:
@@ -88,7 +88,7 @@ def test_the_process_is_killed_or_stopped(action: Action, number: signal.Signals
 async def test_a_fault_that_is_raised_ends_the_worker_and_purges_nothing(point: Point) -> None:
     rig = Rig()
     rig.insert(1)
-    faults.arm({faults.VARIABLE: f"{Fault(point, Action.RAISE).point}:raise"})
+    arm({VARIABLE: f"{point}:raise"})
     async with rig.running():
         assert isinstance(await rig.until_it_ends(), InjectedFault)
     assert not rig.tube.purged

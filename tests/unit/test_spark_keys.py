@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from pytube.errors import UsageError
 from pytube.model import KeyType, shard_of
-from pytube.spark import copy, pack, texts, uuids
-from pytube.spark.kinds import KeyKind, Keys, kind_of
-from pytube.spark.pack import Packer, PackPlan, bucket_of, unpack_wide
-from pytube.spark.pods import Cutters, Pods, check_keys, cut
+from pytube.spark.keys import arrays
+from pytube.spark.keys.kinds import KeyKind, Keys, kind_of
+from pytube.spark.pods import make, pack
+from pytube.spark.pods.make import Cutters, Pods, check_keys, cut
+from pytube.spark.pods.pack import Packer, PackPlan, bucket_of, unpack_wide
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "shards_of_keys.json").read_text())
 UUID_KIND, TEXT_KIND = kind_of("uuid"), kind_of("text")
@@ -59,7 +60,7 @@ def columns(kind: KeyKind) -> st.SearchStrategy[list[str]]:
 
 def names(kind: KeyKind, keys: Keys) -> list[str]:
     """Keys of an array, as Postgres writes them."""
-    plain = keys if kind.type is KeyType.TEXT else uuids.written(keys)
+    plain = keys if kind.type is KeyType.TEXT else arrays.uuid_texts(keys)
     return [key.decode() for key in plain.tolist()]
 
 
@@ -118,7 +119,7 @@ def test_texts_stay_what_they_are(values: list[str], skipped: int) -> None:
         assert read(TEXT_KIND, pa.array(values, kind).slice(skipped)) == values[skipped:]
 
 
-@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 64, 65, texts.MOST - 1, texts.MOST])
+@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 64, 65, arrays.MOST - 1, arrays.MOST])
 def test_widths(length: int) -> None:
     values = ["x" * length, "short"]
     assert read(TEXT_KIND, pa.array(values)) == values
@@ -135,7 +136,7 @@ def test_widths(length: int) -> None:
         ([b"", "ü".encode()[1:], b""], r"an id is not UTF-8: b'\\xbc'"),
         # A surrogate, which Java writes so and Postgres refuses.
         ([b"\xed\xa0\x80"], "an id is not UTF-8: "),
-        ([b"x" * (texts.MOST + 1)], f"an id has {texts.MOST + 1} bytes, and {texts.MOST} is the most"),
+        ([b"x" * (arrays.MOST + 1)], f"an id has {arrays.MOST + 1} bytes, and {arrays.MOST} is the most"),
         ([b"\xff" * 1000], r"an id is not UTF-8: b'[x\\f]{56,60}…"),
     ],
 )
@@ -252,13 +253,13 @@ def test_shards_that_are_derived(kind: KeyKind) -> None:
 
 def test_a_row_is_bounded() -> None:
     plan = PackPlan(1, ((0, 2**31 - 1, 0),), frozenset(), 5, None, (), TEXT_KIND)
-    lengths = {10: 5000, 1000: 500, texts.MOST: 3}
+    lengths = {10: 5000, 1000: 500, arrays.MOST: 3}
     for length, count in lengths.items():
         column = pa.array([f"{number:x<{length}}" for number in range(count)])
         batch = pa.RecordBatch.from_arrays([column], names=["id"])
         for packed in pack.pack_keys(plan)(iter([batch])):
             rows: list[Any] = packed.column(2).to_pylist()
-            assert max(map(len, rows)) <= max(1 << 14, texts.MOST)
+            assert max(map(len, rows)) <= max(1 << 14, arrays.MOST)
             assert sum(len(keys) for _, _, keys in unpack_wide(packed)) == count
 
 
@@ -314,13 +315,13 @@ def test_keys_are_in_the_order_of_their_bytes(prefix: bytes, some: list[bytes], 
 
 def test_pods_of_long_texts_are_smaller() -> None:
     sizes = {}
-    for length in (10, 1000, texts.MOST):
+    for length in (10, 1000, arrays.MOST):
         cutters = Cutters(250)
         column = pa.array([f"{number:x<{length}}" for number in range(300)])
         for _, keys in TEXT_KIND.read(column):
             first = [*cutters.add(np.zeros(300, np.int64), keys), *cutters.rest()][0]
             sizes[keys.itemsize] = first.ids.shape[1]
-    assert sizes == {32: 250, 1024: 64, texts.MOST: 1}
+    assert sizes == {32: 250, 1024: 64, arrays.MOST: 1}
 
 
 # --- encoded --------------------------------------------------------------------------------------
@@ -353,4 +354,4 @@ def test_rows_of_copy(kind: KeyKind, data: st.DataObject, payload: dict[str, int
             values = [[UUID(key.decode()).bytes for key in row] for row in values]
         text = None if payload is None else b"\x01" + json.dumps(payload).encode()
         expected = one_by_one(block, values, kind.oid, text)
-        assert copy.encode(block, "U", payload, kind=kind) == expected
+        assert make.encode(block, "U", payload, kind=kind) == expected

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytube.errors import UsageError
-from pytube.spark import pack
-from pytube.spark.pack import Packer, PackPlan, bucket_of, units_of, unpack
+from pytube.spark.pods import pack
+from pytube.spark.pods.pack import Packer, PackPlan, bucket_of, units_of, unpack
 
 PLAN = PackPlan(4, ((0, 99, 1), (100, 199, 0)), frozenset(), None, None, ())
 KEYS = st.lists(st.tuples(st.integers(0, 199), st.integers(-(2**63), 2**63 - 1)))

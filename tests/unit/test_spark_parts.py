@@ -8,12 +8,11 @@ from itertools import pairwise
 import pytest
 
 from pytube.errors import ConfigError, UsageError
-from pytube.spark.bounds import even_edges, within
 from pytube.spark.frame import normal_plan
 from pytube.spark.hosts import Host, shard_map
-from pytube.spark.sources.options import host_of
-from pytube.spark.sources.ranges import key_conditions, page_conditions
-from pytube.spark.unit import UnitPlan
+from pytube.spark.sources.base import host_of
+from pytube.spark.sources.ranges import even_edges, key_conditions, page_conditions, within
+from pytube.spark.tasks import UnitPlan
 
 SECRET = "s3cret-word"
 DSN = f"postgresql://me:{SECRET}@db.example:6543/shop"

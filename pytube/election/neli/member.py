@@ -24,6 +24,7 @@ from pytube.election.neli.prover import Prover
 from pytube.election.neli.settings import NeliSettings
 from pytube.election.neli.watch import BrokerWatch
 from pytube.errors import BrokerUnavailable, ClaimLost, Rebalancing
+from pytube.logs import Repeats
 
 _PAUSE = 0.02
 """Seconds between two looks at what librdkafka has for us."""
@@ -84,7 +85,7 @@ class Member:
 
     def _run(self) -> None:
         """Be a member until stopped; after an unforeseen failure be a new one."""
-        last_error = ""
+        repeats = Repeats()
         while not self._stopping.is_set():
             if self._away.is_set():
                 self._stopping.wait(_PAUSE)
@@ -92,8 +93,7 @@ class Member:
             try:
                 self._be_member()
             except Exception as error:  # noqa: BLE001 -- a thread that ended would leave no leader
-                if str(error) != last_error:
-                    last_error = str(error)
+                if repeats.is_new(None, str(error)):
                     self._log.error("leader election failed, and begins again", exc_info=error)
                 self._stopping.wait(_RESTART_PAUSE)
 

@@ -1,6 +1,6 @@
-"""Makes the formats known to a session, together with the databases that they may read and write.
+"""Registers the formats in a Spark session, with the databases that they may read and write; holds snapshots.
 
-Connection strings travel inside of the pickled formats. So they are in no option, plan or log.
+Connection strings travel inside the pickled formats, so no option, plan or log holds them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from pytube.spark.sources.pgtable import PARTITIONS, TableSource
 from pytube.spark.sources.tube import TubeSource
 
 _known: dict[int, dict[str, Host]] = {}
-"""By session: what was registered."""
+"""The registered databases of each session."""
 
 
 def register(
     spark: SparkSession, dsn: str | Host | Mapping[str, str | Host] | None = None, schema: str = "tube"
 ) -> None:
-    """Make the formats `tube` and `pgtable` known.
+    """Register the formats `tube` and `pgtable`.
 
     Args:
         spark: the session.
-        dsn: a database, which is then meant where no other is named; or several, by the names that the option
-            `host` gives them. What was registered before stays.
-        schema: of our SQL.
+        dsn: the default database; or several, by their names for the option `host`. Databases that were
+            registered before stay registered.
+        schema: the schema of our SQL.
     """
     named = {} if dsn is None else dict(dsn) if isinstance(dsn, Mapping) else {"default": dsn}
     hosts = _known.setdefault(id(spark), {})
@@ -43,23 +43,23 @@ def register(
 
 
 def _bound(source: type[DataSource], hosts: Mapping[str, Host]) -> type[DataSource]:
-    # A class that no import finds is pickled as it is, with its hosts.
+    # A class that can't be imported is pickled as a whole, with its hosts.
     return type(source.__name__, (source,), {"hosts": hosts, "__module__": __name__, "__qualname__": "bound"})
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One moment of a database, or of each of several, for as many reads as are wanted while it lasts."""
+    """One moment of a database, or of each of several databases, for any number of reads."""
 
     spark: SparkSession
     moments: tuple[tuple[Host, str], ...]
-    """Databases, and what they call the moment."""
+    """The databases, each with its name for the moment."""
 
     def options(self) -> dict[str, str]:
-        """Of the format `pgtable`; of the only database.
+        """Options of the format `pgtable`, for the only database.
 
         Raises:
-            UsageError: there are several.
+            UsageError: there are several databases.
         """
         if len(self.moments) != 1:
             raise UsageError("options are of one database; use table() and query(), which read all of them")
@@ -67,11 +67,11 @@ class Snapshot:
         return {"host": host.name, "snapshot": name}
 
     def table(self, table: str, *, partitions: int = PARTITIONS, **options: str) -> DataFrame:
-        """A table, of all databases together; options as of the format: columns, where, key."""
+        """Read a table from all databases; `options` are those of the format: columns, where, key."""
         return self._read(partitions, {"table": table, **options})
 
     def query(self, query: str, *, partitions: int = PARTITIONS, **options: str) -> DataFrame:
-        """A query, likewise; divided only with the option `key`."""
+        """Read a query from all databases; it is divided only with the option `key`."""
         return self._read(partitions, {"query": query, **options})
 
     def _read(self, partitions: int, options: Mapping[str, str]) -> DataFrame:
@@ -85,18 +85,18 @@ class Snapshot:
 
 @contextmanager
 def snapshot(spark: SparkSession, dsn: Where, schema: str = "tube") -> Iterator[Snapshot]:
-    """Hold a moment of a database; all tasks that read it within see the same rows.
+    """Hold a moment of a database: all tasks that read within the block see the same rows.
 
-    Of several databases each has a moment of its own, about the same. The driver keeps a transaction open in
-    each for as long, which keeps it from cleaning up rows that are gone since.
+    Each of several databases has a moment of its own, about the same one. The driver keeps a transaction open
+    in each database, so vacuum can't remove rows that are deleted meanwhile.
 
     Args:
-        spark: the session; the formats are registered for it.
+        spark: the session; the formats are registered in it.
         dsn: the database, or several by ranges of shards; see `pytube.spark.hosts.Where`.
-        schema: of our SQL.
+        schema: the schema of our SQL.
 
     Raises:
-        DatabaseUnavailable: one can't be reached; the message names it.
+        DatabaseUnavailable: a database can't be reached. The message names the database.
     """
     hosts = shard_map(dsn, schema).hosts
     register(spark, {host.name: host for host in hosts})
@@ -106,7 +106,5 @@ def snapshot(spark: SparkSession, dsn: Where, schema: str = "tube") -> Iterator[
             connection = held.enter_context(host.connect())
             connection.execute("SET idle_in_transaction_session_timeout = 0")
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            row = connection.execute(queries.SNAPSHOT).fetchone()
-            assert row is not None
-            moments.append((host, str(row[0])))
+            moments.append((host, str(queries.value(connection, queries.SNAPSHOT))))
         yield Snapshot(spark, tuple(moments))

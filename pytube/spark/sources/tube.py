@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
 
+import numpy as np
 import psycopg
+from psycopg import sql
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
+    WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -21,20 +28,27 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import ArrayType, StringType, StructType
 
 from pytube.db.errors import translated
-from pytube.errors import UsageError
-from pytube.spark import queries
+from pytube.errors import DatabaseUnavailable, UnknownTube, UsageError
+from pytube.spark import frame, job, queries
 from pytube.spark.hosts import Host
-from pytube.spark.sources import options as given
-from pytube.spark.sources import pods
-from pytube.spark.sources.arrow import read
-from pytube.spark.sources.settled import SettledSeq
-from pytube.spark.sources.writer import TubeWriter, WriteOptions
+from pytube.spark.job import JobSpec, kind_of_tubes
+from pytube.spark.keys import arrays
+from pytube.spark.keys.arrays import Ints
+from pytube.spark.keys.kinds import BIGINT, KeyKind, Keys
+from pytube.spark.pods import make
+from pytube.spark.pods.make import Cutters, Pods, check_keys
+from pytube.spark.queries import first_row, value
+from pytube.spark.sources import base
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+SCHEMA = "seq bigint, op string, shard int, ids array<{}>, payload string, ts timestamp"
 _WHICH = "the tube, or with write several, joined by commas"
+_CLASSES = "(CASE WHEN op = 'B' THEN 1 ELSE 0 END)"
 _SETTLE_TIMEOUT = 60.0
+_SETTLE_POLL = 0.02
+_ASK_HOLDERS_AFTER = 0.5
 
 
 class TubeSource(DataSource):
@@ -44,61 +58,62 @@ class TubeSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """How it is called."""
+        """The name of the format."""
         return "tube"
 
     def schema(self) -> str:
-        """Of what is read; the tube is asked for the type of its keys."""
+        """The columns of pods. Ids that are no numbers are read as texts."""
         with self._host().connect() as connection:
-            return pods.schema_of(connection, self._tube())
+            kind = kind_of_tubes(connection, [self._tube()])
+        return SCHEMA.format("bigint" if kind.is_number else "string")
 
     def reader(self, schema: StructType) -> PodReader:
-        """Reads what is settled by now."""
+        """A reader of the pods that are settled when it is planned."""
         return PodReader(self._host(), self._tube(), schema)
 
     def streamReader(self, schema: StructType) -> PodStream:  # noqa: N802 # Spark's name
-        """Reads on and on."""
+        """A reader of pods as they come."""
         return PodStream(
             self._host(),
             self._tube(),
             schema,
-            purge=given.flag(self.options, "purge"),
-            max_pods=given.number(self.options, "max_pods", 1) if "max_pods" in self.options else None,
+            purge=base.flag(self.options, "purge"),
+            max_pods=base.number(self.options, "max_pods", 1) if "max_pods" in self.options else None,
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> TubeWriter:
-        """Writes ids."""
+        """A writer of ids."""
         if overwrite:
             raise UsageError("a tube can't be overwritten; write with mode('append')")
-        names = given.listed({"tube": given.required(self.options, "tube", _WHICH)}, "tube")
+        names = base.listed({"tube": self._tube()}, "tube")
         return TubeWriter(self._host(), schema, WriteOptions.of(tuple(names), self.options))
 
     def _host(self) -> Host:
-        return given.host_of(self.options, self.hosts)
+        return base.host_of(self.options, self.hosts)
 
     def _tube(self) -> str:
-        return given.required(self.options, "tube", _WHICH)
+        return base.required(self.options, "tube", _WHICH)
 
 
 class PodReader(DataSourceReader):
-    """The pods that are there when it is planned."""
+    """Reads the pods that are settled when the read is planned."""
 
     def __init__(self, host: Host, tube: str, schema: StructType) -> None:
         self._host, self._tube, self._schema = host, tube, schema
 
     def partitions(self) -> list[InputPartition]:
-        """One a partition of the tube, up to the settled seq."""
+        """A part for each partition of the tube, up to the settled seq."""
         with self._host.connect() as connection:
             upto = SettledSeq(self._tube).reach(connection, _SETTLE_TIMEOUT)
-            return [*pods.spans(connection, self._tube, -1, upto)]
+            return [*_spans(connection, self._tube, -1, upto)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The pods of one."""
+        """The pods of a part."""
         return _read(self._host, self._tube, self._schema, partition)
 
 
 class PodStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Pods as they come. An offset is a settled seq, so that none is missed that commits late."""
+    """Reads pods as they come. An offset is a settled seq, so no pod that commits late is missed."""
 
     def __init__(
         self, host: Host, tube: str, schema: StructType, *, purge: bool, max_pods: int | None
@@ -107,44 +122,43 @@ class PodStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._purge, self._max_pods = purge, max_pods
         self._settled = SettledSeq(tube)
         self._last: int | None = None
-        """Where a stream ends that reads only what is there when it starts."""
+        """The end of a stream that reads only the pods that are there when it starts."""
         self._connection: psycopg.Connection | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Before the first pod. A tube that can't be read is refused here, not when its first pod comes."""
-        pods.partitions_of(self._session(), self._tube)
+        """The offset before the first pod. Fails here, not at the first pod, if the tube can't be read."""
+        _partitions_of(self._session(), self._tube)
         return {"seq": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Read what is drawn by now, and then end."""
+        """Read up to the seq that is drawn now, and then end."""
         self._last = self._settled.reach(self._session(), _SETTLE_TIMEOUT)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """As the option says."""
+        """The option `max_pods`."""
         return ReadAllAvailable() if self._max_pods is None else ReadMaxRows(self._max_pods)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """The settled seq, or less where there is a limit."""
+        """The settled seq, or a lower seq if there is a limit."""
         after = int(start["seq"])
         upto = self._settled.advance(self._session()) if self._last is None else self._last
         upto = max(after, upto)
         if isinstance(limit, ReadMaxRows) and upto > after:
-            upto = pods.nth_seq(self._session(), self._host, self._tube, after, upto, limit.max_rows)
+            upto = _nth_seq(self._session(), self._host, self._tube, after, upto, limit.max_rows)
         return {"seq": upto}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """One a partition of the tube."""
-        return [*pods.spans(self._session(), self._tube, int(start["seq"]), int(end["seq"]))]
+        """A part for each partition of the tube."""
+        return [*_spans(self._session(), self._tube, int(start["seq"]), int(end["seq"]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The pods of one."""
+        """The pods of a part."""
         return _read(self._host, self._tube, self._schema, partition)
 
     def commit(self, end: dict[str, int]) -> None:
-        """What is done with goes, if that was asked for. Spark calls this with the batch after."""
+        """Purge the pods of a finished batch, if the option says so. Spark calls this with the next batch."""
         if self._purge:
-            with translated():
-                self._session().execute(queries.STREAM_PURGE, {"tube": self._tube, "seq": end["seq"]})
+            value(self._session(), queries.STREAM_PURGE, tube=self._tube, seq=end["seq"])
 
     def stop(self) -> None:
         """End the session."""
@@ -152,7 +166,7 @@ class PodStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connection.close()
 
     def _session(self) -> psycopg.Connection:
-        """Made when first needed, and again when it was lost: the reader itself is pickled for the tasks."""
+        """The session; opened when first needed, because the reader is pickled, and again after a loss."""
         try:
             if self._connection is not None and not self._connection.closed:
                 self._connection.execute("SELECT 1")
@@ -163,9 +177,232 @@ class PodStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._connection
 
 
-def _read(host: Host, tube: str, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if not isinstance(partition, pods.Span):  # Spark's own, where there is nothing to read
+# --- pods in parts ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Span(InputPartition):
+    """The pods of one partition, after one seq and up to another."""
+
+    partition: int
+    partitions: int
+    after: int
+    upto: int
+
+
+def _partitions_of(connection: psycopg.Connection, tube: str) -> int:
+    """The number of partitions of a tube; raises `UnknownTube`."""
+    row = first_row(connection, queries.PARTITIONS, tube=tube)
+    if row is None:
+        raise UnknownTube(f"there is no tube {tube!r}")
+    return int(row[0])
+
+
+def _spans(connection: psycopg.Connection, tube: str, after: int, upto: int) -> list[Span]:
+    """The pods between two seqs, by partition; raises `UnknownTube`."""
+    count = _partitions_of(connection, tube)
+    return [Span(number, count, after, upto) for number in range(count)] if upto > after else []
+
+
+def _nth_seq(connection: psycopg.Connection, host: Host, tube: str, after: int, upto: int, limit: int) -> int:
+    """The seq of the `limit`th pod beyond `after`; `upto` if there are fewer."""
+    count = _partitions_of(connection, tube)
+    firsts = sql.SQL(" UNION ALL ").join(
+        sql.SQL(
+            "(SELECT seq FROM {} WHERE (shard % {}) = {} AND (CASE WHEN op = 'B' THEN 1 ELSE 0 END) = {} "
+            "AND seq > {} AND seq <= {} ORDER BY seq LIMIT {})"
+        ).format(sql.Identifier(host.schema, tube), count, part, kind, after, upto, limit)
+        for part in range(count)
+        for kind in (0, 1)
+    )
+    nth = sql.SQL("SELECT f.seq FROM ({}) AS f ORDER BY f.seq OFFSET {} LIMIT 1")
+    with translated():
+        row = connection.execute(nth.format(firsts, limit - 1)).fetchone()
+    return upto if row is None else int(row[0])
+
+
+def _read(host: Host, tube: str, schema: StructType, span: InputPartition) -> Iterator[pa.RecordBatch]:
+    if not isinstance(span, Span):  # Spark's own, if there is nothing to read
         return iter(())
     kind = schema["ids"].dataType
-    is_text = isinstance(kind, ArrayType) and isinstance(kind.elementType, StringType)
-    return read(host, [pods.reading(host, tube, partition, "text" if is_text else "bigint")], schema)
+    ids = "text" if isinstance(kind, ArrayType) and isinstance(kind.elementType, StringType) else "bigint"
+    statement = (
+        f"SELECT seq, op::text AS op, shard::integer AS shard, ids::{ids}[] AS ids, "  # noqa: S608
+        f"payload::text AS payload, ts "
+        f"FROM {sql.Identifier(host.schema, tube).as_string()} "
+        f"WHERE (shard % {span.partitions}) = {span.partition} AND {_CLASSES} = ANY ('{{0,1}}') "
+        f"AND seq > {span.after} AND seq <= {span.upto} ORDER BY seq"
+    )
+    # Uses the only index of a tube, whatever the statistics say.
+    return base.read(host, ["SET LOCAL enable_seqscan = off"], statement, schema)
+
+
+# --- the settled seq ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Probe:
+    seq: int
+    xid: str
+    begun_at: float
+    holders: list[str] | None = None
+
+
+class SettledSeq:
+    """Finds the settled seq of a tube: all pods at or below it that will ever exist are visible.
+
+    The steps are those that `tube_settle_seq` describes. A lost session may be replaced at any time.
+    """
+
+    def __init__(self, tube: str) -> None:
+        self._tube = tube
+        self._probe: _Probe | None = None
+        self.seq = 0
+
+    def advance(self, connection: psycopg.Connection) -> int:
+        """Settle what can be settled now. Returns the newest seq that is known to be settled."""
+        if self._probe is None:
+            drawn = int(value(connection, queries.SETTLE_SEQ))
+            if drawn > self.seq:
+                # Read before: whoever drew a seq up to `drawn` has an older transaction id.
+                xid = str(value(connection, queries.SETTLE_XID))
+                self._probe = _Probe(drawn, xid, time.monotonic())
+        if self._probe is not None and self._is_over(connection, self._probe):
+            self.seq = max(self.seq, self._probe.seq)
+            self._probe = None
+        return self.seq
+
+    def reach(self, connection: psycopg.Connection, timeout: float) -> int:
+        """Wait until every seq that is drawn by now is settled.
+
+        Raises:
+            DatabaseUnavailable: transactions of writers stay open for longer than `timeout` seconds.
+        """
+        drawn = int(value(connection, queries.SETTLE_SEQ))
+        deadline = time.monotonic() + timeout
+        while self.advance(connection) < drawn:
+            if time.monotonic() > deadline:
+                raise DatabaseUnavailable(
+                    f"transactions that may write to tube {self._tube!r} are open for {timeout:g} s"
+                )
+            time.sleep(_SETTLE_POLL)
+        return self.seq
+
+    def _is_over(self, connection: psycopg.Connection, probe: _Probe) -> bool:
+        """Whether every transaction has ended that may have drawn a seq up to the probe's."""
+        if value(connection, queries.SETTLE_DONE, xid=probe.xid):
+            return True
+        if time.monotonic() - probe.begun_at < _ASK_HOLDERS_AFTER:
+            return False
+        # The open transaction may belong to another database. Ask for those that have the tube open.
+        if probe.holders is None:
+            probe.holders = list(value(connection, queries.SETTLE_HOLDERS, tube=self._tube))
+        return bool(value(connection, queries.SETTLE_LEFT, tube=self._tube, holders=probe.holders))
+
+
+# --- writing --------------------------------------------------------------------------------------------
+# Tasks stage their pods, and the driver publishes them. Spark does not say how rows get to tasks, so there
+# are no units here: a task that is tried again stages its pods again under a new attempt, and the driver
+# publishes one attempt of each task.
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """The options of a write."""
+
+    tubes: tuple[str, ...]
+    job_id: str
+    op: str
+    key: str
+    shard: str
+    pod_size: int
+    fingerprint: str
+    """Identifies the query. The caller gives it, because Spark does not show a sink the query."""
+
+    @classmethod
+    def of(cls, tubes: tuple[str, ...], options: Mapping[str, str]) -> Self:
+        """The options of a write to `tubes`. `shard` is a column, or a number for all ids."""
+        op = options.get("op", "T")
+        job.check_op(op)
+        job_id = options.get("job_id") or f"write {uuid.uuid4()}"
+        size = base.number(options, "pod_size", 250)
+        key, shard = options.get("id", "id"), options.get("shard", "shard")
+        return cls(tubes, job_id, op, key, shard, size, options.get("fingerprint", ""))
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """The attempt under which a task staged its pods; None: it staged nothing."""
+
+    attempt: str | None
+
+
+class TubeWriter(DataSourceArrowWriter):
+    """Writes ids. It is pickled for the tasks and for the end of the write, so it holds no session."""
+
+    def __init__(self, host: Host, schema: StructType, options: WriteOptions) -> None:
+        self._host, self._options = host, options
+        print_of = f"{options.op} {options.key} {options.shard} {options.fingerprint}".rstrip()
+        spec = JobSpec(options.job_id, options.tubes, "attempts", print_of)
+        try:
+            with host.connect() as connection:
+                self._kind = kind_of_tubes(connection, options.tubes)
+                _check_columns(schema, options, self._kind)
+                begun = job.begin(connection, spec, 0)
+                tables = job.shards_of_tables(connection, options.tubes)
+        except psycopg.Error as error:  # a missing right
+            raise UsageError(host.reason(error)) from error
+        self._spread = tuple((shard, shards) for shard, shards in tables if shards > 1)
+        self._stage = None if begun.state == "done" else begun.stage
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override] # as Spark has it
+        """Stage the pods of a task's rows, in one transaction."""
+        if self._stage is None:  # the job was done before
+            for _ in iterator:
+                pass
+            return Staged(None)
+        attempt = uuid.uuid4()
+        cutter = Cutters(self._options.pod_size)
+        with self._host.connect() as connection, connection.transaction():
+            for batch in iterator:
+                for shards, ids in self._keys(batch):
+                    check_keys(shards, ids, self._spread, self._kind)
+                    self._copy(connection, cutter.add(shards, ids), attempt.bytes)
+            self._copy(connection, cutter.rest(), attempt.bytes)
+        return Staged(str(attempt))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish the pods of all tasks in one transaction."""
+        attempts = [m.attempt for m in messages if isinstance(m, Staged) and m.attempt is not None]
+        with self._host.connect() as connection:
+            job.finish(connection, self._options.job_id, attempts)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        """Drop the staged pods, unless they are published and only the answer was lost."""
+        with self._host.connect() as connection:
+            row = first_row(connection, queries.JOB_STATE, job=self._options.job_id)
+            if row is not None and row[0] != "done":
+                value(connection, queries.JOB_FORGET, job=self._options.job_id)
+
+    def _keys(self, batch: pa.RecordBatch) -> Iterator[tuple[Ints, Keys]]:
+        options, names = self._options, batch.schema
+        if options.shard.isdecimal():
+            shards = np.full(len(batch), int(options.shard), np.int64)
+        else:
+            shards = arrays.read_shards(batch.column(names.get_field_index(options.shard)))
+        for which, ids in self._kind.read(batch.column(names.get_field_index(options.key))):
+            # Copies, so that a batch with all its columns does not stay until its keys are cut.
+            yield np.array(shards[which]), np.array(ids)
+
+    def _copy(self, connection: psycopg.Connection, pods: Iterator[Pods], attempt: bytes) -> None:
+        data = b"".join(make.encode(block, self._options.op, None, attempt, self._kind) for block in pods)
+        if data and self._stage is not None:
+            make.send(connection, sql.SQL(self._stage), data, attempt=True)
+
+
+def _check_columns(schema: StructType, options: WriteOptions, kind: KeyKind) -> None:
+    wanted = {options.key: kind} | ({} if options.shard.isdecimal() else {options.shard: BIGINT})
+    for name, of_kind in wanted.items():
+        if name not in schema.fieldNames() or not frame.holds(of_kind, schema[name].dataType):
+            what = "whole numbers" if of_kind.is_number else f"{of_kind.type.value} keys (as string)"
+            raise UsageError(f"there is no column {name!r} of {what}; there are {schema.simpleString()}")

@@ -14,12 +14,12 @@ from uuid import uuid4
 
 import psutil
 
-from pytube.faults import VARIABLE
 from tests.crash.chaos.arena import Arena
 from tests.crash.chaos.invariants import Invariant, Violation
 from tests.crash.chaos.log import Log, is_grave, moment_of
 from tests.crash.chaos.sink import CLIENT, FOLDER, REQUEST_TIMEOUT
 from tests.crash.chaos.source import BY_ELECTION
+from tests.helpers.armed import VARIABLE, module
 from tests.helpers.database import ROOT
 
 SESSION_TIMEOUT = 6.0
@@ -161,8 +161,8 @@ class Crew:
         with member.log.path.open("ab") as log:
             member.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "pytube", "--config", str(self._config(member.election))),
-                    *("--log-format", "json", "worker"),
+                    *(sys.executable, "-m", module(environment)),
+                    *("--config", str(self._config(member.election)), "--log-format", "json", "worker"),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 
-from pytube.faults import OF_BACKFILLS, Action, Point
+from pytube.faults import Point
 from tests.crash.chaos.crew import (
     DRAIN_LIMIT,
     ELDERS,
@@ -17,6 +17,7 @@ from tests.crash.chaos.crew import (
 )
 from tests.crash.chaos.invariants import Invariant, Stopped, Violation
 from tests.crash.chaos.monkey import Course, Fault, Scene
+from tests.helpers.armed import OF_BACKFILLS, Action
 
 _LOOK = 0.2
 _TIMES = 8

@@ -26,7 +26,7 @@ SEEDS = [
     Seed(
         "batch_outlasts_a_suspension",
         "a write that waited in the sink while the machine was suspended is begun",
-        "pytube/model/document.py",
+        "pytube/model.py",
         "        return time.monotonic() >= self.send_before or clock.now() >= self._trusted_until\n",
         "        return time.monotonic() >= self.send_before\n",
         ("unit/test_clock.py",),

@@ -1,0 +1,113 @@
+"""What comes before a worker: `pytube install`, `upgrade`, `uninstall`, `config …`, `doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import click
+import orjson
+
+from pytube.cli.context import Database, Settings, database_options, json_option
+from pytube.cli.output import console, print_json
+from pytube.config import Config, PostgresConfig, masked
+from pytube.config.environment import key_path
+from pytube.db import install as database_install
+from pytube.health.doctor import Check, Level, examine
+
+_ROLES = click.option(
+    "--roles",
+    metavar="NAME",
+    help="What the names of our roles begin with (NAME_admin, …); else the schema's name, or as before.",
+)
+
+
+@click.command()
+@_ROLES
+@database_options
+def install(database: Database, roles: str | None) -> None:
+    """Install our SQL into the database, or bring it up to date."""
+    click.echo(database_install.install(database.dsn, database.schema, roles))
+
+
+@click.command()
+@_ROLES
+@database_options
+def upgrade(database: Database, roles: str | None) -> None:
+    """Run the migrations that are missing, and renew the functions; writers and workers may go on."""
+    click.echo(database_install.upgrade(database.dsn, database.schema, roles))
+
+
+@click.command()
+@click.option("--force", is_flag=True, help="Also while tubes hold pods, which are lost then.")
+@database_options
+def uninstall(database: Database, force: bool) -> None:
+    """Take our SQL away, with all tubes. Refused while they hold pods."""
+    click.echo(database_install.uninstall(database.dsn, database.schema, force=force))
+
+
+@click.group()
+def config() -> None:
+    """The configuration file."""
+
+
+@config.command()
+@json_option
+@click.pass_obj
+def show(settings: Settings, as_json: bool) -> None:
+    """Show the configuration with its defaults, and every secret masked."""
+    shown = masked(settings.config())
+    if as_json:
+        print_json(shown)
+        return
+    for path, value in _flat(shown, ()):
+        # Strings, numbers, flags and arrays are written the same in JSON and TOML.
+        click.echo(f"{key_path(path)} = {orjson.dumps(value, default=str).decode()}")
+
+
+def _flat(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(inner, (*path, key))
+    else:
+        yield path, value
+
+
+_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+
+
+@click.command()
+@json_option
+@database_options
+@click.pass_obj
+def doctor(settings: Settings, database: Database, as_json: bool) -> None:
+    """Check everything a worker needs and suggest fixes.
+
+    With a configuration file: Postgres, the election, the sinks. Without one: Postgres.
+    """
+    postgres = PostgresConfig(dsn=database.dsn, schema_name=database.schema)
+    if settings.path.exists():
+        config = settings.config().model_copy(update={"postgres": postgres})
+    else:
+        config = Config(postgres=postgres)
+    checks = []
+    for check in examine(config):
+        checks.append(check)
+        if not as_json:
+            _print(check)
+    if as_json:
+        print_json([asdict(check) for check in checks])
+    failed = sum(check.level is Level.FAIL for check in checks)
+    if failed:
+        if not as_json:
+            click.echo(f"{failed} of {len(checks)} checks fail", err=True)
+        click.get_current_context().exit(1)
+
+
+def _print(check: Check) -> None:
+    out = console()
+    out.print(check.level.ljust(4), style=_STYLES[check.level], end=" ")
+    out.print(f"{check.subject}: {check.finding}", markup=False, soft_wrap=True)
+    if check.remedy is not None:
+        out.print(f"     -> {check.remedy}", markup=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Keys as arrays of numpy, whatever their type."""

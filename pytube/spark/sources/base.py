@@ -1,0 +1,134 @@
+"""What the formats share: their options, and reading a statement as Arrow.
+
+No option is a secret: plans and the UI show options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from pytube.errors import DatabaseUnavailable, StatementFailed, UsageError
+from pytube.spark.hosts import Host
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# --- options ------------------------------------------------------------------------------------------
+
+
+def host_of(options: Mapping[str, str], bound: Mapping[str, Host]) -> Host:
+    """The database that the options name.
+
+    Args:
+        options: `host`, the name of a registered database; or `dsn` and `schema`.
+        bound: the registered databases.
+
+    Raises:
+        UsageError: both options are missing, no database has the name, or the DSN holds a password.
+        ConfigError: the DSN is no connection string.
+    """
+    name, dsn = options.get("host"), options.get("dsn")
+    if name is not None:
+        if name not in bound:
+            known = ", ".join(sorted(bound)) or "none"
+            raise UsageError(f"no database {name!r} is registered (there is {known}): pytube.spark.register")
+        return bound[name]
+    if dsn is None:
+        if "default" in bound:
+            return bound["default"]
+        raise UsageError(
+            "which database? Call pytube.spark.register(spark, dsn), or give the option dsn (no password)"
+        )
+    host = Host(dsn, options.get("schema", "tube"))
+    if host.has_password():
+        raise UsageError(
+            "an option must not hold a password, because plans and the UI show it: use "
+            "pytube.spark.register, dsn=env:NAME with the variable on all machines, or a service or "
+            "passfile of libpq"
+        )
+    return host
+
+
+def required(options: Mapping[str, str], name: str, what: str) -> str:
+    """An option that must be given; `what` explains it in the error."""
+    value = options.get(name)
+    if not value:
+        raise UsageError(f"the option {name!r} lacks: {what}")
+    return value
+
+
+def number(options: Mapping[str, str], name: str, default: int) -> int:
+    """An option with a number of at least 1."""
+    text = options.get(name, str(default))
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"the option {name!r} is {text!r}; give a number of at least 1")
+    return int(text)
+
+
+def flag(options: Mapping[str, str], name: str) -> bool:
+    """An option with true or false."""
+    text = options.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise UsageError(f"the option {name!r} is {text!r}; give true or false")
+    return text == "true"
+
+
+def listed(options: Mapping[str, str], name: str) -> list[str]:
+    """An option with names joined by commas."""
+    return [part.strip() for part in options.get(name, "").split(",") if part.strip()]
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def read(host: Host, before: Sequence[str], statement: str, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a statement, through ADBC, in a transaction that is rolled back.
+
+    Args:
+        host: the database.
+        before: settings to make in the transaction.
+        statement: the statement.
+        schema: the types and names that Spark expects.
+
+    Raises:
+        DatabaseUnavailable: the database can't be reached.
+        StatementFailed: Postgres refuses the statement. No message holds the password.
+    """
+    import adbc_driver_postgresql.dbapi
+    from adbc_driver_manager import Error
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    try:
+        session = adbc_driver_postgresql.dbapi.connect(host.conninfo())
+    except Error as error:
+        raise DatabaseUnavailable(_brief(host, error)) from None
+    try:
+        with session, session.cursor() as cursor:
+            for setting in before:
+                cursor.execute(setting)
+            cursor.execute(statement)
+            for batch in cursor.fetch_record_batch():
+                yield _conform(batch, wanted)
+            session.rollback()
+    except Error as error:
+        raise StatementFailed(_brief(host, error)) from None
+
+
+def _conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """The columns with the types and names of `wanted`, which Spark compares exactly."""
+    import pyarrow as pa
+
+    columns: list[Any] = []
+    for column, field in zip(batch.columns, wanted, strict=True):
+        plain: Any = column.storage if isinstance(column, pa.ExtensionArray) else column
+        columns.append(plain if plain.type == field.type else plain.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _brief(host: Host, error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{host.name}: {host.redacted(text.split(' Query was:')[0])}"
