@@ -25,6 +25,7 @@ from pytube.db.session import Session, SessionPool
 from pytube.db.timeouts import shut_down
 from pytube.errors import RECOVERABLE, DatabaseUnavailable, PytubeError
 from pytube.events import DatabaseDown, DatabaseUp, Event
+from pytube.logs import Repeats
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import queries, terms
 from pytube.sources.settled import Settled
@@ -82,7 +83,7 @@ class Database:
         """The sessions of the services."""
         self._incarnation: str | None = None
         self._down_since: float | None = None
-        self._warned: dict[str, str] = {}
+        self._repeats = Repeats()
         self._log = structlog.get_logger("pytube.worker")
 
     @property
@@ -175,8 +176,7 @@ class Database:
 
     def _warn_once(self, trouble: str, error: PytubeError) -> None:
         """Log a service's trouble, unless it was the last one logged of it, or the renewals tell of it."""
-        if not isinstance(error, DatabaseUnavailable) and self._warned.get(trouble) != str(error):
-            self._warned[trouble] = str(error)
+        if not isinstance(error, DatabaseUnavailable) and self._repeats.is_new(trouble, str(error)):
             self._log.warning(trouble, reason=str(error))
 
     def _note_down(self, reason: str) -> None:
