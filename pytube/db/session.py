@@ -82,7 +82,7 @@ class Session(Queries):
         """
         self.connection = connection
         self.used_at = time.monotonic()
-        """When a pool got the session back."""
+        """When a pool lent the session or got it back, whichever was later."""
         self._answer_timeout = answer_timeout
 
     @classmethod
@@ -237,6 +237,7 @@ class SessionPool(Queries):
         self._idle: list[Session] = []
         self._urgent: deque[asyncio.Future[None]] = deque()
         self._patient: deque[asyncio.Future[None]] = deque()
+        self._discarded_at = -math.inf
         self._closed = False
 
     @asynccontextmanager
@@ -249,6 +250,7 @@ class SessionPool(Queries):
         await self._wait_for_turn(urgent)
         try:
             session = await self._take()
+            session.used_at = time.monotonic()
             try:
                 yield session
             finally:
@@ -273,6 +275,10 @@ class SessionPool(Queries):
         """See `Session.held_rows`."""
         async with self.session() as session:
             return await session.held_rows(statements, arguments, before)
+
+    def discard(self) -> None:
+        """Use none of the sessions that are open now again: they may be with a server that is left."""
+        self._discarded_at = time.monotonic()
 
     async def close_idle(self, since: float) -> None:
         """Close the sessions that nobody has used since that moment of `time.monotonic()`."""
@@ -312,7 +318,7 @@ class SessionPool(Queries):
     async def _take(self) -> Session:
         while self._idle:
             session = self._idle.pop()  # the one used last, so that those in excess grow old
-            if session.is_usable:
+            if session.used_at >= self._discarded_at and session.is_usable:
                 return session
             await session.close()
         if self._closed:
@@ -320,7 +326,7 @@ class SessionPool(Queries):
         return await self._open()
 
     async def _give_back(self, session: Session) -> None:
-        if session.is_idle and not self._closed:
+        if session.is_idle and session.used_at >= self._discarded_at and not self._closed:
             session.used_at = time.monotonic()
             self._idle.append(session)
         else:

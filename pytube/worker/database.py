@@ -6,7 +6,8 @@ outlive that; trust runs out while nothing can be renewed.
 
 Marks and purges do not wait for the disk. So a crash of the server may undo the last of them, unseen by a
 partition that asked nothing meanwhile: when a new session finds that the server was restarted, or is another
-one, all terms end, and new ones mark again.
+one, all terms end, new ones mark again, and the sessions of before, which may be with another server, are
+used no more.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
 
+import structlog
+
 from pytube import clock
 from pytube.config import PostgresConfig
+from pytube.db.connect import shut_down
 from pytube.db.session import Session, SessionPool
-from pytube.errors import RECOVERABLE, DatabaseUnavailable
+from pytube.errors import RECOVERABLE, DatabaseUnavailable, PytubeError
 from pytube.events import DatabaseDown, DatabaseUp, Event
+from pytube.logs import Repeats
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import queries, terms
 from pytube.sources.settled import Settled
@@ -74,8 +79,12 @@ class Database:
         self._receive_deadline = receive_deadline
         self._emit = emit
         self._listener: Listener | None = None
+        self._kept: set[Session] = set()
+        """The sessions of the services."""
         self._incarnation: str | None = None
         self._down_since: float | None = None
+        self._repeats = Repeats()
+        self._log = structlog.get_logger("pytube.worker")
 
     @property
     def notifications_work(self) -> bool:
@@ -114,13 +123,17 @@ class Database:
         return session
 
     def _check_incarnation(self, incarnation: str) -> None:
-        """End all terms if the server may have lost what they wrote."""
+        """End all terms if the server may have lost what they wrote, and leave the sessions of before."""
         if self._incarnation not in (None, incarnation):
             self.settled = None
             for active_term in list(self.terms.values()):
                 active_term.end(
                     DatabaseUnavailable("Postgres was restarted, and may have lost the last marks")
                 )
+            # After a failover that left them open they would go on with the old server.
+            self.pool.discard()
+            for session in self._kept:
+                shut_down(session.connection)
         self._incarnation = incarnation
 
     # --- services -------------------------------------------------------------------------
@@ -146,16 +159,25 @@ class Database:
             began = time.monotonic()
             try:
                 session = await self._open(purpose, answer_timeout, {})
+                self._kept.add(session)
                 try:
                     await serve(session)
                 finally:
+                    self._kept.remove(session)
                     await session.close()
             except RECOVERABLE as error:
                 # A session that is lost as soon as it is opened is one outage, not many.
                 tries = 1 if time.monotonic() - began > _STEADY else tries + 1
                 if serve == self._renew:
                     self._note_down(str(error))
+                else:
+                    self._warn_once("workers poll instead of being woken", error)
                 await asyncio.sleep(min(_LONGEST_PAUSE, backoff(tries)))
+
+    def _warn_once(self, trouble: str, error: PytubeError) -> None:
+        """Log a service's trouble, unless it was the last one logged of it, or the renewals tell of it."""
+        if not isinstance(error, DatabaseUnavailable) and self._repeats.is_new(trouble, str(error)):
+            self._log.warning(trouble, reason=str(error))
 
     def _note_down(self, reason: str) -> None:
         if self._down_since is None:
@@ -209,16 +231,19 @@ class Database:
             settled = self.settled
             try:
                 if settled is None:
+                    incarnation = self._incarnation
                     settled = Settled(self.pool)
                     await settled.advance()
-                    self.settled, version = settled, settled.provisional_version
+                    if self._incarnation == incarnation:  # a seq drawn before a crash may be drawn again
+                        self.settled, version = settled, settled.provisional_version
                 elif now >= due or settled.has_long_writers or self._is_awake():
                     await settled.advance()
                 if now >= due:
                     due = now + _SETTLE_AT_LEAST
                     await self.pool.close_idle(now - _IDLE)
-            except RECOVERABLE:  # told by the renewals
+            except RECOVERABLE as error:
                 self.settled = None
+                self._warn_once("no seq can be settled, so workers poll from the beginning", error)
             if settled is not None and settled.provisional_version != version:
                 # A poll that its commit triggered may have run before we knew, and passed its pods.
                 version = settled.provisional_version

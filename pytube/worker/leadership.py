@@ -134,7 +134,8 @@ class Leadership:
         await self._release_unreleased()
         active_term = await self._begin()
         term = active_term.term
-        self._active_term = self._database.terms[term.tube, term.partition] = active_term
+        where = term.tube, term.partition
+        self._active_term = self._database.terms[where] = active_term
         began = time.monotonic()
         try:
             await self._wait_for_earlier_terms(active_term)
@@ -157,7 +158,8 @@ class Leadership:
             self._emit_revoked(term, str(error))
             raise
         finally:
-            del self._database.terms[term.tube, term.partition]
+            if self._database.terms.get(where) is active_term:  # not that of a claim that came meanwhile
+                del self._database.terms[where]
             self._active_term = self.partition_worker = None
             self._claim.beat(None)
             if active_term.unanswered:  # then the next leader must wait until that write has timed out

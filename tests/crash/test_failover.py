@@ -76,6 +76,27 @@ def test_a_synchronous_standby_takes_over_and_nothing_is_lost(pair: Pair, fleet:
         assert len(list(fleet.events(number, "database down"))) == 1, "told once"
 
 
+def test_a_primary_that_only_reads_any_more_is_left(pair: Pair, fleet: Fleet) -> None:
+    """As some tools fence it: its sessions stay open, so nothing but a refusal tells of the failover."""
+    pair.standby.make_synchronous()
+    fleet.start(1, 2)
+    fleet.wait_for_leaders({1, 2})
+    with Load(fleet.dsn):
+        go_on(fleet, "the start")
+    with psycopg.connect(pair.dsn_of_primary, autocommit=True) as admin:
+        admin.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+        admin.execute("SELECT pg_reload_conf()")
+    pair.standby.wait_until_caught_up()
+    pair.standby.promote()
+    with Load(fleet.dsn):
+        go_on(fleet, "the failover")
+    fleet.wait_until_drained()
+    fleet.wait_for_leaders({1, 2})
+    assert fleet.terminate() == [0, 0]
+    verdict = fleet.judge()
+    assert verdict["good"], verdict
+
+
 def test_what_an_asynchronous_standby_lacks_is_made_right_by_touching(pair: Pair, fleet: Fleet) -> None:
     fleet.start(1, 2)
     fleet.wait_for_leaders({1, 2})

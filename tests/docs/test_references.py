@@ -11,6 +11,7 @@ from typing import Any, get_args
 import psycopg
 import pytest
 import structlog
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 from structlog.testing import capture_logs
@@ -18,6 +19,7 @@ from structlog.testing import capture_logs
 from pytube import events
 from pytube.cli.main import EXIT_CODES
 from pytube.config.models import Config, PostgresConfig, TubeConfig
+from pytube.db.connect import connection_string
 from pytube.errors import SQLSTATES
 from pytube.logs import log_event
 from pytube.worker import upkeep
@@ -238,8 +240,9 @@ def test_the_workers_sessions() -> None:
     code = "".join(path.read_text() for path in (ROOT / "pytube/worker").glob("*.py"))
     opened = set(re.findall(r'(?:_keep|_open|open_session)\(\s*"([a-z ]+)"', code)) - {"start"}
     rows = table_rows(OPERATIONS.section("Connections"))
-    assert {row[2].strip("`") for row in rows} == {f"pytube {purpose}" for purpose in opened}
+    shown = [conninfo_to_dict(connection_string("", f"pytube {purpose}")) for purpose in opened]
+    assert {row[2].strip("`") for row in rows} == {str(one["application_name"]) for one in shown}
     (pooled,) = [row[1] for row in rows if row[2] == "`pytube pool`"]
     assert f"({PostgresConfig.model_fields['pool_size'].default})" in pooled
-    (backfills,) = [row[1] for row in rows if row[2] == "`pytube backfill runner`"]
+    (backfills,) = [row[1] for row in rows if row[2] == "`pytube back-fill runner`"]
     assert f"{upkeep._MOST_AT_ONCE} at most" in backfills

@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from pydantic import SecretStr
 
-from pytube.db.pool import make_pool
+from pytube.config import PostgresConfig
 from pytube.enrich.rows import RowEnricher
 from pytube.errors import EnrichDataError, EnrichFailed, EnrichTimeout
 from pytube.model import Id
+from pytube.worker.database import Database
 
 Conn = psycopg.Connection[tuple[object, ...]]
 
@@ -25,10 +27,11 @@ def _items(conn: Conn) -> None:
 
 
 class Reader:
-    """An enricher on a pool of its own."""
+    """An enricher on the pool of a worker."""
 
     def __init__(self, dsn: str, query: str | None = None) -> None:
-        self.pool = make_pool(dsn, "tube", "pytube test", size=2)
+        postgres = PostgresConfig(dsn=SecretStr(dsn), pool_size=2)
+        self.pool = Database(postgres, ["t"], receive_deadline=5.0, emit=lambda _: None).pool
         self.enricher = RowEnricher(self.pool, "t", query)
 
     async def read(self, *ids: Id, shard: int = 5) -> dict[Id, bytes]:
@@ -38,7 +41,6 @@ class Reader:
 @pytest.fixture
 async def reader(dsn: str) -> AsyncIterator[Reader]:
     reader = Reader(dsn)
-    await reader.pool.open()
     yield reader
     await reader.pool.close()
 
@@ -59,14 +61,13 @@ async def test_a_predicate_that_changes_counts_from_the_next_read_on(reader: Rea
 async def test_a_session_that_was_ended_meanwhile_is_replaced(reader: Reader, conn: Conn) -> None:
     assert set(await reader.read(1)) == {1}
     conn.execute(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'pytube test'"
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'pytube pool'"
     )
     assert set(await reader.read(2)) == {2}
 
 
 async def test_a_query_may_give_rows_without_an_id(dsn: str) -> None:
     reader = Reader(dsn, "SELECT i.id, to_json(i.n) FROM public.items i UNION ALL SELECT NULL, '0'")
-    await reader.pool.open()
     assert await reader.read(1, 2) == {1: b"10", 2: b"20", -3: b"0"}
     await reader.pool.close()
 
@@ -82,7 +83,6 @@ async def test_ids_of_a_shard_without_a_table_are_orphans(reader: Reader, conn: 
 async def test_an_id_of_another_shard_names_no_row(dsn: str, conn: Conn, query: str | None) -> None:
     """A document of such a key is of a time when the table was spread otherwise."""
     reader = Reader(dsn, query)
-    await reader.pool.open()
     assert set(await reader.read(1, 2, -3, 99)) == {1, 2, -3}
     conn.execute("SELECT tube_table_ensure_attached('t', 'public.items', 5, 4)")
     found = {shard: set(await reader.read(1, 2, -3, 99, shard=shard)) for shard in range(5, 9)}
@@ -97,7 +97,6 @@ async def test_a_query_of_ones_own_obeys_the_predicate(dsn: str, conn: Conn) -> 
         dsn,
         "SELECT i.id, jsonb_build_object('double', i.n * 2) FROM public.items i WHERE i.id = ANY(%(ids)s)",
     )
-    await reader.pool.open()
     assert await reader.read(1, 2) == {1: b'{"double": 20}'}
     await reader.pool.close()
 
@@ -106,7 +105,6 @@ async def test_a_query_that_one_row_makes_fail_is_told_from_one_that_is_wrong(ds
     bad_row = Reader(dsn, "SELECT id, to_json(1 / n) FROM public.items WHERE id = ANY(%(ids)s)")
     wrong = Reader(dsn, "SELECT id, to_json(none) FROM public.items WHERE id = ANY(%(ids)s)")
     for reader, error in ((bad_row, EnrichDataError), (wrong, EnrichFailed)):
-        await reader.pool.open()
         with pytest.raises(error):
             await reader.read(1, -3)
         await reader.pool.close()
@@ -119,7 +117,6 @@ async def test_a_query_that_takes_too_long_may_do_with_fewer_ids(dsn: str, conn:
         "SELECT id, to_json(n) FROM public.items, pg_sleep(CASE WHEN id > 0 THEN 0.3 END) "
         "WHERE id = ANY(%(ids)s)",
     )
-    await slow.pool.open()
     with pytest.raises(EnrichTimeout, match="statement timeout"):
         await slow.read(1, 2)
     assert await slow.read(1) == {1: b"10"}
@@ -130,7 +127,6 @@ async def test_a_query_without_a_document_for_a_row_is_an_error_of_that_row(dsn:
     reader = Reader(
         dsn, "SELECT id, CASE WHEN n > 0 THEN to_json(n) END FROM public.items WHERE id = ANY(%(ids)s)"
     )
-    await reader.pool.open()
     with pytest.raises(EnrichDataError, match="id -3"):
         await reader.read(1, -3)
     assert await reader.read(1) == {1: b"10"}
@@ -144,7 +140,6 @@ async def test_a_parallel_plan_may_give_the_rows_in_any_order(dsn: str, conn: Co
         conn.execute(f"ALTER ROLE postgres IN DATABASE {conn.info.dbname} SET {setting} = 0")
     # No index fits, so the plan is a Parallel Append, whose parts come as they are ready.
     reader = Reader(dsn, "SELECT id, to_json(n) FROM public.items WHERE id + 0 = ANY(%(ids)s)")
-    await reader.pool.open()
     assert len(await reader.read(*range(10, 1000))) == 990
     await reader.pool.close()
 
@@ -156,7 +151,6 @@ async def test_rows_that_a_policy_hides_are_an_error_and_no_deletes(dsn: str, co
     conn.execute("GRANT SELECT ON tube_registry, tube_attachment, public.items TO a_reader")
     conn.execute("ALTER TABLE public.items ENABLE ROW LEVEL SECURITY")
     reader = Reader(make_conninfo(dsn, user="a_reader"))
-    await reader.pool.open()
     with pytest.raises(EnrichFailed, match="row-level security"):
         await reader.read(1)
     await reader.pool.close()
@@ -212,7 +206,6 @@ async def test_ids_that_are_none_of_the_tube_are_refused(reader: Reader, names: 
 async def test_a_query_of_ones_own_for_such_keys(dsn: str, names: list[str], query: str) -> None:
     """What it calls a uuid in other ways is that uuid; texts count as they are."""
     reader = Reader(dsn, query)
-    await reader.pool.open()
     there = names[:2]
     if "upper" in query and names == TEXTS:
         there = []

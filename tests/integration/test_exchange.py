@@ -9,9 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pytube.db.session import Session
 from pytube.errors import Fenced, StatementFailed
 from pytube.sources.pods import TubeSource
-from pytube.sources.session import Session
 from pytube.sources.terms import Term
 from tests.helpers.terms import TUBE, acquire, make_tube
 
@@ -49,6 +49,7 @@ async def test_what_is_done_is_gone_when_more_is_marked(conn: Conn, source: Tube
 async def test_it_is_one_message(source: TubeSource, tmp_path: Path) -> None:
     """Of several, Postgres would do the first ones, and keep their locks while we are stopped between two."""
     first = await source.mark(2, settled=0)
+    assert isinstance(source._session, Session)
     server = source._session.connection.pgconn
     with (tmp_path / "trace").open("wb+") as trace:
         server.trace(trace.fileno())

@@ -9,12 +9,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-import pytest
 
 from pytube.db.errors import translated
 from pytube.election.lease import LeaseElection
 from pytube.election.share import LeaseTick
-from pytube.errors import NotLeader, UsageError
+from pytube.errors import NotLeader
 from pytube.model import Heartbeat
 from tests.helpers.election import Holder, heartbeat_of, until_shared
 from tests.helpers.waiting import wait_until_async
@@ -29,36 +28,36 @@ LEASE = timedelta(seconds=2)
 class LeaseHolder(Holder):
     """A holder that really acquires and releases terms, and renews them while it ticks."""
 
-    def __init__(self, session: psycopg.AsyncConnection[Any], partitions: int, tube: str = TUBE) -> None:
+    def __init__(self, session: psycopg.AsyncConnection[Any], partitions: int) -> None:
         self.session = session
         self.instance_id = uuid.uuid4()
         self.partition_count = partitions
-        self.tube = tube
+        self.tube = TUBE
         self.terms: dict[int, uuid.UUID] = {}
         self.dead = False
         self.ticks = 0
-        super().__init__(
-            LeaseElection(tube, tick=self.tick, leave=self.leave, lease=LEASE.total_seconds(), interval=0.05)
-        )
+        super().__init__(LeaseElection(tick=self.tick, leave=self.leave, interval=0.05))
 
     async def call(self, text: str, *values: object) -> Any:
         with translated():
             cursor = await self.session.execute(text.encode(), values)
             return await cursor.fetchone()
 
-    async def tick(self) -> LeaseTick:
+    async def tick(self) -> dict[str, LeaseTick]:
         self.ticks += 1
         for partition, term in list(self.terms.items()):
             await self.call("SELECT tube_leader_renew(%s, %s, %s, %s)", *self._term(partition, term))
-        row = await self.call("SELECT * FROM tube_lease_tick(%s, %s, 'test', %s)", *self._tick())
-        partitions, instances, free, mine, *_ = row
-        return LeaseTick(partitions, instances, frozenset(free), frozenset(mine))
+        row = await self.call("SELECT * FROM tube_lease_ticks(%s, %s, 'test', %s)", *self._tick())
+        if row is None:
+            return {}
+        tube, partitions, instances, free, mine, rank = row
+        return {tube: LeaseTick(partitions, instances, frozenset(free), frozenset(mine), rank)}
 
     async def leave(self) -> None:
-        await self.call("SELECT tube_lease_leave(%s, %s)", self.tube, self.instance_id)
+        await self.call("SELECT tube_lease_leave(NULL, %s)", self.instance_id)
 
     def _tick(self) -> tuple[object, ...]:
-        return self.tube, self.instance_id, LEASE
+        return [self.tube], self.instance_id, LEASE
 
     def _term(self, partition: int, term: uuid.UUID) -> tuple[object, ...]:
         return self.tube, self.partition_count, partition, term
@@ -128,13 +127,14 @@ async def test_leases_of_a_process_that_died_run_out(dsn: str) -> None:
         await until_shared([second], 2)
 
 
-async def test_a_tube_that_is_not_there(dsn: str) -> None:
-    session = await psycopg.AsyncConnection.connect(
-        dsn, autocommit=True, options="-c search_path=tube,public"
-    )
-    async with session:
-        with pytest.raises(UsageError, match="no tube"):
-            await LeaseHolder(session, 1, tube="nowhere").election.start()
+async def test_a_tube_that_is_not_there_yet(dsn: str) -> None:
+    async with lease_holders(dsn, 1, 1) as (holder,):
+        holder.tube = "later"
+        await holder.start()
+        await wait_until_async(lambda: holder.ticks > 3, what="it ticks")
+        assert not holder.holds
+        await holder.call("SELECT tube_ensure_exists('later', 1)")
+        await until_shared([holder], 1)
 
 
 async def test_a_partition_that_is_led_is_left_to_its_leader(dsn: str) -> None:

@@ -9,11 +9,13 @@ from uuid import uuid4
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import SecretStr
 
+from pytube.config import PostgresConfig
+from pytube.db.session import Session
+from pytube.election.lease import LeaseClaim
 from pytube.errors import Fenced
-from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources import terms
-from pytube.sources.session import Session
 from pytube.sources.terms import Candidate, Term
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
@@ -21,7 +23,6 @@ from tests.conftest import Connect
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.terms import make_tube
 from tests.helpers.waiting import wait_until_async
-from tests.unit.fakes import FakeClaim
 
 PARTITIONS = 64
 DELAY = 0.025
@@ -35,38 +36,34 @@ def proxy(dsn: str) -> Iterator[Proxy]:
 
 
 async def test_64_terms_over_a_slow_network(dsn: str, connect: Connect, proxy: Proxy) -> None:
-    make_tube(connect(), "wide", PARTITIONS)
+    """Of two tubes, and one of them is over."""
     near = await Session.open(dsn, "tube", "test")
     candidate = Candidate(uuid4(), "tester", "neli", 10.0, None)
-    active_terms = [
-        active_term(await terms.acquire(near, "wide", PARTITIONS, number, 0, candidate))
-        for number in range(PARTITIONS)
-    ]
-    lost = active_terms.pop()
+    active_terms = []
+    for tube in ("wide", "other"):
+        make_tube(connect(), tube, PARTITIONS // 2)
+        for number in range(PARTITIONS // 2):
+            term = await terms.acquire(near, tube, PARTITIONS // 2, number, 0, candidate)
+            active_terms.append(active_term(term))
+    *present, lost = active_terms
     await terms.release(near, lost.term)
     far = await Session.open(make_conninfo(dsn, host="127.0.0.1", port=proxy.port), "tube", "test")
     proxy.switch(Mode.SLOW, delay=DELAY)
     database = Database(
-        *("", "tube", "wide"),
-        renew_interval=0.2,
-        answer_timeout=10.0,
-        renewal_timeout=10.0,
-        active_terms=lambda: [*active_terms, lost],
-        on_wake=lambda _: None,
-        awake=lambda: False,
-        emit=lambda _: None,
+        PostgresConfig(dsn=SecretStr(dsn)), ["wide", "other"], receive_deadline=1.0, emit=lambda _: None
     )
+    database.terms = {(one.term.tube, one.term.partition): one for one in active_terms}
     renewing = asyncio.create_task(database._renew(far))
     try:
-        await wait_until_async(lambda: all(oldest(each) > 0 for each in active_terms), what="all are renewed")
+        await wait_until_async(lambda: all(renewed_at(each) > 0 for each in present), what="all are renewed")
         began = time.monotonic()
         await wait_until_async(
-            lambda: all(oldest(each) > began for each in active_terms), what="all are again"
+            lambda: all(renewed_at(each) > began for each in present), what="all are again"
         )
         # one by one it would take 64 round trips, 3.2 s
         assert time.monotonic() - began < 1.5
-        assert isinstance(lost.ended.result(), Fenced)
-        assert not any(each.ended.done() for each in active_terms)
+        assert isinstance(lost.ended, Fenced)
+        assert not any(each.ended for each in present)
     finally:
         renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)
@@ -75,9 +72,10 @@ async def test_64_terms_over_a_slow_network(dsn: str, connect: Connect, proxy: P
 
 
 def active_term(term: Term) -> ActiveTerm:
-    return ActiveTerm(term, FakeClaim(term.partition), TermDeadline(0.0, -1.0), lambda _: None)
+    claim = LeaseClaim(term.tube, term.partition)
+    return ActiveTerm(term, claim, deadline=0.0, sent_at=-1.0, emit=lambda _: None)
 
 
-def oldest(one: ActiveTerm) -> float:
-    """When its last renewal was sent."""
-    return one.deadline.until(float("inf"))
+def renewed_at(one: ActiveTerm) -> float:
+    """When its last renewal was sent: the deadline is none."""
+    return one.trusted_until()

@@ -10,19 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from pydantic import SecretStr
-from pytube.db.pool import lent, make_pool
-from pytube.db.watched_connection import WatchedConnection
-from pytube.sources.session import Session
 
-from pytube.cli.context import Database
 from pytube.config import Config
-from pytube.db import pool as pool_module
-from pytube.db.connect import NoAnswer, connect_async, connect_sync, wait_for_answer
+from pytube.db.connect import NoAnswer, connect_async, wait_for_answer
+from pytube.db.session import Session, SessionPool
 from pytube.enrich.rows import RowEnricher
 from pytube.errors import DatabaseUnavailable, EnrichTimeout, PytubeError
 from pytube.sources import queries, wakeup
-from pytube.tubes.admin import Tubes
 from pytube.worker import Worker
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.waiting import wait_until, wait_until_async
@@ -50,11 +44,11 @@ async def test_a_statement_without_an_answer(proxy: Proxy, through: str, mode: M
     proxy.switch(mode)
     began = time.monotonic()
     with pytest.raises(DatabaseUnavailable, match="no answer within 0.3 s"):
-        await session.execute(queries.ALIVE)
+        await session.execute("SELECT 1")
     assert SOON <= time.monotonic() - began < BOUND
     assert session.closed
     with pytest.raises(DatabaseUnavailable):
-        await session.execute(queries.ALIVE)
+        await session.execute("SELECT 1")
     await session.close()
 
 
@@ -87,14 +81,14 @@ async def test_who_is_cancelled_while_something_answers_leaves_the_session_whole
     asking.cancel()
     await asyncio.wait([asking])
     assert asking.cancelled()
-    await session.execute(queries.ALIVE)
+    await session.execute("SELECT 1")
     await session.close()
 
 
 async def test_who_is_cancelled_while_nothing_answers_ends_soon(proxy: Proxy, through: str) -> None:
     session = await Session.open(through, "tube", "test", answer_timeout=60)
     proxy.switch(Mode.HALF_OPEN)
-    asking = asyncio.create_task(session.execute(queries.ALIVE))
+    asking = asyncio.create_task(session.execute("SELECT 1"))
     await wait_until_async(lambda: proxy.swallowed, what="the statement is sent")
     asking.cancel()
     await asyncio.wait([asking], timeout=BOUND)
@@ -107,7 +101,7 @@ async def test_who_is_cancelled_twice_does_not_leave_the_session_to_somebody_els
 ) -> None:
     session = await Session.open(through, "tube", "test", answer_timeout=60)
     proxy.switch(Mode.HALF_OPEN)
-    asking = asyncio.create_task(session.execute(queries.ALIVE))
+    asking = asyncio.create_task(session.execute("SELECT 1"))
     await wait_until_async(lambda: proxy.swallowed, what="the statement is sent")
     for _ in range(2):
         asking.cancel()
@@ -116,17 +110,6 @@ async def test_who_is_cancelled_twice_does_not_leave_the_session_to_somebody_els
     assert asking.cancelled()
     assert session.closed
     await session.close()
-
-
-async def test_who_asks_a_session_that_is_closed_meanwhile(proxy: Proxy, through: str) -> None:
-    session = await Session.open(through, "tube", "test", answer_timeout=60)
-    proxy.switch(Mode.HALF_OPEN)
-    asking = [asyncio.create_task(session.execute(queries.ALIVE)) for _ in range(2)]
-    await wait_until_async(lambda: proxy.swallowed, what="the statement is sent")
-    await asyncio.wait_for(session.close(), BOUND)
-    for task in asking:
-        with pytest.raises(DatabaseUnavailable):
-            await asyncio.wait_for(task, BOUND)
 
 
 async def test_a_session_that_is_not_set_up(
@@ -138,55 +121,17 @@ async def test_a_session_that_is_not_set_up(
         await asyncio.wait_for(Session.open(through, "tube", "test"), 2 + BOUND)
 
 
-@pytest.mark.parametrize("mode", [Mode.HALF_OPEN, Mode.ANSWERS_LOST])
-def test_a_session_of_the_command_line(proxy: Proxy, through: str, mode: Mode) -> None:
-    with connect_sync(through, answer_timeout=SOON) as connection:
-        proxy.switch(mode)
-        began = time.monotonic()
-        with pytest.raises(NoAnswer, match="no answer within 0.3 s: the server does not answer"):
-            connection.execute("SELECT 1")
-        assert SOON <= time.monotonic() - began < 2 * BOUND
-        assert connection.closed
-
-
-def test_an_answer_that_is_lost_while_the_server_is_well(proxy: Proxy, through: str, dsn: str) -> None:
-    with connect_sync(through, answer_timeout=SOON) as connection:
-        assert isinstance(connection, WatchedConnection)
-        connection.conninfo = dsn  # the way that is asked is another one
-        proxy.switch(Mode.ANSWERS_LOST)
-        with pytest.raises(NoAnswer, match="its answer is lost"):
-            connection.execute("SELECT 1")
-
-
-def test_a_statement_may_take_longer_than_the_server_may_be_silent(through: str) -> None:
-    with connect_sync(through, answer_timeout=0.1) as connection:
-        connection.execute("SELECT pg_sleep(1)")
-        assert connection.execute("SELECT 1").fetchone() == (1,)
-
-
-def test_a_command_without_an_answer(proxy: Proxy, through: str) -> None:
-    database = Database(SecretStr(through), "tube", SOON)
-
-    def command() -> None:
-        with database.connect() as connection:
-            proxy.switch(Mode.HALF_OPEN)
-            Tubes(connection).list()
-
-    with pytest.raises(DatabaseUnavailable, match="no answer within"):
-        command()
-
-
 async def test_a_worker_that_starts_without_an_answer(
     proxy: Proxy, through: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The session was set up, and then the server falls silent."""
 
-    async def connect_then_silence(*arguments: Any) -> Any:
-        connection = await connect_async(*arguments)
+    async def connect_then_silence(*arguments: Any, **options: Any) -> Any:
+        connection = await connect_async(*arguments, **options)
         proxy.switch(Mode.HALF_OPEN)
         return connection
 
-    monkeypatch.setattr("pytube.worker.worker.connect_async", connect_then_silence)
+    monkeypatch.setattr("pytube.db.session.connect_async", connect_then_silence)
     raw = {"dsn": through, "answer_timeout": SOON}
     config = Config.model_validate({"postgres": raw, "tube": {"t": {"sink": {"type": "jsonl", "path": "-"}}}})
     with pytest.raises(DatabaseUnavailable, match="no answer within 0.3 s"):
@@ -200,15 +145,14 @@ async def test_rows_without_an_answer_are_read_again(proxy: Proxy, through: str,
         connection.execute("INSERT INTO public.items VALUES (1)")
         connection.execute("SELECT tube_ensure_exists('t')")
         connection.execute("SELECT tube_table_ensure_attached('t', 'public.items', 0)")
-    pool = make_pool(through, "tube", "test", size=2)
-    await pool.open()
+    pool = SessionPool(lambda: Session.open(through, "tube", "test"), size=2)
     try:
         enricher = RowEnricher(pool, "t", answer_timeout=SOON)
         assert (await enricher.read(0, [1])).bodies
-        async with pool.connection() as connection:
+        async with pool.session() as session:
             proxy.switch(Mode.HALF_OPEN)
             with pytest.raises(NoAnswer):
-                await wait_for_answer(connection, SOON, connection.execute("SELECT 1"))
+                await wait_for_answer(session.connection, SOON, session.connection.execute("SELECT 1"))
         proxy.switch(Mode.PASS)
         assert (await enricher.read(0, [1])).bodies, "the pool has another session"
         slow = RowEnricher(pool, "t", "SELECT 1, '{}'::json FROM pg_sleep(5)", answer_timeout=SOON)
@@ -219,30 +163,23 @@ async def test_rows_without_an_answer_are_read_again(proxy: Proxy, through: str,
         await pool.close()
 
 
-async def test_who_waits_for_a_session_gets_one_when_there_is_one_again(
-    proxy: Proxy, through: str, monkeypatch: pytest.MonkeyPatch
+async def test_who_waits_for_a_session_is_told_of_an_outage_and_gets_one_after_it(
+    proxy: Proxy, through: str
 ) -> None:
-    """The pool forgets who waits when it gives up to connect: they have to ask anew."""
-    monkeypatch.setattr(pool_module, "_RECONNECT_LIMIT", 0.1)
-    monkeypatch.setattr(pool_module, "_ASK_AGAIN", 0.2)
-    gave_up = asyncio.Event()
-    pool = make_pool(through, "tube", "test", size=1)
-    monkeypatch.setattr(pool, "_reconnect_failed", lambda _: gave_up.set())
-    await pool.open()
+    """With one session for all: nobody who waits for it is forgotten when it can't be opened."""
+    pool = SessionPool(lambda: Session.open(through, "tube", "test", answer_timeout=SOON), size=1)
+    await pool.execute("SELECT 1")
+    proxy.switch(Mode.HALF_OPEN)
+    asking = [asyncio.create_task(pool.execute("SELECT 1"))]
+    await wait_until_async(lambda: proxy.swallowed, what="the statement is sent")
     proxy.switch(Mode.CUT)
-
-    async def ask() -> None:
-        async with lent(pool) as connection:
-            await connection.execute("SELECT 1")
-
-    asking = asyncio.create_task(ask())
-    try:
-        await asyncio.wait_for(gave_up.wait(), 10)
-        proxy.switch(Mode.PASS)
-        await asyncio.wait_for(asking, 10)
-    finally:
-        asking.cancel()
-        await pool.close()
+    asking += [asyncio.create_task(pool.execute("SELECT 1")) for _ in range(3)]
+    for task in asking:
+        with pytest.raises(DatabaseUnavailable):
+            await asyncio.wait_for(task, BOUND)
+    proxy.switch(Mode.PASS)
+    await asyncio.wait_for(asyncio.gather(*(pool.execute("SELECT 1") for _ in range(4))), BOUND)
+    await pool.close()
 
 
 async def test_a_listening_session_that_has_gone_silent_is_noticed(
@@ -255,7 +192,7 @@ async def test_a_listening_session_that_has_gone_silent_is_noticed(
         connection.execute(f'ALTER DATABASE "{connection.info.dbname}" SET pytube.wake = on')
         connection.execute("SELECT tube.tube_ensure_exists('t')")
     session = await Session.open(through, "tube", "test")
-    listener = wakeup.Listener(session, "t", lambda _: None)
+    listener = wakeup.Listener(session, ["t"], lambda *_: None, lambda: None, lambda: None)
     listening = asyncio.create_task(listener.run())
     try:
         await wait_until_async(lambda: listener.works, what="notifications arrive")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
-from pytube.sources.session import Session
+from pytube.db.session import Session
 from pytube.sources.wakeup import Listener
 from pytube.worker.upkeep import follow_ddl
 from tests.helpers.capture import attach, make_tube, open_session, triggers
@@ -26,18 +27,20 @@ async def test_warnings_and_nothing_else_are_heard(dsn: str) -> None:
 
 async def test_a_worker_follows_by_the_owners_agent(dsn: str) -> None:
     """The worker's role has no right on the table; a partition of somebody else's is told."""
-    warned: list[str] = []
     ddl = asyncio.Event()
-    with roles(dsn, "keeper", "worker", "stranger") as admin, open_session(dsn) as conn:
+    with (
+        roles(dsn, "keeper", "worker", "stranger") as admin,
+        open_session(dsn) as conn,
+        capture_logs() as warned,
+    ):
         admin.execute("GRANT tube_worker TO worker; CREATE SCHEMA shop AUTHORIZATION keeper; SET ROLE keeper")
         admin.execute("CREATE TABLE shop.log (id int, day int) PARTITION BY LIST (day); RESET ROLE")
         make_tube(conn)
         attach(conn, "shop.log")
         following = asyncio.create_task(
             follow_ddl(
-                lambda: Session.open(as_role(dsn, "worker"), "tube", "pytube test"),
+                lambda purpose: Session.open(as_role(dsn, "worker"), "tube", purpose),
                 lambda: True,
-                warned.append,
                 ddl,
                 interval=0.05,
             )
@@ -51,8 +54,8 @@ async def test_a_worker_follows_by_the_owners_agent(dsn: str) -> None:
             admin.execute("CREATE TABLE shop.log_2 PARTITION OF shop.log FOR VALUES IN (2)")
             await wait_until_async(lambda: warned, what="it says what lacks")
             (told,) = warned
-            assert "shop.log_2 is not followed by tube 'es-live': " in told
-            assert "SELECT tube.tube_sync()" in told
+            assert "shop.log_2 is not followed by tube 'es-live': " in told["event"]
+            assert "SELECT tube.tube_sync()" in told["event"]
             conn.execute("SELECT tube_sync()")
             assert triggers(conn, "shop.log_2")
         finally:
@@ -76,7 +79,7 @@ async def test_an_event_trigger_tells_of_ddl(dsn: str) -> None:
         make_tube(conn)
         attach(conn, "public.log")
         session = await Session.open(dsn, "tube", "pytube test")
-        listener = Listener(session, "es-live", lambda _: None, on_ddl)
+        listener = Listener(session, ["es-live"], lambda *_: None, lambda: None, on_ddl)
         listening = asyncio.create_task(listener.run())
         try:
             await wait_until_async(lambda: listener.works, what="it listens")

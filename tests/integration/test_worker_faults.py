@@ -126,10 +126,20 @@ async def test_our_sql_may_go_and_come_again(
         await run.until("the tube made anew is served", lambda: taken == [1, 2])
 
 
-async def test_a_server_that_does_not_let_us_listen(conn: Conn, config_file: Path) -> None:
+async def test_a_server_that_does_not_let_us_listen(
+    conn: Conn, config_file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its workers poll, and it is told once."""
     make_tube(conn, 1)
     channel = conn.execute("SELECT pg_get_functiondef('tube_channel'::regproc)").fetchone()
     assert channel is not None
+    said = ""
+
+    def is_told() -> bool:
+        nonlocal said
+        said += "".join(capfd.readouterr())
+        return "channel name" in said
+
     async with running(config_file) as run:
         await run.until("the first row is taken", lambda: taken == [1])
         conn.execute(
@@ -138,14 +148,38 @@ async def test_a_server_that_does_not_let_us_listen(conn: Conn, config_file: Pat
         )
         conn.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND application_name = 'pytube items listen'"
+            "WHERE datname = current_database() AND application_name = 'pytube listener'"
         )
-        await run.until(
-            "it is told", lambda: any("channel name" in event.reason for event in run.of(DatabaseDown))
-        )
-        conn.execute(str(channel[0]))
+        await run.until("it is told", is_told)
         conn.execute("INSERT INTO public.items VALUES (2)")
         await run.until("the next row is taken", lambda: taken == [1, 2])
+        conn.execute(str(channel[0]))
+        await run.until("it listens again", lambda: run.worker._database._listener is not None)
+        is_told()
+        assert said.count("workers poll instead of being woken") == 1
+        assert run.told(DatabaseDown) == run.told(LeaderRevoked) == 0
+
+
+async def test_a_sequence_that_was_altered_is_told_once(
+    conn: Conn, config_file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_tube(conn, 1)
+    said = ""
+
+    def is_told() -> bool:
+        nonlocal said
+        said += "".join(capfd.readouterr())
+        return "tube_seq was altered" in said
+
+    async with running(config_file) as run:
+        conn.execute("ALTER SEQUENCE tube_seq CACHE 10")
+        await run.until("it is told", is_told)
+        conn.execute("INSERT INTO public.items VALUES (2)")
+        await run.until("rows are taken all the same", lambda: set(taken) == {1, 2})
+        conn.execute("ALTER SEQUENCE tube_seq CACHE 1")
+        await run.until("a seq is settled again", lambda: run.worker._database.settled is not None)
+        is_told()
+        assert said.count("no seq can be settled") == 1
 
 
 async def test_a_callback_that_raises_ends_nothing(conn: Conn, config_file: Path) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, LiteralString
 
 import pytest
 
+from pytube.db.session import Session
 from pytube.sources import queries
-from pytube.sources.queries import Statement
-from pytube.sources.session import Session
 from pytube.sources.settled import Settled
 from tests.helpers.terms import Conn, make_tube, touch
 from tests.helpers.waiting import wait_until_async
@@ -30,14 +29,14 @@ async def asking(dsn: str, conn: Conn) -> AsyncIterator[Session]:
 
 async def test_what_is_committed_is_settled_at_once(asking: Session, conn: Conn) -> None:
     seq = touch(conn)
-    settled = Settled(asking, "queue")
+    settled = Settled(asking)
     await settled.advance()
     assert settled.seq == seq
 
 
 @pytest.mark.parametrize("asked", ["advance", "is_quiet"])
 async def test_an_open_writer_holds_it_up(asking: Session, session: NewSession, asked: str) -> None:
-    settled = Settled(asking, "queue")
+    settled = Settled(asking)
     writer = session()
     writer.begin()
     seq = writer.value(INSERT)
@@ -56,7 +55,7 @@ async def test_a_writer_that_draws_right_after_the_xid_is_not_settled(
     writer = session()
     ask = asking.value
 
-    async def value(statement: Statement, arguments: Mapping[str, Any] | None = None) -> Any:
+    async def value(statement: LiteralString, arguments: Mapping[str, Any] | None = None) -> Any:
         answer = await ask(statement, arguments)
         if statement == queries.SETTLE_XID:
             writer.begin()
@@ -64,7 +63,7 @@ async def test_a_writer_that_draws_right_after_the_xid_is_not_settled(
         return answer
 
     monkeypatch.setattr(asking, "value", value)
-    settled = Settled(asking, "queue")
+    settled = Settled(asking)
     await settled.advance()
     assert settled.seq == before
 
@@ -73,7 +72,7 @@ async def test_what_a_long_writer_holds_up_can_be_passed_until_it_is_over(
     asking: Session, conn: Conn, session: NewSession
 ) -> None:
     before = touch(conn)
-    settled = Settled(asking, "queue")
+    settled = Settled(asking)
     await settled.advance()
     writer = session()
     writer.begin()
@@ -97,7 +96,7 @@ async def test_what_a_long_writer_holds_up_can_be_passed_until_it_is_over(
 async def test_each_long_writer_holds_up_its_own_pods_only(
     asking: Session, conn: Conn, session: NewSession
 ) -> None:
-    settled = Settled(asking, "queue")
+    settled = Settled(asking)
     first, second = session(), session()
     first.begin()
     first.value(INSERT)

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from pytube.sources.session import Session
+
 from pytube.enrich import Read
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, Fenced
 from pytube.model import Heartbeat, Id, Key, Pod
 from pytube.sources import queries
-from pytube.sources.session import Session
 
 
 class FakeClaim:

@@ -9,9 +9,11 @@ from dataclasses import replace
 from time import monotonic
 from typing import TypeVar
 
-from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
 from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources.control import ControlSource
+from pytube.worker.limits import Limits
+
+from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
 from pytube.sources.pods import TubeSource
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
@@ -19,7 +21,6 @@ from pytube.testing.memory import MemorySink
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
 from pytube.worker.delivery import Carrier
-from pytube.worker.limits import Limits
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
 from tests.helpers.waiting import wait_until_async

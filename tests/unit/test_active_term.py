@@ -6,11 +6,11 @@ import asyncio
 from time import monotonic
 
 import pytest
+from pytube.pipeline.term_deadline import TermDeadline
 
 from pytube.errors import ClaimLost, Fenced
 from pytube.events import Event, LeaderRefreshed, TrustLapsed
 from pytube.model import COUNTER_BITS, Token
-from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources.terms import Term
 from pytube.worker import active_term as module
 from pytube.worker.active_term import ActiveTerm

@@ -7,10 +7,10 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pytube.pipeline.answers import sort_answers
 
 from pytube.errors import SinkContract
 from pytube.model import OK, Batch, Document, Ok, Reject, Result, Retry, Stale, Token
-from pytube.pipeline.answers import sort_answers
 
 TOKEN = Token(100, 5)
 

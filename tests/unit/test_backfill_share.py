@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pytube.pipeline.backfill_share import BackfillShare
 
 from pytube.model import PodClass
-from pytube.pipeline.backfill_share import BackfillShare
 
 INC, BACKFILL = PodClass.INCREMENTAL, PodClass.BACKFILL
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pytube.pipeline.batching import by_shard, split
 
 from pytube.model import Document, Documents, Token
-from pytube.pipeline.batching import by_shard, split
 
 
 def documents(*sizes: int | None) -> Documents:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 import pytest
+from pytube.pipeline.term_deadline import TermDeadline
 
 from pytube import clock
 from pytube.model import Batch, Token
-from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources.terms import Term
 from pytube.worker.active_term import ActiveTerm
 from tests.unit.fakes import FakeClaim

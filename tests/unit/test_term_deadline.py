@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from pytube.pipeline.term_deadline import TermDeadline
 
 moments = st.floats(0, 1e6)
