@@ -10,13 +10,13 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from pytube.pipeline.term_deadline import TermDeadline
+from pytube.sources.session import Session
 
 from pytube import clock
 from pytube.errors import DatabaseUnavailable, Fenced, NotLeader
 from pytube.events import DatabaseUp, Event
-from pytube.pipeline.term_deadline import TermDeadline
 from pytube.sources import queries, terms
-from pytube.sources.session import Session
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
 from pytube.sources.wakeup import Listener

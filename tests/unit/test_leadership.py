@@ -6,12 +6,12 @@ import asyncio
 from typing import cast
 
 import pytest
+from pytube.sources.session import Session
+from pytube.worker.runner import TubeRunner
 
 from pytube.errors import UsageError, WrongPartitions
 from pytube.sources import terms
-from pytube.sources.session import Session
 from pytube.worker.leadership import Leadership
-from pytube.worker.runner import TubeRunner
 from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
 
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import cast
 
 import pytest
+from pytube.sources.session import Session
+from pytube.worker.runner import TubeRunner
 
 from pytube.faults import InjectedFault
 from pytube.model import Batch, Token
 from pytube.sources import terms
-from pytube.sources.session import Session
 from pytube.sources.terms import Candidate, Term
 from pytube.worker.leadership import Leadership
 from pytube.worker.partition_worker import PartitionWorker
-from pytube.worker.runner import TubeRunner
 from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
 from tests.unit.rig import LIMITS, Rig
 

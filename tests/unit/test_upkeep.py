@@ -6,10 +6,10 @@ import asyncio
 from typing import cast
 
 import pytest
+from pytube.sources.session import Session
 
 from pytube.errors import DatabaseUnavailable, StatementFailed
 from pytube.sources import queries
-from pytube.sources.session import Session
 from pytube.worker.upkeep import follow_ddl
 from tests.helpers.waiting import wait_until_async
 

@@ -22,6 +22,6 @@ async def test_two_workers_of_one_name_are_two_instances(tmp_path: Path) -> None
     """All that the database and the election tell them apart by is theirs alone."""
     path = tmp_path / "pytube.toml"
     path.write_text(CONFIG)
-    candidates = [Worker(load(path))._runners["t"].candidate for _ in range(2)]
+    candidates = [Worker(load(path))._tubes["t"].candidate for _ in range(2)]
     assert candidates[0].client_id == candidates[1].client_id == "the name of both"
     assert candidates[0].instance_id != candidates[1].instance_id
