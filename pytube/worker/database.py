@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from pytube import clock
@@ -138,7 +139,7 @@ class Database:
         await self.pool.close()
 
     async def _keep(
-        self, purpose: str, answer_timeout: float, serve: Callable[[Session], Awaitable[None]]
+        self, purpose: str, answer_timeout: float, serve: Callable[[Session], Coroutine[Any, Any, None]]
     ) -> None:
         """Run a service over a session of its own; after an outage, begin anew with a new session."""
         tries = 0
@@ -147,7 +148,7 @@ class Database:
             try:
                 session = await self._open(purpose, answer_timeout, {})
                 try:
-                    await serve(session)
+                    await first_to_end(serve(session))  # whose loss must not stand in for a cancellation
                 finally:
                     await session.close()
             except RECOVERABLE as error:

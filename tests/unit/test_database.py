@@ -422,3 +422,34 @@ async def test_sessions_that_nobody_uses_are_closed_after_a_while(
     database = make_database()
     async with task_of(database._settle()):
         await wait_until_async(lambda: server.closed > 2, what="they are closed")
+
+
+# --- its end ---
+
+
+async def test_it_ends_though_a_session_is_lost_as_it_is_asked_to(
+    monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    """The loss must not stand in for the request: sessions would be opened anew, and nobody asks twice."""
+    renewing = asyncio.Event()
+
+    async def renew(*_: object) -> None:
+        renewing.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise DatabaseUnavailable("cut")
+
+    async def idle(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Database, "_renew", renew)
+    monkeypatch.setattr(Database, "_settle", idle)
+    monkeypatch.setattr(Listener, "run", idle)
+    running = asyncio.create_task(make_database().run())
+    await asyncio.wait_for(renewing.wait(), 5)
+    running.cancel()
+    await asyncio.wait([running], timeout=5)
+    assert running.cancelled()
+    assert sorted(server.opened) == ["pytube listener", "pytube renewals"], "two sessions of its own"
+    assert server.closed == 2
