@@ -378,8 +378,9 @@ class AnyOrder(RuleBasedStateMachine):
         for borrower in self.borrowers:
             borrower.let_go()
         if self.borrowers:
-            _, late = await asyncio.wait([borrower.task for borrower in self.borrowers], timeout=5)
+            done, late = await asyncio.wait([borrower.task for borrower in self.borrowers], timeout=5)
             assert not late, "somebody waits for ever"
+            await asyncio.gather(*done, return_exceptions=True)
         assert all(session.borrower is None for session in self.opener.sessions)
         last = [Borrower(self.opener) for _ in range(self.size + 1)]
         await turn_over(100)
