@@ -156,7 +156,10 @@ class Leadership:
             self._emit_revoked(term, str(error))
             raise
         finally:
-            del self._database.terms[term.tube, term.partition]
+            where = term.tube, term.partition
+            # A claim that was lost may be granted again meanwhile: then the entry is that of the new term.
+            if self._database.terms.get(where) is active_term:
+                del self._database.terms[where]
             self._active_term = self.partition_worker = None
             self._claim.beat(None)
             if active_term.unanswered:  # then the next leader must wait until that write has timed out

@@ -382,6 +382,32 @@ async def test_a_partition_that_the_tube_has_no_more_ends_the_leadership(
     assert steps.is_handed_over
 
 
+async def test_a_leadership_that_ends_late_leaves_the_term_of_the_next_one_alone(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that was lost may be granted again while the old worker still waits for its sink."""
+    may_end = asyncio.Event()
+
+    async def abort(_: PartitionWorker) -> None:
+        steps.taken.append("abort")
+        await may_end.wait()
+
+    monkeypatch.setattr(PartitionWorker, "abort", abort)
+    old = await steps.until_it_leads()
+    steps.lose()
+    await wait_until_async(lambda: "abort" in steps.taken, what="the old worker ends")
+    claim = FakeClaim()
+    new = asyncio.create_task(steps.another(claim).run())
+    await wait_until_async(lambda: steps.taken.count("work") == 2, what="the new one works")
+    current = steps.database.terms["t", 0]
+    may_end.set()
+    await asyncio.wait_for(old, 5)
+    assert steps.database.terms == {("t", 0): current}, "nobody renews the new term"
+    claim.revoke()
+    await asyncio.wait_for(new, 5)
+    assert steps.database.terms == {}
+
+
 async def test_a_claim_that_is_lost_ends_its_term_with_that_reason(steps: Steps) -> None:
     running = await steps.until_it_leads()
     active_term = steps.database.terms["t", 0]
