@@ -53,12 +53,12 @@ class Steps(FakeClaim):
         self.events: list[Event] = []
         self.pool = FakeSession(FakeTube())
         self.database = FakeDatabase(self.pool)
-        self.tube = FakeServedTube(LIMITS, MemorySink(), FakeEnricher(), self.events.append)
+        self.served = FakeServedTube(LIMITS, MemorySink(), FakeEnricher(), self.events.append)
         self.leadership = self.another(self)
 
     def another(self, claim: FakeClaim) -> Leadership:
         """A leadership with this database and tube."""
-        return Leadership(cast("Tube", self.tube), cast("Database", self.database), claim)
+        return Leadership(cast("Tube", self.served), cast("Database", self.database), claim)
 
     async def prove(self) -> None:
         self.taken.append("prove")
@@ -147,7 +147,8 @@ async def test_the_steps_of_a_term_from_its_beginning_to_its_end(steps: Steps) -
     """The epoch is read before the right is proved; marks begin when no earlier term can write."""
     running = await steps.until_it_leads()
     assert steps.database.terms["t", 0].term.epoch == 2
-    assert steps.leadership.partition_worker is not None
+    worker = steps.leadership.partition_worker
+    assert worker is not None
     assert [beat.epoch for beat in steps.beats] == [2]
     steps.revoke()
     await asyncio.wait_for(running, 5)
@@ -191,7 +192,7 @@ async def test_a_process_that_stops_has_time_to_drain_and_a_claim_that_is_wanted
     steps: Steps,
 ) -> None:
     assert steps.leadership._drain_limit() == LIMITS.drain_limit
-    steps.tube.stopping = False
+    steps.served.stopping = False
     assert steps.leadership._drain_limit() == min(LIMITS.request_timeout, LIMITS.drain_limit)
 
 
@@ -268,7 +269,7 @@ async def test_after_a_lost_session_a_new_term_begins_and_the_old_one_is_release
     running = await steps.until_it_leads(1)
     assert steps.taken[6:] == ["work", "abort", "release", "read", "prove", "acquire", "wait", "work"]
     assert [type(event) for event in steps.events] == [LeaderAcquired, LeaderRevoked, LeaderAcquired]
-    assert steps.tube.told == ["cut"]
+    assert steps.served.told == ["cut"]
     steps.revoke()
     await asyncio.wait_for(running, 5)
 
@@ -276,7 +277,7 @@ async def test_after_a_lost_session_a_new_term_begins_and_the_old_one_is_release
 async def test_an_outage_is_logged_once_however_often_a_term_fails(steps: Steps) -> None:
     steps.outcomes = [DatabaseUnavailable("cut")] * 4
     running = await steps.until_it_leads(4)
-    assert steps.tube.told == ["cut"]
+    assert steps.served.told == ["cut"]
     steps.revoke()
     await asyncio.wait_for(running, 5)
 
@@ -305,7 +306,7 @@ async def test_a_sink_that_holds_a_later_term_begins_another_term(
     steps.outcomes = [FencedBySink(Token(7, 1))]
     running = await steps.until_it_leads(1)
     assert steps.told[:2] == ["LeaderAcquired", "LeaderFenced"]
-    assert steps.tube.told == []
+    assert steps.served.told == []
     steps.revoke()
     await asyncio.wait_for(running, 5)
 
@@ -321,7 +322,7 @@ async def test_a_sink_that_holds_an_epoch_that_was_never_issued_is_told_of_once(
     monkeypatch.setattr(terms, "last_epoch", last_epoch)
     steps.outcomes = [FencedBySink(Token(8, 1))] * 3
     running = await steps.until_it_leads(3)
-    (told,) = steps.tube.told
+    (told,) = steps.served.told
     assert "pytube tube rebase t --epoch 8" in told
     steps.revoke()
     await asyncio.wait_for(running, 5)
@@ -337,7 +338,7 @@ async def test_a_claim_that_is_revoked_while_the_database_is_down_is_handed_over
     monkeypatch.setattr(module, "_LONGEST_PAUSE", 3600.0)
     steps.pool.tube.down = True
     running = asyncio.create_task(steps.leadership.run())
-    await wait_until_async(lambda: steps.tube.told, what="it is logged")
+    await wait_until_async(lambda: steps.served.told, what="it is logged")
     assert not running.done()
     steps.revoke()
     await asyncio.wait_for(running, 5)
@@ -364,7 +365,7 @@ async def test_a_tube_that_is_dropped_ends_the_leadership_and_is_logged(steps: S
     steps.refusals = [WrongPartitions("the tube has other partitions")]
     await steps.run()
     assert steps.is_handed_over
-    assert steps.tube.told == ["there is no tube 't'"]
+    assert steps.served.told == ["there is no tube 't'"]
 
 
 async def test_a_partition_that_the_tube_has_no_more_ends_the_leadership(
@@ -374,9 +375,9 @@ async def test_a_partition_that_the_tube_has_no_more_ends_the_leadership(
     counts = [2, 0]
 
     async def reload() -> None:
-        steps.tube.partitions = counts.pop(0)
+        steps.served.partitions = counts.pop(0)
 
-    monkeypatch.setattr(steps.tube, "reload_partitions", reload)
+    monkeypatch.setattr(steps.served, "reload_partitions", reload)
     await steps.run()
     assert steps.taken == ["read", "prove", "acquire"] * 2, "while it has the partition, it is led"
     assert steps.is_handed_over

@@ -177,8 +177,7 @@ async def test_pods_one_by_one_leave_the_row_and_a_stream_takes_it_away() -> Non
     await sleeper.poll(1)
     assert sleeper.tube.sleeping, "the row is gone after pods one by one"
     await sleeper.poll(1000)
-    assert not sleeper.tube.sleeping, "the row is still there"
-    assert not sleeper.sleeps
+    assert (sleeper.tube.sleeping, sleeper.sleeps) == (False, False), "the row is still there"
 
 
 async def test_a_worker_that_is_woken_for_a_pod_polls_once_and_sleeps_on() -> None:
