@@ -9,9 +9,9 @@ SEEDS = [
         "purge_before_acknowledge",
         "pods are deleted as soon as they are marked",
         "pytube/worker/partition_worker.py",
-        "        control = self.machine.add(pods)\n",
-        "        control = self.machine.add(pods)\n"
-        "        await self._source.purge([pod.seq for pod in pods])\n",
+        "            control = self.machine.add(pods)\n",
+        "            control = self.machine.add(pods)\n"
+        "            await self._source.purge([pod.seq for pod in pods])\n",
         ("unit/test_partition_worker.py::test_nothing_is_purged_before_it_is_acknowledged",),
     ),
     Seed(
@@ -45,11 +45,11 @@ SEEDS = [
         "token_after_enrich",
         "a row that was read later bears the lower token",
         "pytube/worker/delivery.py",
-        "        token = self._c.active_term.next_token()\n"
-        "        await fault(Point.BEFORE_ENRICH)\n"
-        "        documents = await self._read(groups, token)\n",
-        "        documents = await self._read(groups, Token(0, 0))\n"
-        "        documents.token = token = self._c.active_term.next_token()\n",
+        "            token = self._active_term.next_token()\n"
+        "            await fault(Point.BEFORE_ENRICH)\n"
+        "            documents = await self._read(outcome, groups, token)\n",
+        "            documents = await self._read(outcome, groups, Token(0, 0))\n"
+        "            documents.token = token = self._active_term.next_token()\n",
         ("unit/test_delivery.py",),
     ),
     Seed(
@@ -64,19 +64,21 @@ SEEDS = [
         "sent_again_while_the_first_may_come",
         "a write without an answer is sent again before it can't come late",
         "pytube/worker/delivery.py",
-        "        await self._c.sink.abandon(batch)\n",
-        "",
+        "        self._active_term.unanswered.add(batch)\n        await self._sink.abandon(batch)\n",
+        "        self._active_term.unanswered.add(batch)\n",
         (
-            "unit/test_delivery_unknown.py::test_a_send_without_an_answer_is_abandoned_before_it_is_sent_again",
+            "unit/test_delivery.py::test_a_send_without_an_answer_is_abandoned_before_its_delivery_ends",
+            "unit/test_partition_worker_retries.py"
+            "::test_a_send_without_an_answer_is_abandoned_before_it_is_sent_again",
         ),
     ),
     Seed(
         "cancelled_write_is_forgotten",
         "a write that was cut off counts as over",
         "pytube/worker/delivery.py",
-        "            self._c.active_term.unanswered.add(batch)\n            raise\n",
+        "            self._active_term.unanswered.add(batch)\n            raise\n",
         "            raise\n",
-        ("unit/test_delivery_unknown.py",),
+        ("unit/test_delivery.py::test_a_send_that_is_cancelled_is_in_the_air_until_it_is_abandoned",),
     ),
     Seed(
         "missing_row_is_no_delete",
@@ -89,32 +91,34 @@ SEEDS = [
     Seed(
         "stale_of_a_later_term_is_done",
         "an old leader purges what the sink refused",
-        "pytube/pipeline/answers.py",
+        "pytube/pipeline/batches.py",
         "    if newer == ours:\n",
         "    if newer >= ours:\n",
-        ("unit/test_answers.py",),
+        ("unit/test_batches.py",),
     ),
     Seed(
         "stale_of_an_epoch_issued_again_is_done",
         "a database that was restored issues an epoch again, and another term's write passes for this one's",
-        "pytube/pipeline/answers.py",
+        "pytube/pipeline/batches.py",
         "    if newer == ours:\n",
         "    if newer.epoch == ours.epoch:\n",
-        ("unit/test_answers.py",),
+        ("unit/test_batches.py",),
     ),
     Seed(
         "short_answers_count",
         "documents without an answer are done",
-        "pytube/pipeline/answers.py",
+        "pytube/pipeline/batches.py",
         "    if len(results) != len(batch):\n",
         "    if len(results) > len(batch):\n",
-        ("unit/test_answers.py",),
+        ("unit/test_batches.py",),
     ),
     Seed(
         "done_before_park",
         "a rejected key is purged, and not set aside when the process dies then",
         "pytube/worker/partition_worker.py",
-        "        self.metrics.parked += await self._parking.park(outcomes)\n",
+        "        await self._source.park(\n"
+        '            ParkItem(*letter.key, "U", flight.stamp, letter.reason, letter.attempts) for letter in dead\n'
+        "        )\n",
         "",
         ("unit/test_partition_worker_troubles.py::test_a_rejected_key_is_parked_before_its_pod_is_purged",),
     ),
@@ -134,6 +138,10 @@ SEEDS = [
         "pytube/worker/delivery.py",
         "        alive = breaker.succeeded_at > min(begun, self._slow_since)\n",
         "        alive = False\n",
-        ("unit/test_delivery.py::test_a_row_that_always_takes_too_long_is_parked_while_others_are_read",),
+        (
+            "unit/test_delivery.py::test_a_read_that_takes_too_long_is_at_fault_if_others_succeeded_since",
+            "unit/test_partition_worker_retries.py"
+            "::test_a_row_that_always_takes_too_long_is_parked_while_others_are_read",
+        ),
     ),
 ]

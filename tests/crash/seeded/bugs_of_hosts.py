@@ -58,23 +58,23 @@ SEEDS = [
     Seed(
         "put_off_is_done",
         "of a batch that was written in part, the rest is never sent again",
-        "pytube/pipeline/answers.py",
+        "pytube/pipeline/batches.py",
         "                answers.delayed[document.key] = _checked(after)\n",
         "                answers.done.append(document.key)\n",
-        ("unit/test_answers.py",),
+        ("unit/test_batches.py",),
     ),
     Seed(
         "long_answers_count",
         "results are given to documents that they are not of",
-        "pytube/pipeline/answers.py",
+        "pytube/pipeline/batches.py",
         "    if len(results) != len(batch):\n",
         "    if len(results) < len(batch):\n",
-        ("unit/test_answers.py::test_too_few_or_too_many_answers_break_the_contract",),
+        ("unit/test_batches.py::test_too_few_or_too_many_answers_break_the_contract",),
     ),
     Seed(
         "name_is_the_process",
         "two workers of one name are one to the database, and take each other's leases",
-        "pytube/worker/runner.py",
+        "pytube/worker/tube.py",
         "            instance_id=instance_id,\n            client_id=config.worker.client_id,\n",
         "            instance_id=UUID(bytes=config.worker.client_id[:16].rjust(16).encode()),\n"
         "            client_id=config.worker.client_id,\n",
