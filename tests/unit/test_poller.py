@@ -274,6 +274,19 @@ async def test_a_worker_that_sleeps_deep_polls_after_a_while_if_pods_were_writte
     assert sleeper.poller.is_due()
 
 
+async def test_a_worker_that_sleeps_deep_does_not_poll_while_no_pod_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With many tubes, nearly all are idle nearly always."""
+    monkeypatch.setattr(module, "_DEEP_PAUSE", 0.01)
+    sleeper = Sleeper()
+    await sleeper.poll_and_wait_until("deep asleep", lambda: sleeper.sleeps)
+    await sleeper.poll()
+    for _ in range(3):
+        await sleeper.wait()
+        assert not sleeper.poller.is_due()
+
+
 # --- what counts as a stream of pods ---
 
 
