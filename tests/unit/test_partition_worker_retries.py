@@ -224,6 +224,7 @@ async def test_a_source_that_cannot_be_read_is_waited_for() -> None:
         rig.enricher.failing = None
         await rig.until_empty()
     assert parked(rig) == {}
+    assert set(rig.enricher.reads) == {(0, (1, 2))}, "what is not at fault is not cut to pieces"
     assert [event.reason for event in rig.emitted(SourceDown)] == ["permission denied"]
     assert len(rig.emitted(SourceUp)) == 1
 
