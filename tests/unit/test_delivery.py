@@ -199,6 +199,28 @@ async def test_a_read_that_takes_too_long_is_at_fault_if_others_succeeded_since(
     assert trip.rig.emitted(SourceDown) == []
 
 
+async def test_a_read_that_took_too_long_once_says_nothing_of_other_rows_when_the_source_is_slow_again() -> (
+    None
+):
+    """Their attempts would be used up by an outage, if only because there was one before."""
+    trip, later = Trip(1), Trip(2)
+    trip.rig.enricher.most = 0
+    assert (await trip.run()).unsure == [[(0, 1)]]
+    trip.rig.enricher.most = 1
+    assert done(await trip.run()) == [1]
+    trip.rig.enricher.most = 0
+    outcome = await trip.rig.deliverer.deliver(later.flight, later.flight.by_shard())
+    assert outcome == Outcome(later.flight, unsure=[[(0, 2)]])
+
+
+async def test_rows_that_take_too_long_again_are_at_fault_if_others_succeeded_in_between() -> None:
+    trip = Trip(1)
+    trip.rig.enricher.most = 0
+    assert (await trip.run()).unsure == [[(0, 1)]]
+    trip.rig.deliverer.source_breaker.succeed()  # a read of another delivery
+    assert (await trip.run()).failed == [([(0, 1)], "the fake source took too long")]
+
+
 async def test_a_connection_that_is_lost_ends_the_delivery_and_leaves_its_probe_to_others() -> None:
     trip = Trip(1)
     trip.rig.enricher.lost = True

@@ -136,7 +136,7 @@ SEEDS = [
         "slow_rows_for_ever",
         "a row whose read always takes too long is tried without end",
         "pytube/worker/delivery.py",
-        "        alive = breaker.succeeded_at > min(begun, self._slow_since)\n",
+        "        alive = breaker.succeeded_at > self._slow_since.get(outcome.flight, begun)\n",
         "        alive = False\n",
         (
             "unit/test_delivery.py::test_a_read_that_takes_too_long_is_at_fault_if_others_succeeded_since",
