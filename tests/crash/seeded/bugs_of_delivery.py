@@ -66,11 +66,7 @@ SEEDS = [
         "pytube/worker/delivery.py",
         "        self._active_term.unanswered.add(batch)\n        await self._sink.abandon(batch)\n",
         "        self._active_term.unanswered.add(batch)\n",
-        (
-            "unit/test_delivery.py::test_a_send_without_an_answer_is_abandoned_before_its_delivery_ends",
-            "unit/test_partition_worker_retries.py"
-            "::test_a_send_without_an_answer_is_abandoned_before_it_is_sent_again",
-        ),
+        ("unit/test_delivery.py::test_a_send_without_an_answer_is_abandoned_before_its_delivery_ends",),
     ),
     Seed(
         "cancelled_write_is_forgotten",
@@ -116,10 +112,8 @@ SEEDS = [
         "done_before_park",
         "a rejected key is purged, and not set aside when the process dies then",
         "pytube/worker/partition_worker.py",
-        "        await self._source.park(\n"
-        '            ParkItem(*letter.key, "U", flight.stamp, letter.reason, letter.attempts) for letter in dead\n'
-        "        )\n",
-        "",
+        "        await self._source.park(\n",
+        "        list(\n",
         ("unit/test_partition_worker_troubles.py::test_a_rejected_key_is_parked_before_its_pod_is_purged",),
     ),
     Seed(
@@ -138,10 +132,46 @@ SEEDS = [
         "pytube/worker/delivery.py",
         "        alive = breaker.succeeded_at > self._slow_since.get(outcome.flight, begun)\n",
         "        alive = False\n",
-        (
-            "unit/test_delivery.py::test_a_read_that_takes_too_long_is_at_fault_if_others_succeeded_since",
-            "unit/test_partition_worker_retries.py"
-            "::test_a_row_that_always_takes_too_long_is_parked_while_others_are_read",
-        ),
+        ("unit/test_delivery.py::test_a_read_that_takes_too_long_is_at_fault_if_others_succeeded_since",),
+    ),
+    Seed(
+        "unsent_is_forgotten",
+        "what could not be sent is never sent again",
+        "pytube/worker/partition_worker.py",
+        "            retries.push(flight, keys)\n",
+        "            del keys\n",
+        ("unit/test_partition_worker_retries.py::test_a_source_that_cannot_be_read_is_waited_for",),
+    ),
+    Seed(
+        "answers_wait_for_a_sink_that_is_down",
+        "what was answered is not done while the rest of its delivery waits for the sink",
+        "pytube/worker/delivery.py",
+        " or (index and not self.sink_breaker.is_closed)",
+        "",
+        ("unit/test_delivery.py::test_what_was_answered_is_not_kept_back_by_a_circuit_that_opened_since",),
+    ),
+    Seed(
+        "slow_rows_of_others",
+        "a read that took too long hours ago uses up the attempt of another row",
+        "pytube/worker/delivery.py",
+        "self._slow_since.get(outcome.flight, begun)",
+        "min(self._slow_since.values(), default=begun)",
+        ("unit/test_delivery.py",),
+    ),
+    Seed(
+        "put_off_is_sent_at_once",
+        "a sink that asks for a pause is given none",
+        "pytube/pipeline/retry_queue.py",
+        "        if not self._groups or self._groups[0][0] > now:\n",
+        "        if not self._groups:\n",
+        ("unit/test_retry_queue.py",),
+    ),
+    Seed(
+        "attempts_of_earlier_flights_count",
+        "a document is parked for failures that it had weeks ago",
+        "pytube/worker/partition_worker.py",
+        "        self._retries.forget((shard, key) for shard, ids in groups.items() for key in ids)\n",
+        "",
+        ("unit/test_partition_worker_retries.py",),
     ),
 ]
