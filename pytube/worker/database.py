@@ -210,9 +210,10 @@ class Database:
             settled = self.settled
             try:
                 if settled is None:
-                    settled = Settled(self.pool)
+                    # Put there first: a restart that is found meanwhile takes it away again.
+                    self.settled = settled = Settled(self.pool)
+                    version = settled.provisional_version
                     await settled.advance()
-                    self.settled, version = settled, settled.provisional_version
                 elif now >= due or settled.has_long_writers or self._is_awake():
                     await settled.advance()
                 if now >= due:

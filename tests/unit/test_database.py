@@ -399,6 +399,28 @@ async def test_while_the_database_is_down_nothing_is_known_to_be_settled(server:
 
 
 @pytest.mark.usefixtures("_short_settles")
+async def test_what_is_being_settled_while_a_restart_is_found_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    """A server that was failed over draws numbers again: floors that follow the old ones would pass its pods."""
+    database = make_database()
+    advance, seen = Settled.advance, list[Settled]()
+
+    async def advance_over_a_restart(settled: Settled) -> None:
+        await advance(settled)
+        seen.append(settled)
+        if len(seen) == 1:
+            server.incarnation = "second"
+            await database.open_session("of another server")
+
+    monkeypatch.setattr(Settled, "advance", advance_over_a_restart)
+    async with task_of(database._settle()):
+        await wait_until_async(lambda: len(seen) > 3, what="it is settled again")
+    assert database.settled is seen[-1]
+    assert seen[0] not in seen[1:]
+
+
+@pytest.mark.usefixtures("_short_settles")
 async def test_a_new_version_of_the_provisional_seq_wakes_all(server: Server) -> None:
     """A long writer has ended: a poll that its commit triggered may have passed its pods."""
     assert server.opened == []
