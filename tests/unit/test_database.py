@@ -402,7 +402,7 @@ async def test_while_the_database_is_down_nothing_is_known_to_be_settled(server:
 async def test_what_is_being_settled_while_a_restart_is_found_is_forgotten(
     monkeypatch: pytest.MonkeyPatch, server: Server
 ) -> None:
-    """A server that was failed over draws numbers again: floors that follow the old ones would pass its pods."""
+    """After a failover numbers are drawn again: floors that follow the old ones would pass their pods."""
     database = make_database()
     advance, seen = Settled.advance, list[Settled]()
 

@@ -294,6 +294,20 @@ async def test_backfill_does_not_keep_other_touches_waiting() -> None:
     assert backfill_before <= 60, f"{backfill_before} backfill keys went before the last of 100 others"
 
 
+async def test_a_send_is_kept_free_of_backfill_for_a_touch_that_comes_now() -> None:
+    sink = Selective(*range(10))
+    rig = Rig(sink, sends=2)
+    rig.deliverer.size.observe(1, 1_000_000)
+    async with rig.running():
+        rig.insert(*range(10), op="B")
+        await rig.until("backfill is sent", lambda: sink.sends == 1)
+        rig.insert(1000)
+        await rig.until("the touch is written", lambda: (0, 1000) in sink.store.held)
+        assert sink.sends == 2
+        sink.answer(*range(10))
+        await rig.until_empty()
+
+
 # --- many keys, a sink that misbehaves ---
 
 
