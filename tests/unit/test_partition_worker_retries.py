@@ -85,6 +85,16 @@ async def test_a_document_that_is_put_off_is_read_and_sent_again() -> None:
     assert len(rig.enricher.reads) == rig.sink.sends, "each time it is read anew"
 
 
+async def test_what_is_due_to_be_sent_again_waits_for_no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    for pause in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_HELD_UP_PAUSE"):
+        monkeypatch.setattr(poller, pause, 3600.0)
+    rig = Rig()
+    rig.sink.faults = Faults(retry={(0, 1): 0.0})
+    async with rig.running():
+        rig.insert(1)
+        await rig.until("it is sent again", lambda: rig.sink.sends > 3)
+
+
 async def test_keys_that_are_sent_again_hold_up_no_other_of_their_partition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
