@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytube.model import Batch, Result
+from pytube.model import Batch, PodClass, Result
 from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
 from pytube.worker import poller
@@ -305,6 +305,24 @@ async def test_a_send_is_kept_free_of_backfill_for_a_touch_that_comes_now() -> N
         await rig.until("the touch is written", lambda: (0, 1000) in sink.store.held)
         assert sink.sends == 2
         sink.answer(*range(10))
+        await rig.until_empty()
+
+
+async def test_backfill_fills_half_of_the_room_so_that_a_touch_that_comes_now_is_found() -> None:
+    sink = Selective(*range(40))
+    rig = Rig(sink, sends=2, keys_in_flight=20)
+    rig.deliverer.size.observe(1, 1_000_000)
+    rig.worker._ids_per_pod.value = 1.0
+    for key in range(40):
+        rig.insert(key, op="B")
+    async with rig.running():
+        waiting = rig.worker.machine.waiting
+        await rig.until("there is no more room for it", lambda: waiting(PodClass.BACKFILL) >= 10)
+        assert rig.worker.machine.keys <= 12
+        rig.insert(1000)
+        await rig.until("the touch is written", lambda: (0, 1000) in sink.store.held)
+        assert waiting(PodClass.BACKFILL) == 10
+        sink.answer(*range(40))
         await rig.until_empty()
 
 
