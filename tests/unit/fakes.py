@@ -36,6 +36,8 @@ class FakeClaim(Claim):
         super().__init__(tube, partition)
         self.proof = float("inf")
         self.beats: list[Heartbeat] = []
+        self.heartbeat: Heartbeat | None = None
+        """What is repeated now."""
         self.is_handed_over = False
 
     async def prove(self) -> None:
@@ -53,6 +55,7 @@ class FakeClaim(Claim):
         return self.proof
 
     def beat(self, heartbeat: Heartbeat | None) -> None:
+        self.heartbeat = heartbeat
         if heartbeat is not None:
             self.beats.append(heartbeat)
 

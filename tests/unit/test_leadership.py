@@ -157,6 +157,7 @@ async def test_the_steps_of_a_term_from_its_beginning_to_its_end(steps: Steps) -
     assert steps.told == ["LeaderAcquired", "LeaderRevoked"]
     assert steps.database.terms == {}
     assert steps.leadership.partition_worker is None
+    assert steps.heartbeat is None, "the election says on that the term goes on"
     assert steps.is_handed_over
 
 
