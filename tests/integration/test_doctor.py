@@ -17,6 +17,8 @@ from pytube.health.postgres import check_pooler
 from tests.conftest import Connect
 from tests.helpers.cli import run, run_json
 
+pytestmark = pytest.mark.every_server
+
 if TYPE_CHECKING:
     from pytube.embedded.kafka_real import RealKafka
 

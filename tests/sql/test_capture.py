@@ -23,6 +23,8 @@ from tests.helpers.capture import (
     take,
 )
 
+pytestmark = pytest.mark.every_server
+
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "shards.json").read_text())
 
 

@@ -29,6 +29,8 @@ from tests.helpers.capture import (
 from tests.helpers.database import TestServer, psql_file
 from tests.helpers.roles import as_role, roles
 
+pytestmark = pytest.mark.every_server
+
 Follow = Callable[[Conn], None]
 
 

@@ -24,6 +24,8 @@ from tests.helpers.capture import (
 )
 from tests.helpers.roles import as_role, roles
 
+pytestmark = pytest.mark.every_server
+
 TREE = """
 CREATE TABLE public.log (id bigint, day int, n int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
 CREATE TABLE public.log_1 PARTITION OF public.log FOR VALUES FROM (1) TO (2);

@@ -15,6 +15,8 @@ from tests.helpers.capture import Conn, open_session, scalar, triggers
 from tests.helpers.database import TestServer, copy
 from tests.helpers.roles import as_role, roles
 
+pytestmark = pytest.mark.every_server
+
 TUBE = "es-live"
 TABLE = "sh0042.item"
 STATS = (

@@ -23,6 +23,8 @@ from tests.helpers.capture import (
 )
 from tests.helpers.roles import as_role, database_name, roles
 
+pytestmark = pytest.mark.every_server
+
 TREE = """
     CREATE TABLE shop.log (id bigint, day int, n int, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
     CREATE TABLE shop.log_1 PARTITION OF shop.log FOR VALUES IN (1);
