@@ -11,11 +11,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from pytube.embedded.postgres import Postgres
 from tests.conftest import Connect
 from tests.helpers import cli
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 
 Connection = psycopg.Connection[Any]
 
@@ -45,7 +46,7 @@ class Client:
 
     def end(self, code: int = 0) -> list[dict[str, Any]]:
         """Wait until it ends with `code`; the lines that it wrote."""
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=LIMIT)
         assert self.process.returncode == code, err
         return [json.loads(line) for line in out.splitlines()]
 
@@ -82,7 +83,7 @@ def until(conn: Connection, what: str, **wanted: Any) -> None:
             for key, value in wanted.items()
         )
 
-    wait_until(holds, 60, lambda: f"{what}: {row(conn)}")
+    wait_until(holds, what=lambda: f"{what}: {row(conn)}")
 
 
 def until_halted(conn: Connection) -> None:
@@ -124,7 +125,7 @@ def test_an_interrupted_client_says_how_to_go_on(items: Connection, clients: Any
     client = clients(*START, *HALTED)
     until_halted(items)
     client.process.send_signal(signal.SIGINT)
-    _, err = client.process.communicate(timeout=60)
+    _, err = client.process.communicate(timeout=LIMIT)
     assert "pytube backfill resume --tube items" in err
     assert client.process.returncode == 130
 
@@ -136,7 +137,7 @@ def test_two_clients_on_one_backfill(items: Connection, connect: Connect, client
     until(items, "it waits for the writer", note="waits for transactions to end")
     (told,) = clients("backfill", "resume", "--tube", "items", "--json").end()
     assert "somebody else works on backfill" in told["message"]
-    _, err = clients(*START).process.communicate(timeout=60)
+    _, err = clients(*START).process.communicate(timeout=LIMIT)
     assert "is being backfilled for tube 'items' already" in err
     assert first.process.poll() is None
     writer.rollback()
@@ -154,7 +155,7 @@ def test_pause_resume_and_cancel(dsn: str, items: Connection, clients: Any) -> N
     items.execute("DELETE FROM tube.items WHERE op = 'B'")
     until(items, "it goes on", rows_done=4000)
     cli.run("backfill", "cancel", "--tube", "items", dsn=dsn)
-    assert "was cancelled" in client.process.communicate(timeout=60)[1]
+    assert "was cancelled" in client.process.communicate(timeout=LIMIT)[1]
     assert touched(items) == []
     (status,) = cli.run_json("backfill", "status", "--tube", "items", dsn=dsn)
     assert status["state"] == "cancelled"
@@ -165,7 +166,7 @@ def test_a_newer_one_supersedes(items: Connection, clients: Any) -> None:
     first = clients(*START, *HALTED, "--order-col", "n")
     until_halted(items)
     clients(*START, "--supersede").end()
-    assert "was superseded" in first.process.communicate(timeout=60)[1]
+    assert "was superseded" in first.process.communicate(timeout=LIMIT)[1]
     assert touched(items) == list(range(1, ROWS + 1)), "nothing of the first"
 
 
@@ -206,7 +207,11 @@ def test_a_replica_that_is_behind_slows_it(
     items: Connection, clients: Any, postgres: Postgres, tmp_path: Path
 ) -> None:
     replica = subprocess.Popen(
-        [str(postgres.bin("pg_receivewal")), "-d", postgres.dsn(), "-D", str(tmp_path), "-s", "1"],
+        [
+            *(str(postgres.bin("pg_receivewal")), "-D", str(tmp_path), "-s", "1", "--no-sync"),
+            # however long it is stopped, it stays a replica
+            *("-d", make_conninfo(postgres.dsn(), options="-c wal_sender_timeout=0")),
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -214,7 +219,7 @@ def test_a_replica_that_is_behind_slows_it(
         streams = (
             "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND write_lsn IS NOT NULL"
         )
-        wait_until(lambda: items.execute(streams).fetchone() == (1,), 30, "the replica streams")
+        wait_until(lambda: items.execute(streams).fetchone() == (1,), what="the replica streams")
         replica.send_signal(signal.SIGSTOP)
         items.execute(
             "CREATE TABLE public.ballast AS SELECT repeat(md5(g::text), 30) FROM generate_series(1, 9000) g"

@@ -16,7 +16,7 @@ from pytube.backfill.admin import Backfills
 from tests.conftest import Connect
 from tests.helpers import cli
 from tests.helpers.capture import scalar
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 
 Connection = psycopg.Connection[Any]
 ROWS = 20_000
@@ -47,7 +47,7 @@ def start_at_rate(items: Connection, dsn: str) -> Iterator[StartAtRate]:
             PYTUBE_DSN=dsn,
         )
         started.append(process)
-        wait_until(lambda: done(items) > 0, 60, "it inserts")
+        wait_until(lambda: done(items) > 0, what="it inserts")
         return process
 
     yield start
@@ -66,14 +66,14 @@ def test_a_rate_is_kept_from_the_beginning(items: Connection, start_at_rate: Sta
     began = time.monotonic()
     start_at_rate(500)
     assert done(items) <= 250 + 500 * (time.monotonic() - began)
-    wait_until(lambda: done(items) >= 1000, 60, "it goes on")
+    wait_until(lambda: done(items) >= 1000, what="it goes on")
     assert done(items) <= 250 + 500 * (time.monotonic() - began)
 
 
 def test_a_cancel_is_heard_while_it_keeps_to_its_rate(dsn: str, start_at_rate: StartAtRate) -> None:
     client = start_at_rate(1)  # its second pod is due in four minutes
     cli.run("backfill", "cancel", "--tube", "items", dsn=dsn)
-    assert "was cancelled" in client.communicate(timeout=60)[1]
+    assert "was cancelled" in client.communicate(timeout=LIMIT)[1]
 
 
 @pytest.mark.usefixtures("items")
@@ -120,10 +120,10 @@ def test_a_deadlock_with_a_worker_is_tried_again(items: Connection, connect: Con
     cancelling.start()
     waits = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
     pid = admin.info.backend_pid
-    wait_until(lambda: items.execute(waits, (pid,)).fetchone() == (1,), 60, "it waits for the pod")
+    wait_until(lambda: items.execute(waits, (pid,)).fetchone() == (1,), what="it waits for the pod")
     other.execute("UPDATE tube.tube_backfill SET note = 'mine'")
     other.commit()
-    cancelling.join(60)
+    cancelling.join(LIMIT)
     assert answers == ["cancelled"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,12 @@ from pytube.worker.database import Database
 from tests.conftest import Connect
 from tests.helpers import cli
 from tests.helpers.proxy import Mode, Proxy
-from tests.helpers.waiting import wait_until, wait_until_async
+from tests.helpers.waiting import LIMIT, wait_until, wait_until_async
 
 Connection = psycopg.Connection[Any]
 
-SOON = 0.3
-BOUND = 4.0
-"""Seconds that are far more than `SOON`, and far less than for ever."""
+SOON = 1.0
+"""Seconds after which a session is given up; without a limit it would wait for hours."""
 ROWS = 5000
 SLOWLY = BackfillLimits(rate=500, chunk=1)
 
@@ -80,10 +78,8 @@ def done(conn: Connection) -> int:
 
 async def given_up(running: asyncio.Task[Any]) -> str:
     """What it says when it ends without an answer, in time."""
-    began = time.monotonic()
     with pytest.raises(DatabaseUnavailable) as error:
-        await asyncio.wait_for(running, BOUND)
-    assert time.monotonic() - began < BOUND
+        await asyncio.wait_for(running, LIMIT)
     return str(error.value)
 
 
@@ -93,13 +89,13 @@ async def test_a_chunk_without_an_answer(
 ) -> None:
     session = await Session.open(through, "tube", "test", answer_timeout=SOON)
     running = asyncio.create_task(BackfillRun(session, backfill, SLOWLY, untold).run())
-    await wait_until_async(lambda: done(conn) > 500, 20, "some chunks are inserted")
+    await wait_until_async(lambda: done(conn) > 500, what="some chunks are inserted")
     proxy.switch(mode)
-    assert "no answer within 0.3 s" in await given_up(running)
+    assert "no answer within 1 s" in await given_up(running)
     await session.close()
     proxy.switch(Mode.PASS)
     free = "SELECT pid FROM tube_backfill_list()"
-    await wait_until_async(lambda: conn.execute(free).fetchone() == (None,), 10, "nobody works on it")
+    await wait_until_async(lambda: conn.execute(free).fetchone() == (None,), what="nobody works on it")
     session = await Session.open(dsn, "tube", "test", answer_timeout=SOON)
     assert (await BackfillRun(session, backfill, BackfillLimits(), untold).run()).state == "delivering"
     await session.close()
@@ -112,7 +108,7 @@ async def test_collecting_may_take_long(proxy: Proxy, through: str, connect: Con
     session = await Session.open(through, "tube", "test", answer_timeout=SOON)
     run = BackfillRun(session, backfill, BackfillLimits(), locked_by(reader))
     running = asyncio.create_task(run.run())
-    await wait_until_async(lambda: proxy.accepted >= 4, 20, "it is looked after")
+    await wait_until_async(lambda: proxy.accepted >= 4, what="it is looked after")
     assert not running.done()
     reader.rollback()
     assert (await running).state == "delivering"
@@ -126,9 +122,9 @@ async def test_collecting_at_a_server_that_is_gone(
     session = await Session.open(through, "tube", "test", answer_timeout=SOON)
     run = BackfillRun(session, backfill, BackfillLimits(), locked_by(reader))
     running = asyncio.create_task(run.run())
-    await wait_until_async(lambda: waits_for_a_lock(conn), 20, "it collects")
+    await wait_until_async(lambda: waits_for_a_lock(conn), what="it collects")
     proxy.switch(Mode.HALF_OPEN)
-    assert "no answer within 0.3 s: the server does not answer" in await given_up(running)
+    assert "no answer within 1 s: the server does not answer" in await given_up(running)
     reader.rollback()
     await session.close()
 
@@ -142,10 +138,10 @@ async def test_the_answer_of_collecting_is_lost(
     session = Session(await connect_async(through), SOON, dsn)
     assert await session.value(queries.LOCK, {"backfill": backfill})
     asking = asyncio.create_task(session.watched_value(queries.COLLECT, {"backfill": backfill}))
-    await wait_until_async(lambda: waits_for_a_lock(conn), 20, "it collects")
+    await wait_until_async(lambda: waits_for_a_lock(conn), what="it collects")
     proxy.switch(Mode.ANSWERS_LOST)
     reader.rollback()
-    assert "no answer within 0.3 s: its answer is lost" in await given_up(asking)
+    assert "no answer within 1 s: its answer is lost" in await given_up(asking)
     await session.close()
 
 
@@ -157,10 +153,10 @@ async def test_the_session_that_collects_is_ended_unheard(
     session = Session(await connect_async(through), SOON, dsn)
     assert await session.value(queries.LOCK, {"backfill": backfill})
     asking = asyncio.create_task(session.watched_value(queries.COLLECT, {"backfill": backfill}))
-    await wait_until_async(lambda: waits_for_a_lock(conn), 20, "it collects")
+    await wait_until_async(lambda: waits_for_a_lock(conn), what="it collects")
     proxy.switch(Mode.ANSWERS_LOST)
     conn.execute("SELECT pg_terminate_backend(pid) FROM tube_backfill_list()")
-    assert "no answer within 0.3 s: its session is gone" in await given_up(asking)
+    assert "no answer within 1 s: its session is gone" in await given_up(asking)
     reader.rollback()
     await session.close()
 
@@ -199,9 +195,9 @@ def test_the_command_line_says_how_to_go_on(
         "backfill", "resume", "--tube", "items", "--rate", "500", "--chunk", "1", config=config
     )
     try:
-        wait_until(lambda: done(conn) > 0, 20, "some chunks are inserted")
+        wait_until(lambda: done(conn) > 0, what="some chunks are inserted")
         proxy.switch(Mode.ANSWERS_LOST)
-        _, err = client.communicate(timeout=20)
+        _, err = client.communicate(timeout=LIMIT)
     finally:
         client.kill()
     assert client.returncode == 3

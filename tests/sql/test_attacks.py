@@ -23,8 +23,6 @@ from tests.helpers.capture import (
 )
 from tests.helpers.roles import as_role, roles
 
-pytestmark = pytest.mark.every_server
-
 FUNCTIONS = {
     # exact matches, which would be taken before those of pg_catalog that need a cast
     "format(text, text, text)": "text",

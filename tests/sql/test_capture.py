@@ -23,8 +23,6 @@ from tests.helpers.capture import (
     take,
 )
 
-pytestmark = pytest.mark.every_server
-
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "shards.json").read_text())
 
 
@@ -310,6 +308,7 @@ ONE_ROW = {
 }
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("op", ONE_ROW)
 def test_the_plan_for_one_row_is_kept_whatever_came_before(any_dsn: str, op: str) -> None:
     """Planned anew for each statement, the trigger takes three times as long."""
