@@ -78,7 +78,7 @@ def test_nobody_waits_until_the_ids_are_collected(items: Connection, connect: Co
     number = create(items)
     ids_left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'tube_backfill_ids%%'"
     other = connect()
-    other.execute("SET lock_timeout = '1s'")
+    other.execute("SET lock_timeout = '60s'")
     # Whoever reads has to wait within the collecting: for the table, which is locked.
     holder = connect(autocommit=False)
     holder.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
