@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from pytube.pipeline.retry_queue import backoff
 
@@ -82,11 +81,3 @@ class CircuitBreaker:
     def release(self) -> None:
         """A request ended without a sign of whether its target is up."""
         self._probing = False
-
-
-@dataclass(frozen=True, slots=True)
-class CircuitBreakers:
-    """The two targets that a partition depends on."""
-
-    sink: CircuitBreaker
-    source: CircuitBreaker
