@@ -32,7 +32,7 @@ def session(dsn: str) -> psycopg.Connection:
 
 
 def read_and_delete(connection: psycopg.Connection, tube: str, count: int) -> float:
-    """Read pods and their ids, 1000 at a time, and delete them; how many pods there were.
+    """Read 1000 pods with their ids, delete them, and again, until `count` ids are done; how many were.
 
     No worker can do with less, and pg-tube's own sends no more: it neither marks pods nor fences.
     """
@@ -42,10 +42,9 @@ def read_and_delete(connection: psycopg.Connection, tube: str, count: int) -> fl
     done = 0
     while done < count:
         pods = connection.execute(read).fetchall()
-        for pod in pods:
-            list(map(int, pod[3][1:-1].split(",")))  # the ids come as text, and have to be known
+        ids = [list(map(int, pod[3][1:-1].split(","))) for pod in pods]  # which come as text
         connection.execute(delete, [array([pod[0] for pod in pods])])
-        done += len(pods)
+        done += sum(map(len, ids))
     return done
 
 
