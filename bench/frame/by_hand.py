@@ -71,21 +71,22 @@ class RoundTrip:
         self._thread = threading.Thread(target=self._listen, daemon=True)
 
     def probe(self, pause: float, count: int, until: threading.Event | None = None) -> list[float]:
-        """Milliseconds from the return of COMMIT to the row, for so many rows, `pause` seconds apart.
+        """Milliseconds of the whole round trip of so many rows, `pause` seconds apart.
 
+        From the sending of the write, since the row may be there before the writer hears of its commit.
         It ends early when `until` is set.
         """
         sent: dict[int, int] = {}
         while len(sent) < count and not (until is not None and until.is_set()):
             self._next = self._next % self._rows + 1
             self._came.pop(self._next, None)
-            self._writer.execute(_WRITE, [self._next])
             sent[self._next] = time.monotonic_ns()
+            self._writer.execute(_WRITE, [self._next])
             time.sleep(pause)
         with self._arrived:
             if not self._arrived.wait_for(lambda: sent.keys() <= self._came.keys(), _ANSWER_LIMIT):
                 raise TimeoutError(f"not within {_ANSWER_LIMIT:g} s: all rows that were written by hand")
-        return [max(0.0, (self._came[key] - at) / 1e6) for key, at in sent.items()]
+        return [(self._came[key] - at) / 1e6 for key, at in sent.items()]
 
     def _listen(self) -> None:
         while not self._over.is_set():
