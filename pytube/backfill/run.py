@@ -125,7 +125,7 @@ class BackfillRun:
                 await asyncio.sleep(_POLL_INTERVAL)
             else:
                 await fault(Point.BEFORE_COLLECT)
-                await self._session.watched_value(queries.COLLECT, self._arguments)
+                await self._session.long_value(queries.COLLECT, self._arguments)
                 await fault(Point.AFTER_COLLECT)
             progress = self._check(await self._state())
 

@@ -14,7 +14,7 @@ import psycopg
 from pydantic import SecretStr
 
 from pytube.config import Config, PostgresConfig, load
-from pytube.db.connect import ANSWER_TIMEOUT, connect_sync
+from pytube.db.connect import connect_sync
 from pytube.db.errors import translated
 from pytube.errors import ConfigError
 
@@ -37,16 +37,15 @@ class Database:
 
     dsn: SecretStr
     schema: str
-    answer_timeout: float = ANSWER_TIMEOUT
+    answer_timeout: float = PostgresConfig.model_fields["answer_timeout"].default
+    """Seconds that a chunk of a backfill may take."""
 
     @contextmanager
     def connect(self) -> Iterator[psycopg.Connection]:
         """A session for the time of the command."""
         with (
             translated(),
-            connect_sync(
-                self.dsn, self.schema, application_name="pytube cli", answer_timeout=self.answer_timeout
-            ) as connection,
+            connect_sync(self.dsn, self.schema, application_name="pytube cli") as connection,
         ):
             yield connection
 

@@ -1,22 +1,95 @@
-"""Sessions with Postgres: the same few settings for all, so that a dead client holds nothing."""
+"""Sessions with Postgres: the same few settings for all, so that a dead client holds nothing; time limits.
+
+Keepalives and `tcp_user_timeout` detect a network that has lost the server. They don't detect a server whose
+kernel still acknowledges data that a frozen process never reads, nor a proxy in between, and
+`statement_timeout` is enforced by the server itself. So workers limit the time of each statement: a session
+whose server stays silent is dropped like one whose server is gone.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+import socket
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
 
-from pytube.db.errors import describe
-from pytube.db.notices import log_notice
-from pytube.db.timeouts import wait_for_answer
-from pytube.db.watched_connection import WatchedConnection
-from pytube.errors import ConfigError, DatabaseUnavailable
+from pytube.db.errors import describe, log_notice
+from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
+
+_Answer = TypeVar("_Answer")
+
+_LAST_MOMENT = 1.0
+"""Seconds that a statement may continue after its caller was cancelled."""
+
+
+class NoAnswer(psycopg.OperationalError):
+    """The server did not answer in time, and the session was cut off."""
+
+
+async def wait_for_answer(
+    connection: psycopg.AsyncConnection, seconds: float | None, asking: Coroutine[Any, Any, _Answer]
+) -> _Answer:
+    """Ask the server, and cut the session off if it does not answer in time; it is then of no more use.
+
+    A caller that is cancelled meanwhile gives the server a moment, so that the session stays usable, and
+    then cuts it off. (psycopg would ask the server by a second connection to cancel the statement; at
+    a server that stays silent that takes ten seconds.) Whether a statement that was cut off has
+    committed is not known, as with any lost connection.
+
+    Args:
+        connection: the session.
+        seconds: limit for the whole coroutine; None: no limit.
+        asking: uses the connection.
+
+    Raises:
+        NoAnswer: the time limit was reached.
+    """
+    cut = False
+
+    def give_up() -> None:
+        nonlocal cut
+        cut = True
+        shut_down(connection)
+
+    loop = asyncio.get_running_loop()
+    timer = None if seconds is None else loop.call_later(seconds, give_up)
+    task = loop.create_task(asking)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with suppress(asyncio.CancelledError):  # a second cancellation gives it no more time
+            await asyncio.wait([task], timeout=_LAST_MOMENT)
+        if not task.done():
+            shut_down(connection)
+            await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # retrieved, or asyncio would log it
+        raise
+    except (psycopg.Error, PytubeError) as error:  # the coroutine may have translated it
+        if cut:
+            raise NoAnswer(f"no answer within {seconds:g} s") from error
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def shut_down(connection: psycopg.AsyncConnection) -> None:
+    """End the socket, so that tasks that wait for the session wake at once; close the session afterwards.
+
+    Closing alone would not wake a waiter, and the descriptor's number would soon belong to another file.
+    """
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as copy:
+        copy.shutdown(socket.SHUT_RDWR)
+
 
 _KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3}
 """Of the connection, at both ends: whose machine vanished is noticed after some 20 seconds."""
@@ -32,9 +105,6 @@ _DEFAULTS: dict[str, Any] = {
 SETUP_LIMIT = 5.0
 """Seconds that a new session may take to be set up, or an idle one to show that it is well."""
 
-ANSWER_TIMEOUT = 15.0
-"""Seconds of silence after which a session for administration asks whether its server is still there."""
-
 
 def connect_sync(
     dsn: str | SecretStr,
@@ -43,7 +113,6 @@ def connect_sync(
     application_name: str = "pytube admin",
     lock_timeout: float | None = None,
     also: Sequence[str] = ("public",),
-    answer_timeout: float | None = ANSWER_TIMEOUT,
 ) -> psycopg.Connection:
     """An autocommit session for administration. NOTICEs of the server go to the log.
 
@@ -53,9 +122,6 @@ def connect_sync(
         application_name: what `pg_stat_activity` shows.
         lock_timeout: seconds that a statement waits for a lock; None: for ever.
         also: schemas that follow ours in the search path.
-        answer_timeout: seconds of silence after which the server is asked, by a second session, whether
-            it still works on a statement; None: never. What is waited for after that raises
-            `psycopg.OperationalError` when nobody answers.
 
     Raises:
         ConfigError: the connection string can't be understood.
@@ -63,18 +129,15 @@ def connect_sync(
     """
     conninfo = connection_string(dsn, application_name)
     try:
-        connection = WatchedConnection.connect(conninfo, autocommit=True)
+        connection = psycopg.connect(conninfo, autocommit=True)
     except psycopg.Error as error:
         raise _refused(error, conninfo) from None
-    connection.conninfo = conninfo
-    connection.answer_timeout = SETUP_LIMIT
     connection.add_notice_handler(log_notice)
     try:
         connection.execute(session_settings(schema, also, lock_timeout))
     except psycopg.Error as error:
         connection.close()
         raise _refused(error, conninfo) from None
-    connection.answer_timeout = answer_timeout
     return connection
 
 

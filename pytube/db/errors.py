@@ -1,4 +1,4 @@
-"""Translates errors of Postgres to ours, and classifies them. No message holds a connection string."""
+"""Errors and messages of Postgres: translated to ours, classified, logged. None holds a connection string."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
+import structlog
+from psycopg.errors import Diagnostic
 
 from pytube.errors import SQLSTATES, DatabaseUnavailable, PytubeError, SchemaMismatch
 
@@ -77,3 +79,23 @@ def translated() -> Iterator[None]:
         if ours is None:
             raise
         raise ours from error
+
+
+_log = structlog.get_logger("pytube.postgres")
+
+
+def with_hint(notice: Diagnostic) -> str:
+    """The message, and in parentheses what to do."""
+    text = notice.message_primary or ""
+    return f"{text} ({notice.message_hint})" if notice.message_hint else text
+
+
+def log_notice(notice: Diagnostic) -> None:
+    """Log one message by its severity; what only repeats that nothing was to be done, as debug."""
+    text = with_hint(notice)
+    if notice.severity_nonlocalized == "WARNING":
+        _log.warning(text)
+    elif "already exists, skipping" in text or "does not exist, skipping" in text:
+        _log.debug(text)
+    else:
+        _log.info(text)

@@ -10,8 +10,8 @@ from alembic import command, op
 from alembic.config import Config
 from sqlalchemy.pool import StaticPool
 
-from pytube.db.resources import migrations_dir
 from pytube.db.script import run_file
+from pytube.db.version import migrations_dir
 
 
 def migrate(connection: psycopg.Connection, schema: str, revision: str) -> None:

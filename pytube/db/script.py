@@ -14,8 +14,7 @@ import psycopg
 from psycopg import sql
 
 from pytube.db.errors import describe, translate
-from pytube.db.resources import sql_dir
-from pytube.db.version import installed, needed
+from pytube.db.version import installed, needed, sql_dir
 from pytube.errors import PytubeError
 
 ROLES = ("owner", "nobody", "admin", "worker", "writer", "monitor")

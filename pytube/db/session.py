@@ -18,11 +18,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg.types.json import set_json_loads
 
-from pytube.db.connect import connect_async, connection_string
-from pytube.db.errors import TRANSIENT, describe, translated
-from pytube.db.notices import with_hint
-from pytube.db.timeouts import wait_for_answer
-from pytube.db.watchdog import Watchdog
+from pytube.db.connect import connect_async, wait_for_answer
+from pytube.db.errors import TRANSIENT, describe, translated, with_hint
 from pytube.errors import DatabaseUnavailable, StatementFailed
 
 _Answer = TypeVar("_Answer")
@@ -76,24 +73,17 @@ class Session(Queries):
     After `DatabaseUnavailable` the session is of no more use.
     """
 
-    def __init__(
-        self,
-        connection: psycopg.AsyncConnection,
-        answer_timeout: float | None = None,
-        conninfo: str | None = None,
-    ) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection, answer_timeout: float | None = None) -> None:
         """Take a connection over.
 
         Args:
             connection: autocommit.
             answer_timeout: seconds after which a session without an answer is dropped; None: never.
-            conninfo: connection string for the checks of `watched_value`; None: no checks.
         """
         self.connection = connection
         self.used_at = time.monotonic()
         """When a pool lent the session or got it back, whichever was later."""
         self._answer_timeout = answer_timeout
-        self._conninfo = conninfo
 
     @classmethod
     async def open(
@@ -116,7 +106,7 @@ class Session(Queries):
         """
         connection = await connect_async(dsn, schema, application_name, settings=settings)
         set_json_loads(read_json, connection)
-        return cls(connection, answer_timeout, connection_string(dsn, f"{application_name} looks"))
+        return cls(connection, answer_timeout)
 
     async def rows(
         self, statement: LiteralString, arguments: Mapping[str, Any] | None = None
@@ -148,26 +138,18 @@ class Session(Queries):
             self.connection.remove_notice_handler(on_notice)
         return said
 
-    async def watched_value(self, statement: LiteralString, arguments: Mapping[str, Any]) -> Any:
-        """As `value`, for a statement that may take long: only the server's silence is limited.
+    async def long_value(self, statement: LiteralString, arguments: Mapping[str, Any]) -> Any:
+        """As `value`, for a statement that may take hours: without a time limit.
 
-        After each `answer_timeout` a second session checks whether the server still works on it.
+        A connection that is dead is noticed by keepalives and `tcp_user_timeout`.
         """
-        watchdog = None
-        if self._conninfo is not None and self._answer_timeout is not None:
-            # As the server knows it: behind a pooler, the client knows another pid.
-            pid = await self.value("SELECT pg_backend_pid()")
-            watchdog = Watchdog(self._conninfo, pid, self._answer_timeout)
 
         async def run() -> Any:
             cursor = await self.connection.execute(statement, arguments)
             row = await cursor.fetchone()
             return None if row is None else row[0]
 
-        asking = _tried(run)
-        if watchdog is None:
-            return await self._translated(wait_for_answer(self.connection, None, asking))
-        return await self._translated(watchdog.wait_for_answer(self.connection, asking))
+        return await self._translated(wait_for_answer(self.connection, None, _tried(run)))
 
     async def held_rows(
         self,

@@ -1,15 +1,39 @@
-"""Whether the SQL that is installed is the one that this package needs."""
+"""Which version of our SQL is installed, which one this package needs, and where its files are."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
+import pytube
 from pytube.db.errors import translated
-from pytube.db.resources import sql_dir
-from pytube.errors import SchemaMismatch
+from pytube.errors import PytubeError, SchemaMismatch
+
+_PACKAGE = Path(pytube.__file__).parent
+
+
+def sql_dir() -> Path:
+    """The folder of `install.sql`."""
+    return _folder("sql")
+
+
+def migrations_dir() -> Path:
+    """The folder of Alembic's environment."""
+    return _folder("migrations")
+
+
+def _folder(name: str) -> Path:
+    for parent in (_PACKAGE / "_resources", _PACKAGE.parent):
+        if (parent / name).is_dir():
+            return parent / name
+    raise PytubeError(
+        f"the folder {name}/ is neither in the package {_PACKAGE} nor beside it; "
+        "install pytube again from a complete wheel"
+    )
+
 
 VERSION_TABLE = "tube_version"
 """One row: the newest revision that was run. `install.sql` keeps the same table, as does Alembic."""

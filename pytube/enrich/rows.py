@@ -11,13 +11,13 @@ from typing import cast
 
 import psycopg
 
+from pytube.config import EnrichConfig
 from pytube.db.arrays import array_of
+from pytube.db.connect import NoAnswer, wait_for_answer
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.db.session import SessionPool
-from pytube.db.timeouts import NoAnswer, wait_for_answer
-from pytube.enrich.base import Read
-from pytube.enrich.roots import ROOTS, Root, Roots
-from pytube.enrich.statements import statement_for
+from pytube.enrich.base import Enricher, Read, TouchEnricher
+from pytube.enrich.statements import ROOTS, Root, Roots, statement_for
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, PytubeError
 from pytube.model import Id, KeyType
 
@@ -112,3 +112,10 @@ def _as_ours(error: psycopg.Error, tube: str) -> PytubeError:
     if error.sqlstate == _CANCELED:
         return EnrichTimeout(text)
     return EnrichFailed(text)
+
+
+def build_enricher(config: EnrichConfig, tube: str, pool: SessionPool, answer_timeout: float) -> Enricher:
+    """The enricher of one tube in this process; `answer_timeout` as for `RowEnricher`."""
+    if config.mode == "none":
+        return TouchEnricher()
+    return RowEnricher(pool, tube, config.query, answer_timeout)

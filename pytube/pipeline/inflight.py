@@ -283,13 +283,17 @@ class InFlight:
         shard = self._shards[number]
         self._flying -= len(landed)
         left = self._left
-        for owners, count in Counter(landed.values()).items():
-            for seq in (owners,) if isinstance(owners, int) else owners:
-                rest = left[seq] - count
-                if not rest:
-                    self._finish(seq)
-                else:
-                    left[seq] = rest
+        single = [owner for owner in landed.values() if isinstance(owner, int)]
+        counts = Counter(single)
+        if len(single) < len(landed):
+            for owners in landed.values():
+                if not isinstance(owners, int):
+                    counts.update(owners)
+        done = [seq for seq, count in counts.items() if left[seq] == count]
+        if len(done) < len(counts):
+            for seq in counts.keys() - set(done):
+                left[seq] -= counts[seq]
+        self._finish(done)
         if shard.blocked:
             for key in shard.blocked.keys() & landed.keys():
                 self._blocked -= 1
@@ -302,7 +306,7 @@ class InFlight:
     def finish_control(self, pod: Pod) -> None:
         """The control pod was acted upon."""
         self._control.discard(pod.seq)
-        self._finish(pod.seq)
+        self._finish([pod.seq])
 
     def drop_control(self, pod: Pod) -> None:
         """The control pod was acted upon, and is gone: not to be purged."""
@@ -310,11 +314,12 @@ class InFlight:
         self._backfill.discard(pod.seq)
         self._control.discard(pod.seq)
 
-    def _finish(self, seq: int) -> None:
-        del self._left[seq]
-        self._finished[seq] = self._held.pop(seq)
+    def _finish(self, seqs: list[int]) -> None:
+        self._finished.update([(seq, self._held.pop(seq)) for seq in seqs])
+        for seq in seqs:
+            del self._left[seq]
         if self._backfill:
-            self._backfill.discard(seq)
+            self._backfill.difference_update(seqs)
 
     def finished(self) -> dict[int, float]:
         """The pods that are done since the last call, to be purged: when each was inserted, by seq."""

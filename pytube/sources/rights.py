@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pytube.backfill import queries as backfills
-from pytube.enrich.roots import ROOTS
+from pytube.enrich.statements import ROOTS
 from pytube.sources import queries
 
 _STATEMENTS = [text for name, text in vars(queries).items() if name.isupper() and isinstance(text, str)]

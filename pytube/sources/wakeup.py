@@ -13,9 +13,9 @@ import psycopg
 import structlog
 from psycopg import sql
 
+from pytube.db.connect import wait_for_answer
 from pytube.db.errors import describe, translated
 from pytube.db.session import Queries, Session
-from pytube.db.timeouts import wait_for_answer
 from pytube.errors import DatabaseUnavailable, StatementFailed
 from pytube.sources import queries
 from pytube.sources.terms import Term

@@ -21,8 +21,8 @@ import structlog
 
 from pytube import clock
 from pytube.config import PostgresConfig
+from pytube.db.connect import shut_down
 from pytube.db.session import Session, SessionPool
-from pytube.db.timeouts import shut_down
 from pytube.errors import RECOVERABLE, DatabaseUnavailable, PytubeError
 from pytube.events import DatabaseDown, DatabaseUp, Event
 from pytube.logs import Repeats

@@ -10,8 +10,8 @@ from uuid import uuid4
 import structlog
 
 from pytube.config import Config
+from pytube.db.connect import wait_for_answer
 from pytube.db.errors import translated
-from pytube.db.timeouts import wait_for_answer
 from pytube.db.version import check_async
 from pytube.election import Claim, Election
 from pytube.errors import RECOVERABLE, ConfigError, UnknownTube

@@ -13,11 +13,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
 
-from pytube.backfill import queries
 from pytube.backfill.limits import BackfillLimits, Progress
 from pytube.backfill.run import BackfillRun
 from pytube.config import PostgresConfig
-from pytube.db.connect import connect_async
 from pytube.db.session import Session
 from pytube.errors import DatabaseUnavailable
 from pytube.worker.database import Database
@@ -108,67 +106,18 @@ async def test_a_chunk_without_an_answer(
     assert conn.execute(found).fetchone() == (ROWS, ROWS)
 
 
-async def test_collecting_may_take_long(proxy: Proxy, through: str, connect: Connect, backfill: int) -> None:
+async def test_collecting_may_take_long(dsn: str, connect: Connect, conn: Connection, backfill: int) -> None:
     reader = connect(autocommit=False)
-    session = await Session.open(through, "tube", "test", answer_timeout=SOON)
+    session = await Session.open(dsn, "tube", "test", answer_timeout=SOON)
     run = BackfillRun(session, backfill, BackfillLimits(), locked_by(reader))
     running = asyncio.create_task(run.run())
-    await wait_until_async(lambda: proxy.accepted >= 4, 20, "it is looked after")
+    longer = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%collect%' AND wait_event = 'relation' AND {}"
+    lasts = longer.format(f"clock_timestamp() - query_start > interval '{2 * SOON} seconds'")
+    await wait_until_async(lambda: conn.execute(lasts).fetchone() == (1,), 20, "it collects for long")
     assert not running.done()
     reader.rollback()
     assert (await running).state == "delivering"
     await session.close()
-
-
-async def test_collecting_at_a_server_that_is_gone(
-    proxy: Proxy, through: str, connect: Connect, conn: Connection, backfill: int
-) -> None:
-    reader = connect(autocommit=False)
-    session = await Session.open(through, "tube", "test", answer_timeout=SOON)
-    run = BackfillRun(session, backfill, BackfillLimits(), locked_by(reader))
-    running = asyncio.create_task(run.run())
-    await wait_until_async(lambda: waits_for_a_lock(conn), 20, "it collects")
-    proxy.switch(Mode.HALF_OPEN)
-    assert "no answer within 0.3 s: the server does not answer" in await given_up(running)
-    reader.rollback()
-    await session.close()
-
-
-async def test_the_answer_of_collecting_is_lost(
-    proxy: Proxy, through: str, dsn: str, connect: Connect, conn: Connection, backfill: int
-) -> None:
-    """Who looks comes through, and finds the session idle."""
-    reader = connect(autocommit=False)
-    reader.execute("LOCK TABLE public.items IN ACCESS EXCLUSIVE MODE")
-    session = Session(await connect_async(through), SOON, dsn)
-    assert await session.value(queries.LOCK, {"backfill": backfill})
-    asking = asyncio.create_task(session.watched_value(queries.COLLECT, {"backfill": backfill}))
-    await wait_until_async(lambda: waits_for_a_lock(conn), 20, "it collects")
-    proxy.switch(Mode.ANSWERS_LOST)
-    reader.rollback()
-    assert "no answer within 0.3 s: its answer is lost" in await given_up(asking)
-    await session.close()
-
-
-async def test_the_session_that_collects_is_ended_unheard(
-    proxy: Proxy, through: str, dsn: str, connect: Connect, conn: Connection, backfill: int
-) -> None:
-    reader = connect(autocommit=False)
-    reader.execute("LOCK TABLE public.items IN ACCESS EXCLUSIVE MODE")
-    session = Session(await connect_async(through), SOON, dsn)
-    assert await session.value(queries.LOCK, {"backfill": backfill})
-    asking = asyncio.create_task(session.watched_value(queries.COLLECT, {"backfill": backfill}))
-    await wait_until_async(lambda: waits_for_a_lock(conn), 20, "it collects")
-    proxy.switch(Mode.ANSWERS_LOST)
-    conn.execute("SELECT pg_terminate_backend(pid) FROM tube_backfill_list()")
-    assert "no answer within 0.3 s: its session is gone" in await given_up(asking)
-    reader.rollback()
-    await session.close()
-
-
-def waits_for_a_lock(conn: Connection) -> bool:
-    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'relation' AND query LIKE '%collect%'"
-    return conn.execute(query).fetchone() == (1,)
 
 
 async def test_the_session_of_a_worker_has_a_limit(proxy: Proxy, through: str) -> None:

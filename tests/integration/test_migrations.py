@@ -10,9 +10,8 @@ import pytest
 from pytube.db.connect import connect_sync
 from pytube.db.install import install, upgrade
 from pytube.db.migrate import migrate
-from pytube.db.resources import migrations_dir, sql_dir
 from pytube.db.script import contents, run_page
-from pytube.db.version import installed, needed
+from pytube.db.version import installed, migrations_dir, needed, sql_dir
 from pytube.embedded.postgres import Postgres
 from pytube.errors import SchemaMismatch
 from pytube.tubes.admin import Tubes

@@ -10,18 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from pydantic import SecretStr
 
-from pytube.cli.context import Database
 from pytube.config import Config
-from pytube.db.connect import connect_async, connect_sync
+from pytube.db.connect import NoAnswer, connect_async, wait_for_answer
 from pytube.db.session import Session, SessionPool
-from pytube.db.timeouts import NoAnswer, wait_for_answer
-from pytube.db.watched_connection import WatchedConnection
 from pytube.enrich.rows import RowEnricher
 from pytube.errors import DatabaseUnavailable, EnrichTimeout, PytubeError
 from pytube.sources import queries, wakeup
-from pytube.tubes.admin import Tubes
 from pytube.worker import Worker
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.waiting import wait_until, wait_until_async
@@ -124,44 +119,6 @@ async def test_a_session_that_is_not_set_up(
     proxy.switch(Mode.HALF_OPEN)
     with pytest.raises(DatabaseUnavailable):
         await asyncio.wait_for(Session.open(through, "tube", "test"), 2 + BOUND)
-
-
-@pytest.mark.parametrize("mode", [Mode.HALF_OPEN, Mode.ANSWERS_LOST])
-def test_a_session_of_the_command_line(proxy: Proxy, through: str, mode: Mode) -> None:
-    with connect_sync(through, answer_timeout=SOON) as connection:
-        proxy.switch(mode)
-        began = time.monotonic()
-        with pytest.raises(NoAnswer, match="no answer within 0.3 s: the server does not answer"):
-            connection.execute("SELECT 1")
-        assert SOON <= time.monotonic() - began < 2 * BOUND
-        assert connection.closed
-
-
-def test_an_answer_that_is_lost_while_the_server_is_well(proxy: Proxy, through: str, dsn: str) -> None:
-    with connect_sync(through, answer_timeout=SOON) as connection:
-        assert isinstance(connection, WatchedConnection)
-        connection.conninfo = dsn  # the way that is asked is another one
-        proxy.switch(Mode.ANSWERS_LOST)
-        with pytest.raises(NoAnswer, match="its answer is lost"):
-            connection.execute("SELECT 1")
-
-
-def test_a_statement_may_take_longer_than_the_server_may_be_silent(through: str) -> None:
-    with connect_sync(through, answer_timeout=0.1) as connection:
-        connection.execute("SELECT pg_sleep(1)")
-        assert connection.execute("SELECT 1").fetchone() == (1,)
-
-
-def test_a_command_without_an_answer(proxy: Proxy, through: str) -> None:
-    database = Database(SecretStr(through), "tube", SOON)
-
-    def command() -> None:
-        with database.connect() as connection:
-            proxy.switch(Mode.HALF_OPEN)
-            Tubes(connection).list()
-
-    with pytest.raises(DatabaseUnavailable, match="no answer within"):
-        command()
 
 
 async def test_a_worker_that_starts_without_an_answer(

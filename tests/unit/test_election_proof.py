@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pytube.election.neli.codec import decode, encode
-from pytube.election.neli.proof import ProofBook
+from pytube.election.neli.claim import ProofBook, decode, encode
 from pytube.model import Heartbeat
 
 DEADLINE = 5.0

@@ -7,11 +7,10 @@ from typing import Any, cast
 
 import structlog
 
-from pytube.election.neli.board import ClaimBoard
-from pytube.election.neli.clients import Clients
+from pytube.election.neli.claim import ClaimBoard
+from pytube.election.neli.clients import BrokerWatch, Clients
 from pytube.election.neli.member import Member
 from pytube.election.neli.settings import NeliSettings
-from pytube.election.neli.watch import BrokerWatch
 from tests.helpers.waiting import wait_until
 
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from pytube.db import script
-from pytube.db.resources import sql_dir
 from pytube.db.script import ROLES, ScriptError, contents, substituted
+from pytube.db.version import sql_dir
 
 PAGES = ("install.sql", "uninstall.sql")
 FILES = sorted({file for page in PAGES for file in contents(page) if not file.startswith("psql/")})

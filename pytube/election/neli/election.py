@@ -11,13 +11,10 @@ import structlog
 from pytube import clock
 from pytube.config.names import checked_name, leader_name
 from pytube.election.base import Claim
-from pytube.election.neli.board import ClaimBoard
-from pytube.election.neli.claim import NeliClaim
-from pytube.election.neli.clients import Clients
+from pytube.election.neli.claim import ClaimBoard, NeliClaim
+from pytube.election.neli.clients import BrokerWatch, Clients, DampedLog, LeaderTopic
 from pytube.election.neli.member import Member
 from pytube.election.neli.settings import NeliSettings
-from pytube.election.neli.topic import LeaderTopic
-from pytube.election.neli.watch import BrokerWatch, DampedLog
 from pytube.errors import BrokerUnavailable, ClaimLost
 
 _CARE = 0.25
