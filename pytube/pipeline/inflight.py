@@ -70,7 +70,7 @@ class _Shard:
 class Flight:
     """Keys that are worked on together: `groups[shard]` maps ids to the pods that wait for them."""
 
-    __slots__ = ("groups", "pod_class", "stamp")
+    __slots__ = ("__weakref__", "groups", "pod_class", "stamp")
 
     def __init__(self, pod_class: PodClass) -> None:
         self.pod_class = pod_class

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 import structlog
 
 from pytube import clock
 from pytube.config import PostgresConfig
-from pytube.db.connect import shut_down
 from pytube.db.session import Session, SessionPool
 from pytube.errors import RECOVERABLE, DatabaseUnavailable, PytubeError
 from pytube.events import DatabaseDown, DatabaseUp, Event
@@ -133,7 +133,7 @@ class Database:
             # After a failover that left them open they would go on with the old server.
             self.pool.discard()
             for session in self._kept:
-                shut_down(session.connection)
+                session.cut_off()
         self._incarnation = incarnation
 
     # --- services -------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Database:
         await self.pool.close()
 
     async def _keep(
-        self, purpose: str, answer_timeout: float, serve: Callable[[Session], Awaitable[None]]
+        self, purpose: str, answer_timeout: float, serve: Callable[[Session], Coroutine[Any, Any, None]]
     ) -> None:
         """Run a service over a session of its own; after an outage, begin anew with a new session."""
         tries = 0
@@ -161,7 +161,7 @@ class Database:
                 session = await self._open(purpose, answer_timeout, {})
                 self._kept.add(session)
                 try:
-                    await serve(session)
+                    await first_to_end(serve(session))  # whose loss must not stand in for a cancellation
                 finally:
                     self._kept.remove(session)
                     await session.close()
@@ -231,11 +231,10 @@ class Database:
             settled = self.settled
             try:
                 if settled is None:
-                    incarnation = self._incarnation
-                    settled = Settled(self.pool)
+                    # Put there first: a restart that is found meanwhile takes it away again.
+                    self.settled = settled = Settled(self.pool)
+                    version = settled.provisional_version
                     await settled.advance()
-                    if self._incarnation == incarnation:  # a seq drawn before a crash may be drawn again
-                        self.settled, version = settled, settled.provisional_version
                 elif now >= due or settled.has_long_writers or self._is_awake():
                     await settled.advance()
                 if now >= due:

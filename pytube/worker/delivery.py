@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from pytube.enrich import Enricher
 from pytube.errors import (
@@ -84,8 +85,8 @@ class Deliverer:
         self._sink = sink
         self._limits = limits
         self._turns = asyncio.Semaphore(limits.sends)
-        self._slow_since = float("inf")
-        """When the last read that timed out began."""
+        self._slow_since: WeakKeyDictionary[Flight, float] = WeakKeyDictionary()
+        """When the last read of each flight that timed out began."""
 
     async def deliver(self, flight: Flight, groups: Mapping[int, Sequence[Id]]) -> Outcome:
         """Deliver keys of a flight, given as ids by shard.
@@ -155,10 +156,10 @@ class Deliverer:
         return Documents(token, outcome.flight.stamp)
 
     def _handle_slow_read(self, outcome: Outcome, keys: Sequence[Key], reason: str, begun: float) -> None:
-        """If other reads succeeded since the last timeout, these rows are at fault."""
+        """If other reads succeeded since the last timeout of these rows, they are at fault."""
         breaker = self.source_breaker
-        alive = breaker.succeeded_at > min(begun, self._slow_since)
-        self._slow_since = begun
+        alive = breaker.succeeded_at > self._slow_since.get(outcome.flight, begun)
+        self._slow_since[outcome.flight] = begun
         if alive:
             breaker.release()
             outcome.failed.append((keys, reason))

@@ -136,7 +136,8 @@ class PartitionWorker:
     @property
     def _room_for_backfill(self) -> int:
         """Backfill may fill half of the room only: incremental pods are to be found, and to fly, at once."""
-        return self._limits.keys_in_flight // 2 - self.machine.waiting(PodClass.BACKFILL)
+        waiting = self.machine.waiting(PodClass.BACKFILL)
+        return self._limits.keys_in_flight // 2 - waiting - self._reserved  # which may be backfill, too
 
     async def _begin_exchange(self) -> bool:
         """Begin to purge what is done and to mark more, unless that is under way; whether it was begun."""

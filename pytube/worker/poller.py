@@ -135,18 +135,22 @@ class Poller:
             until: when the worker has something else to do, by `time.monotonic()`.
         """
         next_poll = self._next_poll
+        deep = False
         if not may_poll:
             next_poll = time.monotonic() + _HELD_UP_PAUSE
         elif idle and self._may_sleep():
             if await self._needs_poll_before_sleep(settled, notified):
                 return
-            if self._active_term.sleeps and not self._active_term.woken:
+            deep = self._active_term.sleeps and not self._active_term.woken
+            if deep:
                 next_poll = self._next_poll = self._next_deep_poll(settled)
         pause = (next_poll if until is None else min(next_poll, until)) - time.monotonic()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, pause)):
                 await self._active_term.attention.wait()
         self._active_term.attention.clear()
+        if deep:
+            self._next_poll = self._next_deep_poll(settled)  # now it is known what was written meanwhile
 
     def _next_deep_poll(self, settled: Settled | None) -> float:
         """A long pause after the last poll; a pause from now if nothing was written since."""

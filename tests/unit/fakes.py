@@ -6,38 +6,61 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from pytube.sources.session import Session
-
-from pytube.enrich import Read
-from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, Fenced
+from pytube.db.session import Queries
+from pytube.election import Claim
+from pytube.enrich import Enricher, Read
+from pytube.errors import (
+    DatabaseUnavailable,
+    EnrichDataError,
+    EnrichFailed,
+    EnrichTimeout,
+    Fenced,
+    UnknownTube,
+)
+from pytube.events import Event
 from pytube.model import Heartbeat, Id, Key, Pod
+from pytube.sinks.base import Sink
 from pytube.sources import queries
+from pytube.sources.settled import Settled
+from pytube.sources.terms import Candidate
+from pytube.worker.active_term import ActiveTerm
+from pytube.worker.tube import Limits
 
 
-class FakeClaim:
+class FakeClaim(Claim):
     """A claim whose proof is as old as a test says; by default it is always fresh."""
 
-    def __init__(self, partition: int = 0) -> None:
-        self.partition = partition
-        self.revoked = asyncio.Event()
-        self.lost = asyncio.Event()
+    def __init__(self, tube: str = "t", partition: int = 0) -> None:
+        super().__init__(tube, partition)
         self.proof = float("inf")
         self.beats: list[Heartbeat] = []
+        self.heartbeat: Heartbeat | None = None
+        """What is repeated now."""
+        self.is_handed_over = False
 
     async def prove(self) -> None:
         """It is always ours."""
+
+    def revoke(self) -> None:
+        """The election wants the partition back."""
+        self._set_revoked()
+
+    def lose(self) -> None:
+        """The election gave the partition to another worker."""
+        self._set_lost()
 
     def proven_at(self) -> float:
         return self.proof
 
     def beat(self, heartbeat: Heartbeat | None) -> None:
+        self.heartbeat = heartbeat
         if heartbeat is not None:
             self.beats.append(heartbeat)
 
     def handed_over(self) -> None:
-        """Nobody waits for it."""
+        self.is_handed_over = True
 
 
 @dataclass
@@ -134,7 +157,7 @@ class FakeTube:
         return not self.pods
 
 
-class FakeSession(Session):
+class FakeSession(Queries):
     """Answers the statements of a worker from a `FakeTube`."""
 
     def __init__(self, tube: FakeTube) -> None:
@@ -142,17 +165,20 @@ class FakeSession(Session):
         self.on_mark: asyncio.Event | None = None
         """When set, a mark takes its pods, and then waits for this before it answers."""
         self.marking = asyncio.Event()
+        self.refused: dict[str, Exception] = {}
+        """Statements that Postgres refuses."""
 
-    async def execute(self, statement: str, arguments: Mapping[str, Any] | None = None) -> None:
-        await self.value(statement, arguments)
-
-    async def value(self, statement: str, arguments: Mapping[str, Any] | None = None) -> Any:
+    async def rows(self, statement: str, arguments: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         await asyncio.sleep(0)
         given = dict(arguments or {})
         self._check(given)
+        if statement in self.refused:
+            raise self.refused[statement]
+        if statement == queries.PARKED_KEYS:
+            return [key for key in self.tube.parked if key[1] is not None]
         answer = self._answers().get(statement)
         assert answer is not None, f"a worker does not ask this: {statement}"
-        return answer(given)
+        return [(answer(given),)]
 
     def _answers(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
         tube = self.tube
@@ -175,12 +201,6 @@ class FakeSession(Session):
             queries.SETTLE_DONE: lambda _: True,
         }
 
-    async def rows(self, statement: str, arguments: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        await asyncio.sleep(0)
-        assert statement == queries.PARKED_KEYS, f"a worker does not ask this: {statement}"
-        self._check(dict(arguments or {}))
-        return [key for key in self.tube.parked if key[1] is not None]
-
     async def held_rows(
         self,
         statements: tuple[str, ...],
@@ -202,15 +222,43 @@ class FakeSession(Session):
             await self.on_mark.wait()
         return [tuple(pod) for pod in pods]
 
-    async def close(self) -> None:
-        """Nothing is open."""
-
     def _check(self, arguments: Mapping[str, Any]) -> None:
         if self.tube.down:
             raise DatabaseUnavailable("the fake database is down")
         leader_id = arguments.get("leader_id")
         if leader_id is not None and leader_id != self.tube.leader_id:
             raise Fenced("another term has begun")
+
+
+@dataclass
+class FakeDatabase:
+    """As much of a `Database` as a partition's worker and a leadership ask for."""
+
+    pool: FakeSession
+    settled: Settled | None = None
+    notifications_work: bool = True
+    terms: dict[tuple[str, int], ActiveTerm] = field(default_factory=dict)
+
+
+@dataclass
+class FakeServedTube:
+    """As much of a `Tube` as a partition's worker and a leadership ask for."""
+
+    limits: Limits
+    sink: Sink
+    enricher: Enricher
+    emit: Callable[[Event], None]
+    name: str = "t"
+    partitions: int = 1
+    stopping: bool = True
+    candidate: Candidate = field(default_factory=lambda: Candidate(uuid4(), "tester", "lease", 15.0, 15.0))
+    told: list[str] = field(default_factory=list)
+
+    def warn(self, message: str, **_: object) -> None:
+        self.told.append(message)
+
+    async def reload_partitions(self) -> None:
+        raise UnknownTube(f"there is no tube {self.name!r}")
 
 
 class FakeEnricher:
@@ -230,12 +278,15 @@ class FakeEnricher:
         """Keys whose rows always take too long."""
         self.orphans: set[Key] = set()
         self.reads: list[tuple[int, tuple[Id, ...]]] = []
+        self.urgent: list[bool] = []
+        """Whether each of the reads was."""
         self.go = asyncio.Event()
         """While it is not set, reads hang."""
         self.go.set()
 
-    async def read(self, shard: int, ids: Sequence[Id]) -> Read:
+    async def read(self, shard: int, ids: Sequence[Id], *, urgent: bool = True) -> Read:
         self.reads.append((shard, tuple(ids)))
+        self.urgent.append(urgent)
         await self.go.wait()
         await asyncio.sleep(0)
         if self.lost:

@@ -6,25 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from time import monotonic
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from pytube.pipeline.term_deadline import TermDeadline
-from pytube.sources.control import ControlSource
-from pytube.worker.limits import Limits
-
-from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
-from pytube.sources.pods import TubeSource
+from pytube import clock
+from pytube.events import Event
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
 from pytube.testing.memory import MemorySink
 from pytube.worker.active_term import ActiveTerm
-from pytube.worker.circuit_breaker import CircuitBreaker, CircuitBreakers
-from pytube.worker.delivery import Carrier
+from pytube.worker.database import Database
+from pytube.worker.delivery import Deliverer
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
+from pytube.worker.tube import Limits, Tube
 from tests.helpers.waiting import wait_until_async
-from tests.unit.fakes import FakeClaim, FakeEnricher, FakeSession, FakeTube
+from tests.unit.fakes import FakeClaim, FakeDatabase, FakeEnricher, FakeServedTube, FakeSession, FakeTube
 
 E = TypeVar("E", bound=Event)
 
@@ -51,37 +47,42 @@ class Rig:
         """`limits` replace those of `LIMITS`."""
         self.tube = FakeTube()
         self.session = FakeSession(self.tube)
-        self.settled: Settled | None = Settled(self.session, "t")
         self.enricher = FakeEnricher()
         self.sink = sink or MemorySink()
         self.claim = FakeClaim()
         self.events: list[Event] = []
-        self.notifications_work = True
         self.limits = replace(LIMITS, **limits)  # type: ignore[arg-type] # counts are given as int
+        self.database = FakeDatabase(self.session, Settled(self.session))
+        self.served = FakeServedTube(self.limits, self.sink, self.enricher, self.events.append)
         self.term = Term("t", 1, 0, epoch=100)
         self.tube.leader_id = self.term.leader_id
-        deadline = TermDeadline(self.limits.receive_deadline, monotonic())
-        self.active_term = ActiveTerm(self.term, self.claim, deadline, self.events.append)
-        self.poller = Poller(self.session, self.term, lambda: self.notifications_work)
-        breakers = CircuitBreakers(
-            sink=CircuitBreaker(
-                lambda reason: self.events.append(SinkDown("t", 0, reason)),
-                lambda seconds: self.events.append(SinkUp("t", 0, seconds)),
-            ),
-            source=CircuitBreaker(
-                lambda reason: self.events.append(SourceDown("t", 0, reason)),
-                lambda seconds: self.events.append(SourceUp("t", 0, seconds)),
-            ),
+        self.active_term = ActiveTerm(
+            self.term,
+            self.claim,
+            deadline=self.limits.receive_deadline,
+            sent_at=clock.now(),
+            emit=self.events.append,
         )
-        self.carrier = Carrier(
-            self.active_term, self.enricher, self.sink, self.limits, breakers, self.poller.attention, "tester"
-        )
-        source = TubeSource(self.session, self.term)
-        control = ControlSource(self.session, self.term)
+        self.claim.watch(self.active_term.on_claim)
         self.worker = PartitionWorker(
-            source, self.carrier, self.poller, control, lambda: self.settled, self.events.append
+            self.active_term, cast("Tube", self.served), cast("Database", self.database)
         )
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def deliverer(self) -> Deliverer:
+        """The worker's own."""
+        return self.worker._deliverer
+
+    @property
+    def poller(self) -> Poller:
+        """The worker's own."""
+        return self.worker._poller
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether only a writer wakes the worker."""
+        return self.active_term.sleeps and not self.poller.is_due()
 
     def emitted(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order."""
@@ -92,7 +93,7 @@ class Rig:
         for key in ids:
             self.enricher.rows[shard, key] = b'{"id": %d}' % key
         seq = self.tube.insert(*ids, op=op, shard=shard)
-        self.worker.wake()
+        self.active_term.wake()
         return seq
 
     async def until(self, what: str, predicate: object) -> None:

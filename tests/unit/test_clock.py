@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-from pytube.pipeline.term_deadline import TermDeadline
 
 from pytube import clock
 from pytube.model import Batch, Token
@@ -57,7 +56,7 @@ def test_a_deadline_from_before_the_sleep_is_told_by_pythons_clock(machine_sleep
 
 async def test_trust_is_over_after_a_sleep(machine_sleeps: Sleep) -> None:
     active_term = ActiveTerm(
-        Term("t", 1, 0, epoch=1), FakeClaim(), TermDeadline(5.0, clock.now()), lambda _: None
+        Term("t", 1, 0, epoch=1), FakeClaim(), deadline=5.0, sent_at=clock.now(), emit=lambda _: None
     )
     assert active_term.is_trusted
     machine_sleeps(6)

@@ -25,7 +25,12 @@ CONFIG = parse(TEXT, environment={"FROM_ENVIRONMENT": "hunter2"})
 def test_shown_masked() -> None:
     shown = masked(CONFIG)
     assert "hunter2" not in json.dumps(shown)
-    assert shown["postgres"] == {"dsn": "********", "schema": "tube", "answer_timeout": 15.0}
+    assert shown["postgres"] == {
+        "dsn": "********",
+        "schema": "tube",
+        "answer_timeout": 15.0,
+        "pool_size": 6,
+    }
     assert shown["kafka"]["options"] == {"sasl.password": "********", "whatever": "********"}
     options = shown["tube"]["t"]["sink"]["options"]
     assert options["plain"] == "shown"

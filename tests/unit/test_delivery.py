@@ -1,4 +1,4 @@
-"""One flight on its way: what each answer of the sink and each trouble of the source come to."""
+"""One attempt to deliver: what each answer of the sink and each trouble of the source come to."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytube.errors import DatabaseUnavailable, FencedBySink
-from pytube.events import SinkDown, SinkUp, SourceDown, SourceUp
-from pytube.model import Batch, Document, Result, Token
+from pytube.errors import DatabaseUnavailable, FencedBySink, SinkTimeout
+from pytube.events import SinkDown, SinkUp, SourceDown
+from pytube.model import Batch, Document, Key, Result, Token
 from pytube.pipeline import retry_queue
+from pytube.pipeline.batches import keys_of
 from pytube.testing.memory import Faults, MemorySink
+from pytube.worker.delivery import Outcome
 from tests.helpers.waiting import wait_until_async
-from tests.unit.trip import Trip
+from tests.unit.trip import AbandoningSink, Trip, done
 
 
 @pytest.fixture(autouse=True)
@@ -21,17 +23,25 @@ def _short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
 
 
-async def test_a_flight_is_written_and_lands() -> None:
+def places(outcome: Outcome) -> list[Key]:
+    """The keys of an outcome, once for each place that they are in."""
+    groups = [key for keys in (*outcome.unsure, *outcome.unsent) for key in keys]
+    failed = [key for keys, _ in outcome.failed for key in keys]
+    finished = [key for ids in outcome.done for key in keys_of(ids)]
+    return sorted([*groups, *failed, *finished, *outcome.delayed, *outcome.rejected, *outcome.orphans])
+
+
+async def test_keys_are_read_and_written() -> None:
     trip = Trip(1, 2, 3)
-    await trip.run()
-    assert trip.held == trip.done == [1, 2, 3]
-    assert trip.parked == {}
+    outcome = await trip.run()
+    assert trip.held == done(outcome) == [1, 2, 3]
+    assert outcome == Outcome(trip.flight, done=outcome.done)
 
 
 async def test_a_row_that_is_gone_is_deleted() -> None:
     trip = Trip(1, 2)
     del trip.rig.enricher.rows[0, 1]
-    await trip.run()
+    assert done(await trip.run()) == [1, 2]
     assert trip.held == [2]
     assert trip.rig.sink.store.held[0, 1].is_delete
 
@@ -49,194 +59,186 @@ async def test_documents_bear_the_stamp_of_their_flight_and_a_token_drawn_before
     assert written.token < later, "the token was drawn after the read had begun"
 
 
-async def test_a_flight_is_cut_into_batches() -> None:
-    trip = Trip(1, 2, 3, 4, 5, batch_documents=2)
+@pytest.mark.parametrize(("op", "urgent"), [("U", True), ("B", False)])
+async def test_rows_of_a_backfill_let_other_reads_go_first(op: str, urgent: bool) -> None:
+    trip = Trip(1, op=op)
     await trip.run()
+    assert trip.rig.enricher.urgent == [urgent]
+
+
+async def test_keys_are_cut_into_batches() -> None:
+    trip = Trip(1, 2, 3, 4, 5, batch_documents=2)
+    outcome = await trip.run()
     assert trip.rig.sink.sends == 3
-    assert trip.done == [1, 2, 3, 4, 5]
+    assert [list(groups[0]) for groups in outcome.done] == [[1, 2], [3, 4], [5]]
 
 
 # --- what the sink answers ---
 
 
-async def test_a_batch_that_fails_is_sent_in_halves_and_the_poison_parked_alone() -> None:
-    trip = Trip(*range(16))
-    trip.rig.sink.faults = Faults(fail={(0, 5)})
-    await trip.run()
-    assert list(trip.parked) == [5]
-    assert "fails on (0, 5)" in trip.parked[5]
-    assert trip.done == list(range(16))
-    assert trip.held == [key for key in range(16) if key != 5]
+async def test_an_outcome_has_each_key_in_one_place_whatever_was_answered() -> None:
+    """Of eight keys one has no table, one is put off, two are rejected, and two fail with their batch."""
+    trip = Trip(*range(8), batch_documents=5)
+    trip.rig.enricher.orphans = {(0, 0)}
+    trip.rig.sink.faults = Faults(retry={(0, 1): 7.0}, reject={(0, 2), (0, 3)}, fail={(0, 6)})
+    outcome = await trip.run()
+    assert outcome.orphans == [(0, 0)]
+    assert outcome.delayed == {(0, 1): 7.0}
+    assert outcome.rejected == {(0, 2): "memory: rejects (0, 2)", (0, 3): "memory: rejects (0, 3)"}
+    assert done(outcome) == [4, 5]
+    ((failed, reason),) = outcome.failed
+    assert (failed, "fails on (0, 6)" in reason) == ([(0, 6), (0, 7)], True)
+    assert (outcome.unsure, outcome.unsent) == ([], [])
+    assert places(outcome) == [(0, key) for key in range(8)]
     assert trip.rig.emitted(SinkDown) == [], "a poison document is no outage"
 
 
-async def test_a_rejected_document_is_parked_at_once() -> None:
-    trip = Trip(1, 2)
-    trip.rig.sink.faults = Faults(reject={(0, 1)})
-    await trip.run()
-    assert list(trip.parked) == [1]
-    assert trip.done == [1, 2]
-    assert trip.rig.sink.sends == 1
-
-
-async def test_a_document_that_is_put_off_is_read_and_sent_again() -> None:
-    trip = Trip(1, 2)
-    trip.rig.sink.faults = Faults(retry={(0, 1): 0.0})
-    task = trip.start()
-    await wait_until_async(lambda: trip.rig.sink.sends > trip.rig.limits.attempts + 2, what="sent again")
-    assert trip.done == [2]
-    trip.rig.sink.faults = Faults()
-    await task
-    assert trip.done == [1, 2]
-    assert trip.parked == {}, "being put off uses up no attempt"
-    assert len(trip.rig.enricher.reads) == trip.rig.sink.sends, "each time it is read anew"
-
-
-async def test_a_sink_that_answers_short_is_at_fault_with_each_document() -> None:
+async def test_a_sink_that_answers_short_is_at_fault_with_its_batch() -> None:
     trip = Trip(1, 2)
     trip.rig.sink.faults = Faults(short=1)
-    await trip.run()
-    assert sorted(trip.parked) == [1, 2]
-    assert "SinkContract" in trip.parked[1]
+    outcome = await trip.run()
+    ((failed, reason),) = outcome.failed
+    assert (failed, "SinkContract" in reason) == ([(0, 1), (0, 2)], True)
+    assert outcome.done == []
 
 
-async def test_a_newer_write_of_our_own_epoch_is_of_a_term_that_had_it_before_and_ends_ours() -> None:
-    trip = Trip(1, sink=MemorySink(compares=True))
-    trip.rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(100, 1000), 99)
-    with pytest.raises(FencedBySink):
-        await trip.run()
-    assert trip.done == []
-
-
-async def test_a_write_of_a_later_term_ends_ours_and_nothing_lands() -> None:
+@pytest.mark.parametrize("newer", [Token(100, 1000), Token(101, 1)], ids=["our epoch", "a later one"])
+async def test_a_newer_write_at_the_sink_is_of_another_term_and_ends_ours(newer: Token) -> None:
+    """One of our epoch comes from a database that had issued it before: it was restored."""
     trip = Trip(1, 2, sink=MemorySink(compares=True))
-    trip.rig.sink.store.held[0, 2] = Document(0, 2, b"{}", Token(101, 1), 99)
+    trip.rig.sink.store.held[0, 2] = Document(0, 2, b"{}", newer, 99)
     with pytest.raises(FencedBySink) as caught:
         await trip.run()
-    assert caught.value.newer == Token(101, 1)
-    assert trip.done == []
+    assert caught.value.newer == newer
 
 
-async def test_a_sink_that_is_down_is_waited_for_and_nothing_is_parked() -> None:
+async def test_a_sink_that_is_down_gets_nothing_and_opens_the_circuit() -> None:
     trip = Trip(1, 2)
     await trip.rig.sink.open()
     trip.rig.sink.faults = Faults(down=True)
-    task = asyncio.create_task(trip.delivery.run())
-    await wait_until_async(lambda: trip.rig.sink.sends > trip.rig.limits.attempts + 2, what="probes")
-    trip.rig.sink.faults = Faults()
-    await asyncio.wait_for(task, 5)
-    assert trip.done == [1, 2]
-    assert trip.parked == {}
-    assert (len(trip.rig.emitted(SinkDown)), len(trip.rig.emitted(SinkUp))) == (1, 1)
+    outcome = await trip.rig.deliverer.deliver(trip.flight, trip.flight.by_shard())
+    assert outcome == Outcome(trip.flight, unsent=[[(0, 1), (0, 2)]])
+    assert not trip.rig.deliverer.sink_breaker.is_closed
 
 
-async def test_a_sink_that_fails_every_document_is_held_to_be_down() -> None:
-    trip = Trip(*range(200), attempts=1, batch_documents=200)
-    trip.rig.sink.faults = Faults(fail={(0, key) for key in range(200)})
-    task = trip.start()
-    await wait_until_async(lambda: trip.rig.emitted(SinkDown), what="the sink is held to be down")
-    trip.rig.sink.faults = Faults()
-    await asyncio.wait_for(task, 5)
-    assert len(trip.parked) == 100
-    assert trip.done == list(range(200))
+async def test_what_was_answered_is_not_kept_back_by_a_circuit_that_opened_since() -> None:
+    """The rest of the delivery would wait for as long as the sink is down, and its answers with it."""
+
+    class GoesDown(MemorySink):
+        """Answers its first batch, and none after it."""
+
+        async def send(self, batch: Batch) -> Sequence[Result]:
+            results = await super().send(batch)
+            self.faults = Faults(down=True)
+            return results
+
+    trip = Trip(1, 2, 3, 4, sink=GoesDown(), batch_documents=1)
+    outcome = await trip.run()
+    assert done(outcome) == [1]
+    assert outcome.unsent == [[(0, 2)], [(0, 3)], [(0, 4)]]
+    assert trip.rig.sink.sends == 2, "it asks a sink that is down"
+    assert places(outcome) == [(0, key) for key in (1, 2, 3, 4)]
+
+
+async def test_the_first_batch_probes_a_circuit_that_is_open() -> None:
+    trip = Trip(1)
+    trip.rig.deliverer.sink_breaker.fail("down")
+    assert done(await trip.run()) == [1]
+    assert len(trip.rig.emitted(SinkUp)) == 1
+
+
+async def test_a_sink_that_is_sent_to_in_vain_lets_no_more_than_its_sends_through() -> None:
+    trip = Trip(1, sends=2)
+    trip.rig.sink.faults = Faults(hang=True)
+    tasks = [trip.start() for _ in range(5)]
+    await wait_until_async(lambda: trip.rig.sink.sends == 2, what="two are sent")
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert trip.rig.sink.sends == 2
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 # --- what the source says ---
 
 
-async def test_a_source_that_cannot_be_read_is_waited_for() -> None:
+async def test_a_source_that_cannot_be_read_opens_its_circuit_and_nothing_is_sent() -> None:
     trip = Trip(1, 2)
     trip.rig.enricher.failing = "permission denied"
-    task = trip.start()
-    await wait_until_async(lambda: len(trip.rig.enricher.reads) > 4, what="it is read again")
+    assert await trip.run() == Outcome(trip.flight, unsent=[[(0, 1), (0, 2)]])
     assert trip.rig.sink.sends == 0
-    trip.rig.enricher.failing = None
-    await asyncio.wait_for(task, 5)
-    assert trip.done == [1, 2]
-    assert trip.parked == {}
     assert [event.reason for event in trip.rig.emitted(SourceDown)] == ["permission denied"]
-    assert len(trip.rig.emitted(SourceUp)) == 1
 
 
-async def test_a_read_that_takes_too_long_is_tried_with_fewer_rows() -> None:
-    trip = Trip(*range(8))
-    trip.rig.enricher.most = 2
-    await trip.run()
-    assert trip.held == list(range(8))
-    assert trip.parked == {}
-    assert sorted(len(ids) for _, ids in trip.rig.enricher.reads) == [2, 2, 2, 2, 4, 4, 8]
-
-
-async def test_a_row_that_always_takes_too_long_is_parked_while_others_are_read() -> None:
-    trip = Trip(*range(8), attempts=2)
-    trip.rig.enricher.slow = {(0, 6)}
-    async with asyncio.timeout(5):
-        task = trip.start()
-        while not task.done():
-            trip.rig.carrier.breakers.source.succeed()  # reads of other flights
-            await asyncio.sleep(0)
-        await task
-    assert trip.parked == {6: "the fake source took too long"}
-    assert trip.held == [0, 1, 2, 3, 4, 5, 7]
-
-
-async def test_a_row_that_is_never_read_in_time_is_not_parked_while_nothing_is() -> None:
-    trip = Trip(1, attempts=1)
-    trip.rig.enricher.slow = {(0, 1)}
-    task = trip.start()
-    await wait_until_async(lambda: len(trip.rig.enricher.reads) > 3, what="it was tried again")
-    assert trip.parked == {}
-    assert len(trip.rig.emitted(SourceDown)) == 1
-    trip.rig.enricher.slow = set()
-    await task
-    assert trip.held == [1]
-
-
-async def test_a_row_whose_data_break_the_query_is_parked_alone() -> None:
-    trip = Trip(*range(8))
-    trip.rig.enricher.bad = {(0, 6)}
-    await trip.run()
-    assert trip.parked == {6: "the row 6 is broken"}
-    assert trip.held == [0, 1, 2, 3, 4, 5, 7]
+async def test_rows_whose_data_break_the_query_are_at_fault_not_the_source() -> None:
+    trip = Trip(1, 2)
+    trip.rig.enricher.bad = {(0, 2)}
+    outcome = await trip.run()
+    assert outcome == Outcome(trip.flight, failed=[([(0, 1), (0, 2)], "the row 2 is broken")])
     assert trip.rig.emitted(SourceDown) == []
 
 
-async def test_rows_that_all_break_the_query_are_not_read_without_pause(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    trip = Trip(1, attempts=1)
-    trip.rig.carrier.parked_in_a_row = 1000
-    trip.rig.enricher.bad = {(0, 1)}
-    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 3600.0)
-    monkeypatch.setattr(retry_queue, "_LONGEST_DELAY", 3600.0)
-    task = trip.start()
-    await wait_until_async(lambda: trip.rig.emitted(SinkDown), what="too many failed in a row")
-    for _ in range(100):
-        await asyncio.sleep(0)
-    assert len(trip.rig.enricher.reads) == 1, "it is read again and again without a pause"
-    assert trip.delivery.backing_off
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-async def test_ids_of_no_table_are_parked() -> None:
+async def test_a_read_that_takes_too_long_says_nothing_of_its_rows_while_no_other_succeeds() -> None:
     trip = Trip(1, 2)
-    trip.rig.enricher.orphans = {(0, 1)}
-    await trip.run()
-    assert trip.held == [2]
-    assert trip.done == [1, 2]
-    assert "no table attached to tube 't' has shard 0" in trip.parked[1]
+    trip.rig.enricher.most = 1
+    assert await trip.run() == Outcome(trip.flight, unsure=[[(0, 1), (0, 2)]])
+    assert len(trip.rig.emitted(SourceDown)) == 1
+
+
+async def test_a_read_that_takes_too_long_is_at_fault_if_others_succeeded_since() -> None:
+    trip = Trip(1, 2)
+    trip.rig.enricher.go.clear()
+    trip.rig.enricher.most = 1
+    task = trip.start()
+    await wait_until_async(lambda: trip.rig.enricher.reads, what="the read begins")
+    trip.rig.deliverer.source_breaker.succeed()  # a read of another delivery
+    trip.rig.enricher.go.set()
+    outcome = await task
+    assert outcome == Outcome(trip.flight, failed=[([(0, 1), (0, 2)], "the fake source took too long")])
+    assert trip.rig.emitted(SourceDown) == []
+
+
+async def test_a_read_that_took_too_long_once_says_nothing_of_other_rows_when_the_source_is_slow_again() -> (
+    None
+):
+    """Their attempts would be used up by an outage, if only because there was one before."""
+    trip, later = Trip(1), Trip(2)
+    trip.rig.enricher.most = 0
+    assert (await trip.run()).unsure == [[(0, 1)]]
+    trip.rig.enricher.most = 1
+    assert done(await trip.run()) == [1]
+    trip.rig.enricher.most = 0
+    outcome = await trip.rig.deliverer.deliver(later.flight, later.flight.by_shard())
+    assert outcome == Outcome(later.flight, unsure=[[(0, 2)]])
+
+
+async def test_rows_that_take_too_long_again_are_at_fault_if_others_succeeded_in_between() -> None:
+    trip = Trip(1)
+    trip.rig.enricher.most = 0
+    assert (await trip.run()).unsure == [[(0, 1)]]
+    trip.rig.deliverer.source_breaker.succeed()  # a read of another delivery
+    assert (await trip.run()).failed == [([(0, 1)], "the fake source took too long")]
 
 
 async def test_a_connection_that_is_lost_ends_the_delivery_and_leaves_its_probe_to_others() -> None:
     trip = Trip(1)
     trip.rig.enricher.lost = True
-    breaker = trip.rig.carrier.breakers.source
+    breaker = trip.rig.deliverer.source_breaker
     breaker.fail("down")
     with pytest.raises(DatabaseUnavailable):
         await trip.run()
     await asyncio.wait_for(breaker.acquire(), 5)
-    assert trip.done == []
+
+
+async def test_a_sink_that_is_fenced_leaves_its_probe_to_others() -> None:
+    trip = Trip(1, sink=MemorySink(compares=True))
+    trip.rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(101, 1), 99)
+    breaker = trip.rig.deliverer.sink_breaker
+    breaker.fail("down")
+    with pytest.raises(FencedBySink):
+        await trip.run()
+    await asyncio.wait_for(breaker.acquire(), 5)
 
 
 # --- trust, and the end of the worker ---
@@ -249,11 +251,31 @@ async def test_nothing_is_sent_when_trust_lapses_between_the_read_and_the_send()
     await wait_until_async(lambda: trip.rig.enricher.reads, what="the read begins")
     trip.rig.claim.proof = float("-inf")
     trip.rig.enricher.go.set()
-    await wait_until_async(lambda: trip.rig.events, what="the lapse is told")
+    assert await task == Outcome(trip.flight, unsent=[[(0, 1)]])
     assert trip.rig.sink.sends == 0
+
+
+async def test_a_sink_that_refuses_because_trust_has_lapsed_is_not_down() -> None:
+    class Late(MemorySink):
+        """Comes to its write when the right to do it is over."""
+
+        async def send(self, batch: Batch) -> Sequence[Result]:
+            batch.send_before = float("-inf")
+            return await super().send(batch)
+
+    trip = Trip(1, sink=Late())
+    assert await trip.run() == Outcome(trip.flight, unsent=[[(0, 1)]])
+    assert trip.rig.emitted(SinkDown) == []
+
+
+async def test_nothing_is_read_without_trust() -> None:
+    trip = Trip(1)
+    trip.rig.claim.proof = float("-inf")
+    task = trip.start()
+    await wait_until_async(lambda: trip.rig.events, what="the lapse is told")
+    assert trip.rig.enricher.reads == []
     trip.rig.claim.proof = float("inf")
-    await asyncio.wait_for(task, 5)
-    assert len(trip.rig.enricher.reads) == 2, "what was read before the lapse was sent after it"
+    assert done(await asyncio.wait_for(task, 5)) == [1]
     assert [type(event).__name__ for event in trip.rig.events] == ["TrustLapsed", "LeaderRefreshed"]
 
 
@@ -270,13 +292,85 @@ async def test_the_sink_is_told_until_when_it_may_begin_to_write() -> None:
     assert seen == [pytest.approx(trip.rig.active_term.trusted_until(), abs=0.05)]
 
 
-async def test_a_worker_that_closes_begins_no_further_batch() -> None:
+async def test_a_delivery_whose_claim_is_revoked_begins_no_further_batch() -> None:
     trip = Trip(1, 2, 3, batch_documents=1)
     trip.rig.sink.faults = Faults(hang=True)
     task = trip.start()
-    await wait_until_async(lambda: trip.delivery.sending, what="the first batch is sent")
-    trip.rig.carrier.closing = True
+    await wait_until_async(lambda: trip.rig.deliverer.sending, what="the first batch is sent")
+    trip.rig.claim.revoke()
     trip.rig.sink.faults = Faults()
-    await asyncio.wait_for(task, 5)
+    outcome = await asyncio.wait_for(task, 5)
     assert trip.rig.sink.sends == 1
-    assert trip.done == [1]
+    assert done(outcome) == [1]
+    assert outcome.unsent == [[(0, 2)], [(0, 3)]]
+
+
+# --- sends whose effect is not known: nothing of them may come late ---
+
+
+async def test_a_send_without_an_answer_is_abandoned_before_its_delivery_ends() -> None:
+    sink = AbandoningSink()
+    sink.may_return.clear()
+    trip = Trip(1, sink=sink, request_timeout=0.02)
+    sink.faults = Faults(mute=True)
+    task = trip.start()
+    await wait_until_async(lambda: sink.abandoned, what="it is abandoned")
+    assert trip.rig.active_term.unanswered, "while that lasts, the term must not be released"
+    assert not task.done()
+    sink.may_return.set()
+    assert await asyncio.wait_for(task, 5) == Outcome(trip.flight, unsure=[[(0, 1)]])
+    assert not trip.rig.active_term.unanswered
+    assert len(trip.rig.emitted(SinkDown)) == 1
+
+
+async def test_a_batch_that_alone_is_not_answered_is_at_fault() -> None:
+    class Choking(MemorySink):
+        """Does not answer this batch, and others meanwhile."""
+
+        async def send(self, batch: Batch) -> Sequence[Result]:
+            del batch
+            await asyncio.sleep(0)
+            trip.rig.deliverer.sink_breaker.succeed()
+            raise SinkTimeout("no answer")
+
+    trip = Trip(1, 2, sink=Choking())
+    assert await trip.run() == Outcome(trip.flight, failed=[([(0, 1), (0, 2)], "no answer")])
+    assert trip.rig.emitted(SinkDown) == []
+
+
+async def test_a_sink_that_cancels_its_own_call_is_unknown_not_the_end() -> None:
+    class Giving(AbandoningSink):
+        """Gives its calls up, as a client does that was closed beneath."""
+
+        async def send(self, batch: Batch) -> Sequence[Result]:
+            del batch
+            raise asyncio.CancelledError
+
+    sink = Giving()
+    trip = Trip(1, sink=sink)
+    assert await trip.run() == Outcome(trip.flight, unsure=[[(0, 1)]])
+    assert len(sink.abandoned) == 1
+
+
+async def test_a_send_that_is_cancelled_is_in_the_air_until_it_is_abandoned() -> None:
+    sink = AbandoningSink()
+    trip = Trip(1, sink=sink)
+    sink.faults = Faults(hang=True)
+    task = trip.start()
+    await wait_until_async(lambda: trip.rig.deliverer.sending == {task}, what="it is sent")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len(trip.rig.active_term.unanswered) == 1
+    assert not trip.rig.deliverer.sending
+    await trip.rig.deliverer.wait_for_unanswered()
+    assert not trip.rig.active_term.unanswered
+
+
+async def test_a_write_that_never_ends_stays_in_the_air() -> None:
+    sink = AbandoningSink()
+    sink.may_return.clear()
+    trip = Trip(1, sink=sink, request_timeout=0.02)
+    batch = Batch("t", 0, Token(100, 1), [])
+    trip.rig.active_term.unanswered.add(batch)
+    await trip.rig.deliverer.wait_for_unanswered()
+    assert trip.rig.active_term.unanswered == {batch}

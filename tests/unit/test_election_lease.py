@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pytube.election import Claim
 from pytube.election.lease import LeaseElection
@@ -32,38 +35,38 @@ class Acquirer(Holder):
 
 
 class Leases:
-    """Who holds which partition, as `tube_lease_tick` would say it."""
+    """Who holds which partition, as `tube_lease_ticks` would say it of one tube."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self.holders: list[Holder] = []
         self.present: list[int] = []
         self.down = False
+        self.gone = False
+        """Whether the tube is not in the answers."""
         self.ticks = 0
 
     def election(self, drain_limit: float = 5.0) -> LeaseElection:
         number = len(self.holders)
         election = LeaseElection(
-            "t",
-            tick=self.tick_of(number),
-            leave=self.leave_of(number),
-            interval=0.005,
-            drain_limit=drain_limit,
+            tick=self.tick_of(number), leave=self.leave_of(number), interval=0.005, drain_limit=drain_limit
         )
         self.holders.append(Acquirer(election, self))
         return election
 
-    def tick_of(self, number: int) -> Callable[[], Awaitable[LeaseTick]]:
-        async def tick() -> LeaseTick:
+    def tick_of(self, number: int) -> Callable[[], Awaitable[dict[str, LeaseTick]]]:
+        async def tick() -> dict[str, LeaseTick]:
             self.ticks += 1
             if self.down:
                 raise DatabaseUnavailable("gone")
+            if self.gone:
+                return {}
             if number not in self.present:
                 self.present.append(number)
             held = [holder.partitions for holder in self.holders]
             free = set(range(self.partitions)).difference(*held)
             rank = sorted(self.present).index(number)
-            return LeaseTick(self.partitions, len(self.present), free, held[number], rank)
+            return {"t": LeaseTick(self.partitions, len(self.present), free, held[number], rank)}
 
         return tick
 
@@ -135,6 +138,21 @@ async def test_repartitioning_revokes_what_is_no_more(leases: Leases) -> None:
     await wait_until_async(leases.shared(6), what="six are claimed")
 
 
+async def test_a_tick_without_the_tube_leaves_its_claims_alone(leases: Leases) -> None:
+    """It is just being changed, or was dropped, which its terms find by themselves."""
+    one = await join(leases)
+    await wait_until_async(leases.shared(4), what="the first has all")
+    claims = dict(one.holds)
+    leases.gone = True
+    ticks = leases.ticks
+    await wait_until_async(lambda: leases.ticks > ticks + 5, what="ticks go on")
+    assert one.holds == claims
+    assert not any(claim.revoked.is_set() for claim in claims.values())
+    leases.gone = False
+    leases.partitions = 5
+    await wait_until_async(leases.shared(5), what="the tube is served again")
+
+
 async def test_a_database_that_is_away_is_told_once(leases: Leases) -> None:
     one = await join(leases)
     await wait_until_async(leases.shared(4), what="the first has all")
@@ -150,7 +168,7 @@ async def test_a_database_that_is_away_is_told_once(leases: Leases) -> None:
 
 async def test_a_database_that_is_down_at_the_start(leases: Leases) -> None:
     leases.down = True
-    election = LeaseElection("t", tick=leases.tick_of(0), leave=leases.leave_of(0))
+    election = LeaseElection(tick=leases.tick_of(0), leave=leases.leave_of(0))
     with pytest.raises(DatabaseUnavailable):
         await election.start()
 
@@ -195,3 +213,113 @@ async def test_stop_revokes_waits_and_leaves(leases: Leases) -> None:
     one.keep.set()
     await stopping
     assert not leases.present
+
+
+# --- many tubes, one election ----------------------------------------------------------------------
+
+
+class ManyTubes:
+    """Processes that share tubes, as `tube_lease_ticks` would say it; they tick when a test says so."""
+
+    def __init__(self, processes: int, tubes: dict[str, int]) -> None:
+        self.tubes = tubes
+        self.held: dict[tuple[str, int], tuple[int, Claim]] = {}
+        self.elections = [
+            LeaseElection(tick=self.tick_of(number), leave=_leave, choice=random.Random(number))
+            for number in range(processes)
+        ]
+
+    def tick_of(self, number: int) -> Callable[[], Awaitable[dict[str, LeaseTick]]]:
+        async def tick() -> dict[str, LeaseTick]:
+            return {tube: self.of_tube(tube, number) for tube in self.tubes}
+
+        return tick
+
+    def of_tube(self, tube: str, number: int) -> LeaseTick:
+        taken = {partition: who for (of, partition), (who, _) in self.held.items() if of == tube}
+        return LeaseTick(
+            self.tubes[tube],
+            len(self.elections),
+            frozenset(set(range(self.tubes[tube])) - taken.keys()),
+            frozenset(partition for partition, who in taken.items() if who == number),
+            (number + list(self.tubes).index(tube)) % len(self.elections),
+        )
+
+    async def turn(self) -> None:
+        """Each process ticks once, and its worker acts upon what it claims and gives back."""
+        for number, election in enumerate(self.elections):
+            election._apply(await election._tick())
+            while not election._queue.empty():
+                claim = election._queue.get_nowait()
+                assert claim is not None
+                assert claim.take()
+                where = claim.tube, claim.partition
+                assert where not in self.held, "what another process holds was claimed"
+                self.held[where] = number, claim
+            for where, (who, held) in list(self.held.items()):
+                if who == number and held.revoked.is_set():
+                    held.handed_over()
+                    del self.held[where]
+
+    def shares(self) -> dict[str, list[int]]:
+        """How many partitions of each tube each process holds."""
+        return {
+            tube: [
+                sum(of == tube and who == number for (of, _), (who, _) in self.held.items())
+                for number in range(len(self.elections))
+            ]
+            for tube in self.tubes
+        }
+
+
+async def _leave() -> None:
+    """Nobody minds."""
+
+
+@given(
+    processes=st.integers(1, 4),
+    partitions=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    repartitioned=st.lists(st.integers(1, 9), min_size=5, max_size=5),
+)
+@settings(max_examples=60)
+def test_each_tube_is_shared_fairly_by_itself(
+    processes: int, partitions: list[int], repartitioned: list[int]
+) -> None:
+    async def check() -> None:
+        many = ManyTubes(processes, {f"t{number}": count for number, count in enumerate(partitions)})
+        for _ in range(2):
+            for _ in range(25):
+                await many.turn()
+            for tube, shares in many.shares().items():
+                assert sum(shares) == many.tubes[tube], f"a partition of {tube} is not led"
+                assert max(shares) - min(shares) <= 1, f"{tube} is not shared fairly: {shares}"
+            many.tubes = dict(zip(many.tubes, repartitioned, strict=False))
+
+    asyncio.run(check())
+
+
+async def test_processes_that_come_get_their_share_of_each_tube() -> None:
+    many = ManyTubes(1, {"a": 4, "b": 2, "c": 1})
+    await many.turn()
+    assert many.shares() == {"a": [4], "b": [2], "c": [1]}
+    many.elections.append(LeaseElection(tick=many.tick_of(1), leave=_leave))
+    await many.turn()
+    assert many.shares()["a"] == [3, 1], "one partition of a tube is given back at a time"
+    for _ in range(10):
+        await many.turn()
+    shares = many.shares()
+    assert (shares["a"], shares["b"], sorted(shares["c"])) == ([2, 2], [1, 1], [0, 1])
+
+
+async def test_claims_of_all_tubes_are_revoked_and_waited_for_at_the_end() -> None:
+    many = ManyTubes(1, {"a": 2, "b": 1})
+    (election,) = many.elections
+    await election.start()
+    claims = [await anext(election.claims()) for _ in range(3)]
+    assert sorted((claim.tube, claim.partition) for claim in claims) == [("a", 0), ("a", 1), ("b", 0)]
+    stopping = asyncio.create_task(election.stop())
+    await wait_until_async(lambda: all(claim.revoked.is_set() for claim in claims), what="all are revoked")
+    for claim in claims:
+        assert not stopping.done()
+        claim.handed_over()
+    await asyncio.wait_for(stopping, 5)

@@ -1,81 +1,420 @@
-"""A leadership hands its claim over whatever is down, so that nobody waits for it."""
+"""How a leadership leads term after term: the order of a term's steps is what makes it safe."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import cast
 
 import pytest
-from pytube.sources.session import Session
-from pytube.worker.runner import TubeRunner
 
-from pytube.errors import UsageError, WrongPartitions
+from pytube.errors import (
+    ClaimLost,
+    DatabaseUnavailable,
+    EpochMoved,
+    Fenced,
+    FencedBySink,
+    LeaseHeld,
+    WrongPartitions,
+)
+from pytube.events import Event, LeaderAcquired, LeaderFenced, LeaderRevoked
+from pytube.faults import Point
+from pytube.model import Batch, Token
 from pytube.sources import terms
+from pytube.sources.terms import Term
+from pytube.testing.memory import MemorySink
+from pytube.worker import leadership as module
+from pytube.worker.database import Database
 from pytube.worker.leadership import Leadership
-from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
+from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.tube import Tube
+from tests.helpers.armed import VARIABLE, InjectedFault, arm
+from tests.helpers.waiting import wait_until_async
+from tests.unit.fakes import FakeClaim, FakeDatabase, FakeEnricher, FakeServedTube, FakeSession, FakeTube
+from tests.unit.rig import LIMITS
 
 
-class WatchedClaim(FakeClaim):
-    """Notes that it was handed over."""
+class Steps(FakeClaim):
+    """Notes in which order the database and the election are asked, and what a worker is told to do."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_handed_over = False
+        self.taken: list[str] = []
+        self.acquired_at = 0.0
+        self.left = [0.02, 0.01, 0.0]
+        self.epochs = 1
+        self.refusals: list[Exception] = []
+        """What the next acquires are refused with."""
+        self.outcomes: list[Exception | None] = []
+        """How the next workers end; one that is not among them works until the claim is over."""
+        self.in_the_air = False
+        """Whether the next worker leaves a write without an answer."""
+        self.events: list[Event] = []
+        self.pool = FakeSession(FakeTube())
+        self.database = FakeDatabase(self.pool)
+        self.served = FakeServedTube(LIMITS, MemorySink(), FakeEnricher(), self.events.append)
+        self.leadership = self.another(self)
 
-    def handed_over(self) -> None:
-        self.is_handed_over = True
+    def another(self, claim: FakeClaim) -> Leadership:
+        """A leadership with this database and tube."""
+        return Leadership(cast("Tube", self.served), cast("Database", self.database), claim)
+
+    async def prove(self) -> None:
+        self.taken.append("prove")
+
+    async def read_epoch(self, *_: object) -> int:
+        self.taken.append("read")
+        if self.pool.tube.down:
+            raise DatabaseUnavailable("the fake database is down")
+        return self.epochs
+
+    async def acquire(self, *_: object) -> Term:
+        self.taken.append("acquire")
+        self.acquired_at = time.monotonic()
+        await asyncio.sleep(0)
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.epochs += 1
+        return Term("t", 1, 0, epoch=self.epochs)
+
+    async def wait_left(self, *_: object) -> float:
+        self.taken.append("wait")
+        return self.left.pop(0) if self.left else 0.0
+
+    async def release(self, *_: object) -> bool:
+        self.taken.append("release")
+        if self.pool.tube.down:
+            raise DatabaseUnavailable("the fake database is down")
+        return True
+
+    @property
+    def told(self) -> list[str]:
+        return [type(event).__name__ for event in self.events]
+
+    async def run(self) -> None:
+        await asyncio.wait_for(self.leadership.run(), 5)
+
+    async def until_it_leads(self, terms_before: int = 0) -> asyncio.Task[None]:
+        running = asyncio.create_task(self.leadership.run())
+        await wait_until_async(lambda: self.taken.count("work") > terms_before, what="it works")
+        return running
 
 
-class FakeRunner:
-    """A runner, and the database of it, as far as a leadership without a term asks for them."""
+@pytest.fixture
+async def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    steps = Steps()
+    monkeypatch.setattr(terms, "read_epoch", steps.read_epoch)
+    monkeypatch.setattr(terms, "acquire", steps.acquire)
+    monkeypatch.setattr(terms, "wait_left", steps.wait_left)
+    monkeypatch.setattr(terms, "release", steps.release)
+    monkeypatch.setattr(module, "_RETRY_PAUSE", 0.001)
+    monkeypatch.setattr(module, "_AHEAD_PAUSE", 0.001)
+    monkeypatch.setattr(module, "backoff", lambda _: 0.001)
 
-    tube = "t"
-    partitions = 1
+    async def work(worker: PartitionWorker) -> None:
+        steps.taken.append("work")
+        active_term = worker._active_term
+        if steps.in_the_air:
+            active_term.unanswered.add(Batch("t", 0, Token(2, 1), []))
+        if steps.outcomes:
+            outcome = steps.outcomes.pop(0)
+            if outcome is not None:
+                raise outcome
+            return
+        while not active_term.is_revoked:
+            if active_term.ended is not None:
+                raise active_term.ended
+            await active_term.attention.wait()
+            active_term.attention.clear()
 
-    def __init__(self, session: Session | None) -> None:
-        self.control_now = session
-        self.database = self
-        self.told: list[str] = []
+    async def drain(_: PartitionWorker, limit: float) -> None:
+        steps.taken.append(f"drain {limit:g}")
 
-    async def control(self) -> Session:
-        assert self.control_now is not None, "a leadership waits for a database that is down"
-        return self.control_now
+    async def abort(_: PartitionWorker) -> None:
+        steps.taken.append("abort")
 
-    async def reload_partitions(self) -> None:
-        raise UsageError("there is no tube 't'")
-
-    def warn(self, message: str, **_: object) -> None:
-        self.told.append(message)
+    monkeypatch.setattr(PartitionWorker, "run", work)
+    monkeypatch.setattr(PartitionWorker, "drain", drain)
+    monkeypatch.setattr(PartitionWorker, "abort", abort)
+    return steps
 
 
-async def test_a_claim_that_is_revoked_while_the_database_is_down_is_handed_over() -> None:
-    claim = WatchedClaim()
-    running = asyncio.create_task(Leadership(cast("TubeRunner", FakeRunner(None)), claim).run())
-    await asyncio.sleep(0)
-    assert not running.done()
-    claim.revoked.set()
+# --- a term begins, and ends in order ---
+
+
+async def test_the_steps_of_a_term_from_its_beginning_to_its_end(steps: Steps) -> None:
+    """The epoch is read before the right is proved; marks begin when no earlier term can write."""
+    running = await steps.until_it_leads()
+    assert steps.database.terms["t", 0].term.epoch == 2
+    worker = steps.leadership.partition_worker
+    assert worker is not None
+    assert [beat.epoch for beat in steps.beats] == [2]
+    steps.revoke()
     await asyncio.wait_for(running, 5)
-    assert claim.is_handed_over
+    assert steps.taken == ["read", "prove", "acquire", *["wait"] * 3, "work", "drain 10", "release"]
+    assert steps.left == []
+    assert steps.told == ["LeaderAcquired", "LeaderRevoked"]
+    assert steps.database.terms == {}
+    assert steps.leadership.partition_worker is None
+    assert steps.heartbeat is None, "the election says on that the term goes on"
+    assert steps.is_handed_over
 
 
-async def test_a_term_that_cannot_be_released_does_not_hold_the_claim_up() -> None:
-    claim = WatchedClaim()
-    leadership = Leadership(cast("TubeRunner", FakeRunner(None)), claim)
-    leadership._unreleased = terms.Term("t", 1, 0, epoch=1)
-    claim.revoked.set()
-    await asyncio.wait_for(leadership.run(), 5)
-    assert claim.is_handed_over
+async def test_the_first_trust_counts_from_when_the_acquire_was_sent(steps: Steps) -> None:
+    active_term = await steps.leadership._begin()
+    assert active_term.trusted_until() <= steps.acquired_at + LIMITS.receive_deadline
 
 
-async def test_a_tube_that_is_dropped_ends_the_leadership_and_is_logged(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_while_it_waits_for_earlier_terms_its_own_is_renewed_already(steps: Steps) -> None:
+    steps.left = [1000.0] * 1000
+    running = asyncio.create_task(steps.leadership.run())
+    await wait_until_async(lambda: "wait" in steps.taken, what="it waits")
+    assert ("t", 0) in steps.database.terms
+    assert steps.told == []
+    steps.revoke()
+    await asyncio.wait_for(running, 5)
+    assert "work" not in steps.taken
+    assert steps.taken[-1] == "release"
+    assert steps.is_handed_over
+
+
+async def test_a_term_that_ends_while_it_waits_for_earlier_ones_does_not_work(steps: Steps) -> None:
+    steps.left = [0.001] * 10_000
+    running = asyncio.create_task(steps.leadership.run())
+    await wait_until_async(lambda: "wait" in steps.taken, what="it waits")
+    steps.database.terms["t", 0].end(Fenced("over"))
+    await asyncio.wait_for(running, 5)
+    assert "work" not in steps.taken
+    assert steps.told == ["LeaderFenced"]
+
+
+async def test_a_process_that_stops_has_time_to_drain_and_a_claim_that_is_wanted_back_has_not(
+    steps: Steps,
 ) -> None:
-    async def moved(*_: object) -> int:
-        raise WrongPartitions("the tube has other partitions")
+    assert steps.leadership._drain_limit() == LIMITS.drain_limit
+    steps.served.stopping = False
+    assert steps.leadership._drain_limit() == min(LIMITS.request_timeout, LIMITS.drain_limit)
 
-    monkeypatch.setattr(terms, "read_epoch", moved)
-    claim = WatchedClaim()
-    runner = FakeRunner(FakeSession(FakeTube()))
-    await asyncio.wait_for(Leadership(cast("TubeRunner", runner), claim).run(), 5)
-    assert claim.is_handed_over
-    assert runner.told == ["there is no tube 't'"]
+
+async def test_a_term_whose_write_may_come_late_is_not_released(steps: Steps) -> None:
+    """The next leader must wait until that write has timed out."""
+    steps.in_the_air = True
+    running = await steps.until_it_leads()
+    steps.revoke()
+    await asyncio.wait_for(running, 5)
+    assert "release" not in steps.taken
+    assert steps.is_handed_over
+
+
+async def test_a_term_whose_worker_failed_with_a_write_in_the_air_is_not_released_either(
+    steps: Steps,
+) -> None:
+    steps.in_the_air = True
+    steps.outcomes = [DatabaseUnavailable("cut"), Fenced("over")]
+    await steps.run()
+    assert steps.taken.count("work") == 2
+    assert "release" not in steps.taken
+
+
+async def test_a_fault_in_a_term_aborts_its_worker_and_ends_the_leadership(steps: Steps) -> None:
+    arm({VARIABLE: f"{Point.BEFORE_RELEASE}:raise"})
+    try:
+        steps.outcomes = [RuntimeError("a fault of ours")]
+        with pytest.raises(RuntimeError):
+            await steps.run()
+        assert steps.taken[-1] == "abort"
+        assert steps.database.terms == {}
+        assert steps.is_handed_over
+    finally:
+        arm({})
+
+
+async def test_a_fault_at_the_release_ends_the_leadership_and_hands_the_claim_over(steps: Steps) -> None:
+    arm({VARIABLE: f"{Point.BEFORE_RELEASE}:raise"})
+    try:
+        steps.outcomes = [None]
+        with pytest.raises(InjectedFault):
+            await steps.run()
+        assert steps.is_handed_over
+    finally:
+        arm({})
+
+
+# --- term after term ---
+
+
+@pytest.mark.parametrize("refusal", [EpochMoved("somebody else"), DatabaseUnavailable("cut")])
+async def test_an_acquire_that_fails_is_tried_again_under_the_same_claim(
+    steps: Steps, refusal: Exception
+) -> None:
+    steps.refusals = [refusal]
+    running = await steps.until_it_leads()
+    assert steps.taken[:6] == ["read", "prove", "acquire"] * 2
+    steps.revoke()
+    await asyncio.wait_for(running, 5)
+
+
+async def test_an_acquire_that_another_worker_won_gives_the_claim_up(steps: Steps) -> None:
+    steps.refusals = [LeaseHeld("it has not run out")]
+    await steps.run()
+    assert steps.taken == ["read", "prove", "acquire"]
+    assert steps.is_handed_over
+    assert steps.told == []
+
+
+async def test_after_a_lost_session_a_new_term_begins_and_the_old_one_is_released_before(
+    steps: Steps,
+) -> None:
+    steps.outcomes = [DatabaseUnavailable("cut")]
+    running = await steps.until_it_leads(1)
+    assert steps.taken[6:] == ["work", "abort", "release", "read", "prove", "acquire", "wait", "work"]
+    assert [type(event) for event in steps.events] == [LeaderAcquired, LeaderRevoked, LeaderAcquired]
+    assert steps.served.told == ["cut"]
+    steps.revoke()
+    await asyncio.wait_for(running, 5)
+
+
+async def test_an_outage_is_logged_once_however_often_a_term_fails(steps: Steps) -> None:
+    steps.outcomes = [DatabaseUnavailable("cut")] * 4
+    running = await steps.until_it_leads(4)
+    assert steps.served.told == ["cut"]
+    steps.revoke()
+    await asyncio.wait_for(running, 5)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [Steps.lose, lambda steps: steps.database.terms["t", 0].end(Fenced("another term has begun"))],
+    ids=["the claim is lost", "another term has begun"],
+)
+async def test_a_term_that_is_over_ends_the_leadership(steps: Steps, end: Callable[[Steps], None]) -> None:
+    running = await steps.until_it_leads()
+    end(steps)
+    await asyncio.wait_for(running, 5)
+    assert steps.taken.count("work") == 1
+    assert steps.told == ["LeaderAcquired", "LeaderFenced"]
+    assert steps.is_handed_over
+
+
+async def test_a_sink_that_holds_a_later_term_begins_another_term(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def last_epoch(*_: object) -> int:
+        return 7
+
+    monkeypatch.setattr(terms, "last_epoch", last_epoch)
+    steps.outcomes = [FencedBySink(Token(7, 1))]
+    running = await steps.until_it_leads(1)
+    assert steps.told[:2] == ["LeaderAcquired", "LeaderFenced"]
+    assert steps.served.told == []
+    steps.revoke()
+    await asyncio.wait_for(running, 5)
+
+
+async def test_a_sink_that_holds_an_epoch_that_was_never_issued_is_told_of_once(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database was restored from a backup, say; an operator has to rebase the tube."""
+
+    async def last_epoch(*_: object) -> int:
+        return 7
+
+    monkeypatch.setattr(terms, "last_epoch", last_epoch)
+    steps.outcomes = [FencedBySink(Token(8, 1))] * 3
+    running = await steps.until_it_leads(3)
+    (told,) = steps.served.told
+    assert "pytube tube rebase t --epoch 8" in told
+    steps.revoke()
+    await asyncio.wait_for(running, 5)
+
+
+# --- the claim is handed over whatever is down, so that nobody waits for it ---
+
+
+async def test_a_claim_that_is_revoked_while_the_database_is_down_is_handed_over(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "backoff", lambda _: 3600.0)
+    monkeypatch.setattr(module, "_LONGEST_PAUSE", 3600.0)
+    steps.pool.tube.down = True
+    running = asyncio.create_task(steps.leadership.run())
+    await wait_until_async(lambda: steps.served.told, what="it is logged")
+    assert not running.done()
+    steps.revoke()
+    await asyncio.wait_for(running, 5)
+    assert steps.is_handed_over
+
+
+async def test_a_term_that_cannot_be_released_does_not_hold_the_claim_up(steps: Steps) -> None:
+    running = await steps.until_it_leads()
+    steps.pool.tube.down = True
+    steps.revoke()
+    await asyncio.wait_for(running, 5)
+    assert "release" in steps.taken
+    assert steps.is_handed_over
+
+
+async def test_a_claim_that_is_over_before_it_is_led_is_handed_over_without_a_term(steps: Steps) -> None:
+    steps.revoke()
+    await steps.run()
+    assert steps.taken == []
+    assert steps.is_handed_over
+
+
+async def test_a_tube_that_is_dropped_ends_the_leadership_and_is_logged(steps: Steps) -> None:
+    steps.refusals = [WrongPartitions("the tube has other partitions")]
+    await steps.run()
+    assert steps.is_handed_over
+    assert steps.served.told == ["there is no tube 't'"]
+
+
+async def test_a_partition_that_the_tube_has_no_more_ends_the_leadership(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps.refusals = [WrongPartitions("the tube has other partitions")] * 2
+    counts = [2, 0]
+
+    async def reload() -> None:
+        steps.served.partitions = counts.pop(0)
+
+    monkeypatch.setattr(steps.served, "reload_partitions", reload)
+    await steps.run()
+    assert steps.taken == ["read", "prove", "acquire"] * 2, "while it has the partition, it is led"
+    assert steps.is_handed_over
+
+
+async def test_a_leadership_that_ends_late_leaves_the_term_of_the_next_one_alone(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that was lost may be granted again while the old worker still waits for its sink."""
+    may_end = asyncio.Event()
+
+    async def abort(_: PartitionWorker) -> None:
+        steps.taken.append("abort")
+        await may_end.wait()
+
+    monkeypatch.setattr(PartitionWorker, "abort", abort)
+    old = await steps.until_it_leads()
+    steps.lose()
+    await wait_until_async(lambda: "abort" in steps.taken, what="the old worker ends")
+    claim = FakeClaim()
+    new = asyncio.create_task(steps.another(claim).run())
+    await wait_until_async(lambda: steps.taken.count("work") == 2, what="the new one works")
+    current = steps.database.terms["t", 0]
+    may_end.set()
+    await asyncio.wait_for(old, 5)
+    assert steps.database.terms == {("t", 0): current}, "nobody renews the new term"
+    claim.revoke()
+    await asyncio.wait_for(new, 5)
+    assert steps.database.terms == {}
+
+
+async def test_a_claim_that_is_lost_ends_its_term_with_that_reason(steps: Steps) -> None:
+    running = await steps.until_it_leads()
+    active_term = steps.database.terms["t", 0]
+    steps.lose()
+    await asyncio.wait_for(running, 5)
+    assert isinstance(active_term.ended, ClaimLost)
+    (fenced,) = [event for event in steps.events if isinstance(event, LeaderFenced)]
+    assert "gave the partition to another worker" in fenced.reason

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytube.events import MeterRead
-from pytube.model import Batch, Result
+from pytube.model import Batch, PodClass, Result
 from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
 from pytube.worker import poller
@@ -76,7 +75,7 @@ async def test_a_worker_that_sleeps_is_woken_by_each_writer() -> None:
     rig = Rig()
     async with rig.running():
         for key in range(5):
-            await rig.until("the worker sleeps", lambda: not rig.worker.is_awake and not rig.poller.is_due())
+            await rig.until("the worker sleeps", lambda: rig.is_asleep)
             rig.insert(key)
             await rig.until_empty()
 
@@ -84,9 +83,9 @@ async def test_a_worker_that_sleeps_is_woken_by_each_writer() -> None:
 async def test_pods_that_come_while_a_mark_is_under_way_are_found_without_another_writer() -> None:
     rig = Rig()
     async with rig.running():
-        await rig.until("the worker sleeps", lambda: not rig.worker.is_awake and not rig.poller.is_due())
+        await rig.until("the worker sleeps", lambda: rig.is_asleep)
         rig.session.on_mark = asyncio.Event()
-        rig.worker.wake()
+        rig.active_term.wake()
         await asyncio.wait_for(rig.session.marking.wait(), 5)
         rig.insert(1)
         rig.session.on_mark.set()
@@ -113,14 +112,84 @@ async def test_deliveries_land_while_a_mark_is_under_way() -> None:
     assert rig.tube.purged == [first, second]
 
 
-async def test_each_reading_of_the_meter_begins_anew() -> None:
-    rig = Rig(meter_interval=0.0)
+async def test_a_purge_marks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds what has come since the last mark, of which no writer may have told."""
+    monkeypatch.setattr(poller, "_FIRST_PAUSE", 3600.0)
+    rig = Rig()
+    rig.sink.faults = Faults(mute=True)
+    async with rig.running():
+        rig.insert(1)
+        await rig.until("it is written, but not answered", lambda: rig.sink.store.log)
+        rig.tube.insert(2)  # of which nobody tells
+        rig.sink.faults = Faults()
+        await rig.until_empty()
+
+
+class Selective(MemorySink):
+    """A sink that keeps its answers about some keys to itself."""
+
+    def __init__(self, *kept: int) -> None:
+        super().__init__()
+        self.kept = set(kept)
+        self.changed = asyncio.Event()
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        results = await super().send(batch)
+        while any(document.id in self.kept for document in batch):
+            self.changed.clear()
+            await self.changed.wait()
+        return results
+
+    def answer(self, *keys: int) -> None:
+        self.kept -= set(keys)
+        self.changed.set()
+
+
+async def test_a_worker_that_is_full_purges_without_marking() -> None:
+    sink = Selective(1, 2, 3)
+    rig = Rig(sink, keys_in_flight=2)
+    rig.deliverer.size.observe(1, 1_000_000)
+    async with rig.running():
+        first = rig.insert(1)
+        await rig.until("it is sent", lambda: sink.sends == 1)
+        rig.insert(2, 3)
+        await rig.until("the worker is full", lambda: rig.worker.machine.keys == 3)
+        marks = rig.tube.marks
+        rig.insert(4)
+        sink.answer(1)
+        await rig.until("the first is purged", lambda: rig.tube.purged == [first])
+        assert rig.tube.marks == marks
+        sink.answer(2, 3)
+        await rig.until_empty()
+
+
+async def test_each_reading_of_the_metrics_begins_anew() -> None:
+    rig = Rig()
     async with rig.running():
         rig.insert(1, 2)
         await rig.until_empty()
-        await rig.until("it is read", lambda: sum(event.pods for event in rig.emitted(MeterRead)) == 1)
-    assert sum(event.touches for event in rig.emitted(MeterRead)) == 2
-    assert sum(event.documents for event in rig.emitted(MeterRead)) == 2
+        await rig.until("the purge is counted", lambda: rig.worker.metrics.pods)
+    first = rig.worker.read_metrics()
+    assert first is not None
+    assert (first.pods, first.touches, first.documents, first.parked) == (1, 2, 2, 0)
+    assert (first.waiting, first.in_flight) == (0, 0)
+    second = rig.worker.read_metrics()
+    assert second is not None, "the first reading in which nothing was done is told"
+    assert (second.pods, second.touches, second.documents) == (0, 0, 0)
+    assert second.interval <= first.interval + 5
+    assert rig.worker.read_metrics() is None, "the others are not"
+
+
+async def test_metrics_tell_of_what_waits_though_nothing_is_done() -> None:
+    rig = Rig()
+    rig.sink.faults = Faults(hang=True)
+    async with rig.running():
+        rig.insert(1, 2)
+        await rig.until("it is sent", lambda: rig.sink.sends)
+        readings = [rig.worker.read_metrics() for _ in range(3)]
+        assert [(reading.in_flight, reading.waiting) for reading in readings if reading] == [(2, 0)] * 3
+        rig.sink.faults = Faults()
+        await rig.until_empty()
 
 
 # --- bounds ---
@@ -189,7 +258,7 @@ async def test_a_full_worker_does_not_go_round_and_round(monkeypatch: pytest.Mon
 async def test_a_few_keys_that_are_put_off_hold_nobody_up() -> None:
     """More flights than may be under way have one key each that the sink puts off for an hour."""
     rig = Rig(sends=1)
-    rig.carrier.size.observe(1, 1)
+    rig.deliverer.size.observe(1, 1)
     rig.sink.faults = Faults(retry={(0, key): 3600.0 for key in range(20)})
     async with rig.running():
         for key in range(20):
@@ -201,7 +270,7 @@ async def test_a_few_keys_that_are_put_off_hold_nobody_up() -> None:
 
 async def test_a_sink_that_puts_everything_off_is_not_given_ever_more() -> None:
     rig = Rig(sends=1, batch_documents=10)
-    rig.carrier.size.observe(1, 1)
+    rig.deliverer.size.observe(1, 1)
     rig.sink.faults = Faults(retry={(0, key): 3600.0 for key in range(1000)})
     async with rig.running():
         rig.insert(*range(1000))
@@ -213,7 +282,7 @@ async def test_a_sink_that_puts_everything_off_is_not_given_ever_more() -> None:
 
 async def test_backfill_does_not_keep_other_touches_waiting() -> None:
     rig = Rig(sends=1, batch_documents=10)
-    rig.carrier.size.observe(1, 1)
+    rig.deliverer.size.observe(1, 1)
     for pod in range(20):
         rig.insert(*range(pod * 10, pod * 10 + 10), op="B")
     rig.insert(*range(1000, 1100))
@@ -223,6 +292,38 @@ async def test_backfill_does_not_keep_other_touches_waiting() -> None:
     last_incremental = max(place for place, key in enumerate(order) if key >= 1000)
     backfill_before = sum(key < 1000 for key in order[:last_incremental])
     assert backfill_before <= 60, f"{backfill_before} backfill keys went before the last of 100 others"
+
+
+async def test_a_send_is_kept_free_of_backfill_for_a_touch_that_comes_now() -> None:
+    sink = Selective(*range(10))
+    rig = Rig(sink, sends=2)
+    rig.deliverer.size.observe(1, 1_000_000)
+    async with rig.running():
+        rig.insert(*range(10), op="B")
+        await rig.until("backfill is sent", lambda: sink.sends == 1)
+        rig.insert(1000)
+        await rig.until("the touch is written", lambda: (0, 1000) in sink.store.held)
+        assert sink.sends == 2
+        sink.answer(*range(10))
+        await rig.until_empty()
+
+
+async def test_backfill_fills_half_of_the_room_so_that_a_touch_that_comes_now_is_found() -> None:
+    sink = Selective(*range(40))
+    rig = Rig(sink, sends=2, keys_in_flight=20)
+    rig.deliverer.size.observe(1, 1_000_000)
+    rig.worker._ids_per_pod.value = 1.0
+    for key in range(40):
+        rig.insert(key, op="B")
+    async with rig.running():
+        waiting = rig.worker.machine.waiting
+        await rig.until("there is no more room for it", lambda: waiting(PodClass.BACKFILL) >= 10)
+        assert rig.worker.machine.keys <= 12
+        rig.insert(1000)
+        await rig.until("the touch is written", lambda: (0, 1000) in sink.store.held)
+        assert waiting(PodClass.BACKFILL) == 10
+        sink.answer(*range(40))
+        await rig.until_empty()
 
 
 # --- many keys, a sink that misbehaves ---

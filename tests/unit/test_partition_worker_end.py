@@ -30,14 +30,14 @@ class StuckSink(MemorySink):
 
 
 async def _stopped(rig: Rig) -> None:
-    rig.worker.stop()
+    rig.claim.revoke()
     assert rig.task is not None
     await asyncio.wait_for(rig.task, 5)
 
 
 async def test_a_drain_lets_sends_finish_and_gives_back_the_rest() -> None:
     rig = Rig(sends=1, batch_documents=1)
-    rig.carrier.size.observe(1, 1)
+    rig.deliverer.size.observe(1, 1)
     rig.sink.faults = Faults(hang=True)
     async with rig.running():
         seqs = [rig.insert(key) for key in range(5)]
@@ -81,7 +81,7 @@ async def test_after_a_drain_it_is_known_that_a_write_may_still_come() -> None:
 
 async def test_a_drain_that_finds_a_later_term_at_the_sink_purges_nothing() -> None:
     rig = Rig(MemorySink(compares=True), batch_documents=1)
-    rig.carrier.size.observe(1, 1)
+    rig.deliverer.size.observe(1, 1)
     rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(200, 1), 99)
     rig.sink.faults = Faults(hang=True)
     async with rig.running():
@@ -112,13 +112,13 @@ async def test_a_drain_of_a_term_that_is_over_writes_nothing() -> None:
     assert (rig.tube.purged, rig.tube.resets) == ([], 0)
 
 
-async def test_a_worker_that_stops_in_a_mark_gives_back_what_it_took() -> None:
+async def test_a_worker_whose_claim_is_revoked_in_a_mark_gives_back_what_it_took() -> None:
     rig = Rig()
     rig.session.on_mark = asyncio.Event()
     async with rig.running():
         seq = rig.insert(1)
         await asyncio.wait_for(rig.session.marking.wait(), 5)
-        rig.worker.stop()
+        rig.claim.revoke()
         rig.session.on_mark.set()
         await _stopped(rig)
         await asyncio.wait_for(rig.worker.drain(5.0), 5)

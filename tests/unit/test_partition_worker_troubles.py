@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from pytube.errors import ClaimLost, DatabaseUnavailable, Fenced, FencedBySink
-from pytube.events import LeaderRefreshed, Parked, SinkDown, SinkUp, TrustLapsed
+from pytube.events import LeaderRefreshed, Parked, TrustLapsed
 from pytube.model import Document, Token
 from pytube.pipeline import retry_queue
+from pytube.sources import pods
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import parking, poller
+from pytube.worker import poller
 from tests.unit.rig import Rig
 
 
@@ -23,19 +24,6 @@ def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # --- troubles of the sink ---
-
-
-async def test_a_sink_that_is_down_parks_nothing_and_is_told_once() -> None:
-    rig = Rig()
-    async with rig.running():
-        rig.sink.faults = Faults(down=True)
-        for key in range(10):
-            rig.insert(key)
-        await rig.until("the sink is probed", lambda: rig.sink.sends > 5)
-        rig.sink.faults = Faults()
-        await rig.until_empty()
-    assert (len(rig.emitted(SinkDown)), len(rig.emitted(SinkUp))) == (1, 1)
-    assert rig.tube.parked == {}
 
 
 async def test_a_key_that_is_touched_all_the_time_does_not_fill_the_memory() -> None:
@@ -87,7 +75,7 @@ async def test_a_parked_key_that_is_delivered_after_all_is_unparked() -> None:
 async def test_more_parked_keys_than_are_remembered_are_unparked_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parking, "MOST_KNOWN", 1)
+    monkeypatch.setattr(pods, "MOST_KNOWN", 1)
     rig = Rig()
     rig.tube.park([{"shard": 0, "id": "7"}, {"shard": 0, "id": "8"}])
     async with rig.running():
@@ -170,10 +158,10 @@ async def test_a_worker_that_holds_nothing_tells_of_a_lapse_and_of_its_end() -> 
 async def test_pods_that_came_while_there_was_no_trust_are_found_when_it_is_back() -> None:
     rig = Rig()
     async with rig.running():
-        await rig.until("the worker sleeps", lambda: not rig.worker.is_awake and not rig.poller.is_due())
+        await rig.until("the worker sleeps", lambda: rig.is_asleep)
         rig.claim.proof = float("-inf")
         rig.insert(1)
-        await rig.until("the wake-up is seen", lambda: not rig.poller.attention.is_set())
+        await rig.until("the wake-up is seen", lambda: not rig.active_term.attention.is_set())
         rig.claim.proof = float("inf")
         await rig.until_empty()
 
@@ -184,8 +172,7 @@ async def test_a_term_that_ended_ends_the_worker_and_writes_nothing_more() -> No
     async with rig.running():
         rig.insert(1)
         await rig.until("it is sent", lambda: rig.sink.sends == 1)
-        rig.active_term.end(ClaimLost("it went to another"))
-        rig.worker.attend()
+        rig.claim.lose()
         assert isinstance(await rig.until_it_ends(), ClaimLost)
     assert (rig.tube.purged, rig.tube.resets) == ([], 0)
     assert rig.sink.store.log == []

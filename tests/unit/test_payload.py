@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytube.db.session import read_json
 from pytube.model import Pod
-from pytube.sources.payload import is_end, read_json, start_seq_of, type_of
+from pytube.sources.payload import asks_for_sweep, is_end, start_seq_of, type_of
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -41,6 +42,7 @@ def test_any_payload_can_be_asked(payload: object) -> None:
     assert start is None or 0 <= start < 2**63
     assert start is not None or not is_end(pod)
     type_of(pod)
+    asks_for_sweep(pod)
 
 
 @pytest.mark.parametrize("start", [0, 5, 2**63 - 1, "0", "5", "0005", "9223372036854775807"])

@@ -205,13 +205,13 @@ class Hanging(MemorySink):
         yield []
 
 
-async def test_a_stop_ends_a_sweep_and_gives_its_pod_back() -> None:
+async def test_a_claim_that_is_revoked_ends_a_sweep_and_gives_its_pod_back() -> None:
     sink = Hanging()
     rig = Rig(sink)
     seq = rig.tube.insert(op="B", payload=END)
     async with rig.running():
         await sink.scanning.wait()
-        rig.worker.stop()
+        rig.claim.revoke()
         await rig.until("the worker ends", lambda: rig.task is not None and rig.task.done())
         await rig.worker.drain(1.0)
     assert list(rig.tube.pods) == [seq]

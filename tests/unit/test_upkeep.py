@@ -1,16 +1,24 @@
-"""Who follows DDL, and what is told when it can't be followed."""
+"""What a process does for the database beside delivering: who follows DDL, and who runs backfills."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from pytube.sources.session import Session
+import structlog
 
-from pytube.errors import DatabaseUnavailable, StatementFailed
+from pytube.backfill import queries as backfill_queries
+from pytube.db.session import Session
+from pytube.errors import BackfillBusy, DatabaseUnavailable, StatementFailed
 from pytube.sources import queries
-from pytube.worker.upkeep import follow_ddl
+from pytube.worker import upkeep
+from pytube.worker.database import Database
+from pytube.worker.tube import Tube
+from pytube.worker.upkeep import BackfillRunner, follow_ddl
 from tests.helpers.waiting import wait_until_async
 
 
@@ -39,22 +47,21 @@ class FakeSession:
 
 async def run(session: FakeSession, calls: int, leads: bool = True) -> list[str]:
     """Let it call so often; what it warned of."""
-    warned: list[str] = []
+    turns = iter([False, True] * 1000)
 
-    async def open_session() -> Session:
+    async def open_session(purpose: str) -> Session:
+        assert purpose == "upkeep"
         return cast("Session", session)
 
-    turns = iter([False, True] * 1000)
-    task = asyncio.create_task(
-        follow_ddl(
-            open_session, lambda: leads and next(turns), warned.append, asyncio.Event(), interval=0.001
+    with structlog.testing.capture_logs() as logs:
+        task = asyncio.create_task(
+            follow_ddl(open_session, lambda: leads and next(turns), asyncio.Event(), interval=0.001)
         )
-    )
-    await wait_until_async(lambda: len(session.calls) >= calls)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    return warned
+        await wait_until_async(lambda: len(session.calls) >= calls)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    return [line["event"] for line in logs if line["log_level"] == "warning"]
 
 
 async def test_it_calls_on_and_closes_each_session() -> None:
@@ -81,13 +88,165 @@ async def test_it_calls_at_once_when_told_of_ddl() -> None:
     session = FakeSession([])
     ddl = asyncio.Event()
 
-    async def open_session() -> Session:
+    async def open_session(_purpose: str) -> Session:
         return cast("Session", session)
 
-    task = asyncio.create_task(follow_ddl(open_session, lambda: True, print, ddl, interval=3600))
+    task = asyncio.create_task(follow_ddl(open_session, lambda: True, ddl, interval=3600))
     for calls in (1, 2):
         ddl.set()
         await wait_until_async(lambda: len(session.calls) == calls)  # noqa: B023 # called at once
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_process_that_is_not_at_its_turn_opens_no_session() -> None:
+    ddl, asked = asyncio.Event(), list[bool]()
+
+    async def open_session(_purpose: str) -> Session:
+        raise AssertionError("it is another's turn")
+
+    def leads() -> bool:
+        asked.append(True)
+        return False
+
+    task = asyncio.create_task(follow_ddl(open_session, leads, ddl, interval=0.001))
+    await wait_until_async(lambda: len(asked) > 3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# --- backfills that were left to workers ---
+
+
+class FakeBackfills:
+    """The database, as far as the runner of backfills asks it; backfills run until a test lets them end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.untaken: list[tuple[int, str]] = []
+        self.pool = self
+        self.asked: list[list[str]] = []
+        self.tidied = 0
+        self.began: list[int] = []
+        self.now: set[int] = set()
+        self.may_end = asyncio.Event()
+        self.errors: dict[int, Exception] = {}
+        self.closed = 0
+        backfills = self
+
+        class Run:
+            def __init__(self, _session: object, backfill: int, *_: object, **__: object) -> None:
+                self.backfill = backfill
+
+            async def run(self) -> None:
+                backfills.began.append(self.backfill)
+                backfills.now.add(self.backfill)
+                try:
+                    error = backfills.errors.get(self.backfill)
+                    if error is None:
+                        await backfills.may_end.wait()
+                    if error is None or isinstance(error, BackfillBusy):  # done here, or begun elsewhere
+                        backfills.untaken = [one for one in backfills.untaken if one[0] != self.backfill]
+                    if error is not None:
+                        raise error
+                finally:
+                    backfills.now.discard(self.backfill)
+
+        monkeypatch.setattr(upkeep, "BackfillRun", Run)
+        monkeypatch.setattr(upkeep, "_LOOK_INTERVAL", 0.001)
+        monkeypatch.setattr(upkeep, "_PAUSE_AFTER_TROUBLE", 0.001)
+
+    async def value(self, statement: str) -> None:
+        assert statement == backfill_queries.TIDY
+        self.tidied += 1
+
+    async def rows(self, statement: str, arguments: dict[str, list[str]]) -> list[tuple[int, str]]:
+        assert statement == backfill_queries.UNTAKEN
+        self.asked.append(arguments["tubes"])
+        return self.untaken
+
+    async def open_session(self, purpose: str) -> FakeBackfills:
+        assert purpose == "backfill runner"
+        return self
+
+    async def close(self) -> None:
+        self.closed += 1
+
+    @asynccontextmanager
+    async def running(self, *tubes: str) -> AsyncIterator[list[Any]]:
+        """A runner for these tubes; what it warned of."""
+        served = {tube: cast("Tube", SimpleNamespace(backfill_limits=None)) for tube in tubes}
+        with structlog.testing.capture_logs() as logs:
+            task = asyncio.create_task(BackfillRunner(cast("Database", self), served).run())
+            try:
+                yield logs
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        assert self.now == set(), "a backfill goes on without its runner"
+        assert self.closed == len(self.began), "a session was left open"
+
+    async def until(self, what: str, condition: Callable[[], object]) -> None:
+        """Wait, and then for some looks more, so that what is begun beside shows."""
+        await wait_until_async(condition, what=what)
+        asked = len(self.asked)
+        await wait_until_async(lambda: len(self.asked) > asked + 3, what="it looks on")
+
+
+async def test_one_look_serves_all_tubes_and_each_of_them_runs_one_backfill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backfills = FakeBackfills(monkeypatch)
+    backfills.untaken = [(1, "a"), (2, "a"), (3, "b")]
+    async with backfills.running("a", "b"):
+        await backfills.until("two run", lambda: len(backfills.began) >= 2)
+        assert backfills.now == {1, 3}
+        backfills.may_end.set()
+        await backfills.until("all are done", lambda: backfills.untaken == [])
+    assert sorted(backfills.began) == [1, 2, 3]
+    assert backfills.asked[0] == ["a", "b"]
+    assert backfills.tidied == 1
+
+
+async def test_a_process_runs_a_few_backfills_at_a_time_whatever_the_number_of_its_tubes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backfills = FakeBackfills(monkeypatch)
+    backfills.untaken = [(number, f"t{number}") for number in range(10)]
+    async with backfills.running(*(f"t{number}" for number in range(10))):
+        await backfills.until("some run", lambda: len(backfills.began) >= upkeep._MOST_AT_ONCE)
+        assert len(backfills.now) == upkeep._MOST_AT_ONCE
+        backfills.may_end.set()
+        await backfills.until("all are done", lambda: backfills.untaken == [])
+
+
+async def test_a_backfill_that_fails_is_told_of_once_and_holds_no_other_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backfills = FakeBackfills(monkeypatch)
+    backfills.untaken = [(1, "a"), (2, "a"), (3, "a")]
+    backfills.errors = {1: StatementFailed("broken"), 2: BackfillBusy("another worker was faster")}
+    backfills.may_end.set()
+    async with backfills.running("a") as logs:
+        await backfills.until("it is tried again", lambda: backfills.began.count(1) > 2)
+        assert 3 in backfills.began
+    warned = [line for line in logs if line["log_level"] == "warning"]
+    assert [(line["backfill"], line["event"]) for line in warned] == [(1, "a backfill can't go on: broken")]
+
+
+async def test_a_database_that_is_down_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    backfills = FakeBackfills(monkeypatch)
+    backfills.untaken = [(1, "a")]
+    backfills.may_end.set()
+    rows, failures = backfills.rows, [DatabaseUnavailable("down")] * 3
+
+    async def failing(*arguments: Any) -> list[tuple[int, str]]:
+        if failures:
+            raise failures.pop()
+        return await rows(*arguments)
+
+    monkeypatch.setattr(backfills, "rows", failing)
+    async with backfills.running("a") as logs:
+        await backfills.until("it is done", lambda: backfills.untaken == [])
+    assert len([line for line in logs if line["log_level"] == "warning"]) == 1

@@ -1,4 +1,4 @@
-"""One delivery on its way, without a worker around it."""
+"""One attempt to deliver keys, without a worker around it."""
 
 from __future__ import annotations
 
@@ -8,47 +8,41 @@ from typing import Any
 from pytube.model import Batch, Pod, PodClass
 from pytube.pipeline.inflight import InFlight
 from pytube.testing.memory import MemorySink
-from pytube.worker.delivery import Delivery
+from pytube.worker.delivery import Outcome
 from tests.unit.rig import Rig
 
 
 class Trip:
-    """One delivery of the ids given, without a worker around it."""
+    """One attempt to deliver the ids given."""
 
-    def __init__(self, *ids: int, sink: MemorySink | None = None, **limits: float) -> None:
+    def __init__(self, *ids: int, sink: MemorySink | None = None, op: str = "U", **limits: float) -> None:
         self.rig = Rig(sink, **limits)
-        self.ids = ids
         for key in ids:
             self.rig.enricher.rows[0, key] = b"{}"
-        self.machine = InFlight()
-        self.machine.add([Pod(9, "U", 0, ids)])
-        flight = self.machine.take(PodClass.INCREMENTAL, len(ids))
+        machine = InFlight()
+        machine.add([Pod(9, op, 0, ids)])
+        flight = machine.take(PodClass.BACKFILL if op == "B" else PodClass.INCREMENTAL, len(ids))
         assert flight is not None
-        self.delivery = Delivery(self.rig.carrier, flight)
+        self.flight = flight
 
-    def start(self) -> asyncio.Task[None]:
+    def start(self) -> asyncio.Task[Outcome]:
         return asyncio.create_task(self._run())
 
-    async def run(self) -> None:
-        await asyncio.wait_for(self._run(), 5)
+    async def run(self) -> Outcome:
+        return await asyncio.wait_for(self._run(), 5)
 
-    async def _run(self) -> None:
+    async def _run(self) -> Outcome:
         await self.rig.sink.open()
-        await self.delivery.run()
-
-    @property
-    def done(self) -> list[Any]:
-        outcomes = [outcome for _, outcome in self.rig.carrier.outcomes]
-        return sorted(key for outcome in outcomes for ids in outcome.keys.values() for key in ids)
-
-    @property
-    def parked(self) -> dict[Any, str]:
-        outcomes = [outcome for _, outcome in self.rig.carrier.outcomes]
-        return {dead.key[1]: dead.reason for outcome in outcomes for dead in outcome.dead_letters}
+        return await self.rig.deliverer.deliver(self.flight, self.flight.by_shard())
 
     @property
     def held(self) -> list[Any]:
         return sorted(key for _, key in self.rig.sink.store.values())
+
+
+def done(outcome: Outcome) -> list[Any]:
+    """The ids that the sink has."""
+    return sorted(key for groups in outcome.done for ids in groups.values() for key in ids)
 
 
 class AbandoningSink(MemorySink):

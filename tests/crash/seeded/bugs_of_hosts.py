@@ -61,7 +61,7 @@ SEEDS = [
         "pytube/pipeline/batches.py",
         "                answers.delayed[document.key] = _checked(after)\n",
         "                answers.done.append(document.key)\n",
-        ("unit/test_answers.py",),
+        ("unit/test_batches.py",),
     ),
     Seed(
         "long_answers_count",
@@ -69,7 +69,7 @@ SEEDS = [
         "pytube/pipeline/batches.py",
         "    if len(results) != len(batch):\n",
         "    if len(results) < len(batch):\n",
-        ("unit/test_answers.py::test_too_few_or_too_many_answers_break_the_contract",),
+        ("unit/test_batches.py::test_too_few_or_too_many_answers_break_the_contract",),
     ),
     Seed(
         "name_is_the_process",

@@ -1,0 +1,414 @@
+"""The pool of a process: never more sessions than allowed, none lost, and the urgent go first."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pytube.db.session import Session, SessionPool
+from pytube.errors import DatabaseUnavailable, StatementFailed
+from tests.helpers.waiting import wait_until_async
+
+T = TypeVar("T")
+
+
+class FakePooled:
+    """A session as far as the pool knows it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.used_at = 0.0
+        self.is_open = True
+        self.is_lost = False
+        """The client knows that it is gone, or a statement is under way in it."""
+        self.is_terminated = False
+        """The server has ended it, of which the client knows nothing yet."""
+        self.borrower: object | None = None
+        self.answer: Exception | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return self.is_open and not self.is_lost
+
+    @property
+    def is_usable(self) -> bool:
+        return self.is_idle and not self.is_terminated
+
+    async def rows(self, statement: str, _arguments: object = None) -> list[tuple[Any, ...]]:
+        await asyncio.sleep(0)
+        if self.answer is not None:
+            self.is_lost = isinstance(self.answer, DatabaseUnavailable)
+            raise self.answer
+        return [(self.number, statement)]
+
+    async def held_rows(self, *_: object) -> list[tuple[Any, ...]]:
+        return [(self.number, "held")]
+
+    def cut_off(self) -> None:
+        self.is_terminated = True
+
+    async def close(self) -> None:
+        self.is_open = False
+        await asyncio.sleep(0)
+
+
+class Opener:
+    """Opens sessions, and counts those that are open."""
+
+    def __init__(self, size: int) -> None:
+        self.sessions: list[FakePooled] = []
+        self.down = False
+        self.may_open = asyncio.Event()
+        """While it is not set, opening hangs."""
+        self.may_open.set()
+        self.opening = 0
+        self.pool = SessionPool(self.open, size)
+
+    async def open(self) -> Session:
+        self.opening += 1
+        try:
+            await asyncio.sleep(0)
+            await self.may_open.wait()
+        finally:
+            self.opening -= 1
+        if self.down:
+            raise DatabaseUnavailable("nobody answers")
+        self.sessions.append(FakePooled(len(self.sessions)))
+        return cast("Session", self.sessions[-1])
+
+    @property
+    def open_ones(self) -> list[FakePooled]:
+        return [session for session in self.sessions if session.is_open]
+
+
+class Borrower:
+    """Borrows a session, and keeps it until it is let go."""
+
+    def __init__(self, opener: Opener, *, urgent: bool = True, order: list[Borrower] | None = None) -> None:
+        self.urgent = urgent
+        self.session: FakePooled | None = None
+        self._pool = opener.pool
+        self._let_go = asyncio.Event()
+        self._order = order
+        self.task = asyncio.create_task(self._borrow())
+
+    async def _borrow(self) -> None:
+        async with self._pool.session(urgent=self.urgent) as session:
+            self.session = cast("FakePooled", session)
+            assert self.session.borrower is None, "two have the same session"
+            assert self.session.is_usable, "it is of no use"
+            self.session.borrower = self
+            if self._order is not None:
+                self._order.append(self)
+            try:
+                await self._let_go.wait()
+            finally:
+                self.session.borrower = None
+
+    def let_go(self) -> None:
+        self._let_go.set()
+
+    @property
+    def holds(self) -> bool:
+        return self.session is not None and self.session.borrower is self
+
+
+async def turn_over(times: int = 20) -> None:
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+async def test_sessions_are_opened_when_they_are_needed_and_used_again() -> None:
+    opener = Opener(3)
+    assert opener.sessions == []
+    for _ in range(5):
+        assert await opener.pool.rows("SELECT 1") == [(0, "SELECT 1")]
+    assert await opener.pool.held_rows(("BEGIN",), {}) == [(0, "held")]
+    assert len(opener.sessions) == 1
+
+
+async def test_no_more_sessions_are_open_than_allowed() -> None:
+    opener = Opener(3)
+    borrowers = [Borrower(opener) for _ in range(10)]
+    await turn_over()
+    assert [borrower.holds for borrower in borrowers] == [True] * 3 + [False] * 7
+    assert len(opener.open_ones) == 3
+    for borrower in borrowers:
+        borrower.let_go()
+    await asyncio.gather(*(borrower.task for borrower in borrowers))
+    assert len(opener.sessions) == 3
+
+
+@pytest.mark.parametrize("why", ["is_lost", "is_terminated"])
+async def test_a_session_that_is_gone_is_replaced(why: str) -> None:
+    opener = Opener(1)
+    await opener.pool.rows("SELECT 1")
+    setattr(opener.sessions[0], why, True)
+    assert await opener.pool.rows("SELECT 2") == [(1, "SELECT 2")]
+    assert not opener.sessions[0].is_open
+
+
+async def test_a_session_that_is_lost_while_it_is_used_is_not_kept() -> None:
+    opener = Opener(1)
+    await opener.pool.rows("SELECT 1")
+    opener.sessions[0].answer = DatabaseUnavailable("cut")
+    with pytest.raises(DatabaseUnavailable):
+        await opener.pool.rows("SELECT 2")
+    assert opener.open_ones == []
+    assert await opener.pool.rows("SELECT 3") == [(1, "SELECT 3")]
+
+
+async def test_a_statement_that_postgres_refuses_costs_no_session() -> None:
+    opener = Opener(1)
+    await opener.pool.rows("SELECT 1")
+    opener.sessions[0].answer = StatementFailed("no")
+    with pytest.raises(StatementFailed):
+        await opener.pool.rows("SELECT 2")
+    opener.sessions[0].answer = None
+    assert await opener.pool.rows("SELECT 3") == [(0, "SELECT 3")]
+
+
+async def test_a_session_that_cannot_be_opened_takes_no_slot() -> None:
+    opener = Opener(1)
+    opener.down = True
+    for _ in range(3):
+        with pytest.raises(DatabaseUnavailable, match="nobody answers"):
+            await opener.pool.rows("SELECT 1")
+    opener.down = False
+    await opener.pool.rows("SELECT 1")
+
+
+async def test_who_waits_gets_the_slot_of_a_session_that_could_not_be_opened() -> None:
+    opener = Opener(1)
+    opener.down = True
+    opener.may_open.clear()
+    first, second = Borrower(opener), Borrower(opener)
+    await turn_over()
+    opener.down = False
+    first.task.cancel()
+    opener.may_open.set()
+    await wait_until_async(lambda: second.holds, what="the second has a session")
+    second.let_go()
+    await asyncio.wait([first.task, second.task])
+
+
+@given(st.integers(1, 3), st.lists(st.booleans(), max_size=12))
+def test_the_urgent_go_first_and_each_in_the_order_of_their_coming(size: int, urgent: list[bool]) -> None:
+    async def check() -> None:
+        opener = Opener(size)
+        holders = [Borrower(opener) for _ in range(size)]
+        await turn_over()
+        order: list[Borrower] = []
+        waiters = [Borrower(opener, urgent=one, order=order) for one in urgent]
+        await turn_over()
+        assert order == [], "who waits has a session though none is free"
+        for borrower in (*holders, *waiters):
+            borrower.let_go()
+        await asyncio.gather(*(borrower.task for borrower in (*holders, *waiters)))
+        assert order == sorted(waiters, key=lambda waiter: not waiter.urgent)
+
+    asyncio.run(check())
+
+
+async def test_an_urgent_one_that_comes_later_overtakes_those_that_can_wait() -> None:
+    opener = Opener(1)
+    order: list[Borrower] = []
+    first = Borrower(opener)
+    await turn_over()
+    patient = Borrower(opener, urgent=False, order=order)
+    await turn_over()
+    urgent = Borrower(opener, order=order)
+    await turn_over()
+    for borrower in (first, patient, urgent):
+        borrower.let_go()
+    await asyncio.gather(first.task, patient.task, urgent.task)
+    assert order == [urgent, patient]
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_waiter_that_is_cancelled_as_its_turn_comes_hands_it_on(turns: int) -> None:
+    opener = Opener(1)
+    first = Borrower(opener)
+    await turn_over()
+    waiters = [Borrower(opener) for _ in range(3)]
+    await turn_over()
+    first.let_go()
+    await turn_over(turns)
+    waiters[0].task.cancel()
+    await wait_until_async(lambda: waiters[1].holds, what="the next has the session")
+    for waiter in waiters:
+        waiter.let_go()
+    await asyncio.wait([waiter.task for waiter in waiters])
+    await opener.pool.rows("SELECT 1")
+    assert len(opener.open_ones) == 1
+
+
+async def test_sessions_in_excess_grow_old_and_are_closed() -> None:
+    """The one that was used last is used again, so that a few serve when there is little to do."""
+    opener = Opener(4)
+    borrowers = [Borrower(opener) for _ in range(4)]
+    await turn_over()
+    for borrower in borrowers:
+        borrower.let_go()
+    await asyncio.gather(*(borrower.task for borrower in borrowers))
+    since = time.monotonic()
+    used = {(await opener.pool.rows("SELECT 1"))[0][0] for _ in range(5)}
+    assert len(used) == 1
+    await opener.pool.close_idle(since)
+    assert [session.number for session in opener.open_ones] == list(used)
+    await opener.pool.close_idle(math.inf)
+    assert opener.open_ones == []
+    await opener.pool.rows("SELECT 1")
+
+
+async def test_a_pool_that_is_closed_opens_none_and_closes_each_as_it_is_returned() -> None:
+    opener = Opener(2)
+    borrower = Borrower(opener)
+    await opener.pool.rows("SELECT 1")
+    await turn_over()
+    assert len(opener.open_ones) == 2
+    await opener.pool.close()
+    assert [session.borrower for session in opener.open_ones] == [borrower]
+    with pytest.raises(DatabaseUnavailable, match="being stopped"):
+        await opener.pool.rows("SELECT 2")
+    borrower.let_go()
+    await borrower.task
+    assert opener.open_ones == []
+
+
+async def test_after_a_discard_no_session_of_before_is_used_again() -> None:
+    opener = Opener(3)
+    borrowers = [Borrower(opener) for _ in range(2)]
+    await turn_over()
+    borrowers[0].let_go()
+    await borrowers[0].task
+    opener.pool.discard()
+    borrowers[1].let_go()
+    await borrowers[1].task
+    assert {(await opener.pool.rows("SELECT 1"))[0][0] for _ in range(3)} == {2}
+    assert [session.number for session in opener.open_ones] == [2]
+
+
+# --- any order of what can happen ------------------------------------------------------------------
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Borrowers come, are cancelled and let go, sessions are lost; the loop turns now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.borrowers: list[Borrower] = []
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    @initialize(size=st.integers(1, 4))
+    def open_pool(self, size: int) -> None:
+        self.size = size
+
+        async def make() -> Opener:
+            return Opener(size)
+
+        self.opener = self.run(make())
+
+    @rule(urgent=st.booleans())
+    def borrow(self, urgent: bool) -> None:
+        async def begin() -> None:
+            self.borrowers.append(Borrower(self.opener, urgent=urgent))
+
+        self.run(begin())
+
+    @rule(times=st.integers(1, 30))
+    def turn_over(self, times: int) -> None:
+        self.run(turn_over(times))
+
+    @precondition(lambda self: self.borrowers)
+    @rule(data=st.data())
+    def let_go(self, data: st.DataObject) -> None:
+        self.one(data).let_go()
+
+    @precondition(lambda self: self.borrowers)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.one(data).task.cancel()
+
+    @precondition(lambda self: self.borrowers)
+    @rule(data=st.data())
+    def let_go_and_cancel_the_next(self, data: st.DataObject) -> None:
+        """As close together as can be, so that a turn comes together with a cancellation."""
+        turns = data.draw(st.integers(0, 5))
+        self.one(data).let_go()
+        self.run(turn_over(turns))
+        self.one(data).task.cancel()
+
+    def one(self, data: st.DataObject) -> Borrower:
+        return data.draw(st.sampled_from(self.borrowers))
+
+    @precondition(lambda self: self.opener.open_ones)
+    @rule(data=st.data(), terminated=st.booleans())
+    def lose(self, data: st.DataObject, terminated: bool) -> None:
+        session = data.draw(st.sampled_from(self.opener.open_ones))
+        if terminated:
+            session.is_terminated = True
+        else:
+            session.is_lost = True
+
+    @rule(down=st.booleans(), hangs=st.booleans())
+    def change_server(self, down: bool, hangs: bool) -> None:
+        self.opener.down = down
+        if hangs:
+            self.opener.may_open.clear()
+        else:
+            self.opener.may_open.set()
+
+    @rule()
+    def discard(self) -> None:
+        self.opener.pool.discard()
+
+    @rule()
+    def close_idle(self) -> None:
+        self.run(self.opener.pool.close_idle(math.inf))
+
+    @invariant()
+    def there_are_no_more_than_allowed(self) -> None:
+        assert len(self.opener.open_ones) + self.opener.opening <= self.size
+        for borrower in self.borrowers:
+            if borrower.task.done() and not borrower.task.cancelled():
+                error = borrower.task.exception()
+                assert error is None or isinstance(error, DatabaseUnavailable), error
+
+    def teardown(self) -> None:
+        if hasattr(self, "opener"):
+            self.run(self.check_that_no_slot_is_lost())
+        self.loop.close()
+
+    async def check_that_no_slot_is_lost(self) -> None:
+        """All who still want a session get one; then there are as many as at the beginning."""
+        self.opener.down = False
+        self.opener.may_open.set()
+        for borrower in self.borrowers:
+            borrower.let_go()
+        if self.borrowers:
+            done, late = await asyncio.wait([borrower.task for borrower in self.borrowers], timeout=5)
+            assert not late, "somebody waits for ever"
+            await asyncio.gather(*done, return_exceptions=True)
+        assert all(session.borrower is None for session in self.opener.sessions)
+        last = [Borrower(self.opener) for _ in range(self.size + 1)]
+        await turn_over(100)
+        assert [borrower.holds for borrower in last] == [True] * self.size + [False], "a slot is lost"
+        for borrower in last:
+            borrower.let_go()
+        await asyncio.gather(*(borrower.task for borrower in last))
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
