@@ -19,7 +19,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg.types.json import set_json_loads
 
-from pytube.db.connect import connect_async, wait_for_answer
+from pytube.db.connect import connect_async, shut_down, wait_for_answer
 from pytube.db.errors import TRANSIENT, describe, translated, with_hint
 from pytube.errors import DatabaseUnavailable, StatementFailed
 
@@ -221,6 +221,10 @@ class Session(Queries):
         pending.register(self.connection.fileno(), select.POLLIN)
         return not pending.poll(0)
 
+    def cut_off(self) -> None:
+        """End the connection: the session is not usable, and who waits for an answer wakes with an error."""
+        shut_down(self.connection)
+
     async def close(self) -> None:
         """End the session; never raises for one that is gone."""
         await self.connection.close()
@@ -297,6 +301,8 @@ class SessionPool(Queries):
     def discard(self) -> None:
         """Use none of the sessions that are open now again: they may be with a server that is left."""
         self._discarded_at = time.monotonic()
+        for session in self._idle:
+            session.cut_off()
 
     async def close_idle(self, since: float) -> None:
         """Close the sessions that nobody has used since that moment of `time.monotonic()`."""
@@ -345,7 +351,7 @@ class SessionPool(Queries):
     async def _take(self) -> Session:
         while self._idle:
             session = self._idle.pop()  # the one used last, so that those in excess grow old
-            if session.used_at >= self._discarded_at and session.is_usable:
+            if session.is_usable:
                 return session
             await session.close()
         if self._closed:

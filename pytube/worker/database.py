@@ -22,7 +22,6 @@ import structlog
 
 from pytube import clock
 from pytube.config import PostgresConfig
-from pytube.db.connect import shut_down
 from pytube.db.session import Session, SessionPool
 from pytube.errors import RECOVERABLE, DatabaseUnavailable, PytubeError
 from pytube.events import DatabaseDown, DatabaseUp, Event
@@ -134,7 +133,7 @@ class Database:
             # After a failover that left them open they would go on with the old server.
             self.pool.discard()
             for session in self._kept:
-                shut_down(session.connection)
+                session.cut_off()
         self._incarnation = incarnation
 
     # --- services -------------------------------------------------------------------------

@@ -158,7 +158,8 @@ class Leadership:
             self._emit_revoked(term, str(error))
             raise
         finally:
-            if self._database.terms.get(where) is active_term:  # not that of a claim that came meanwhile
+            # A claim that was lost may be granted again meanwhile: then the entry is that of the new term.
+            if self._database.terms.get(where) is active_term:
                 del self._database.terms[where]
             self._active_term = self.partition_worker = None
             self._claim.beat(None)

@@ -22,7 +22,6 @@ from tests.conftest import Servers
 from tests.helpers import cli
 from tests.helpers.armed import VARIABLE
 from tests.helpers.capture import Conn, open_session
-from tests.helpers.database import ROOT
 from tests.helpers.sweepable import install_sweepable
 from tests.helpers.waiting import wait_until, wait_until_async
 
@@ -228,7 +227,7 @@ async def test_texts_that_are_equal_to_their_collation_are_two_documents(docs: C
 
 def killed(folder: Path, point: Point) -> None:
     """A worker works until it dies of a SIGKILL when it comes to `point` for the second time."""
-    fault = {VARIABLE: f"{point}:kill:2", "PYTHONPATH": str(ROOT)}
+    fault = {VARIABLE: f"{point}:kill:2"}
     with cli.start("worker", "--tube", "docs", config=folder / "pytube.toml", **fault) as process:
         wait_until(lambda: process.poll() is not None, what=f"the worker is killed at {point}")
         assert process.returncode == -9

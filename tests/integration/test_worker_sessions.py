@@ -10,18 +10,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 from pytube.config import PostgresConfig, load
 from pytube.election import Claim
 from pytube.election.lease import LeaseClaim
 from pytube.events import DatabaseDown, Event, LeaderAcquired, LeaderFenced, LeaderRevoked, TrustLapsed
 from pytube.model import OK, Batch, Id, Result
-from pytube.sources.settled import Settled
+from pytube.sources import queries
 from pytube.worker import Worker
-from pytube.worker.database import Database
 from tests.conftest import Connect
-from tests.helpers.waiting import wait_until_async
 from tests.integration.test_worker_faults import Conn, Running
 
 TUBES = [f"t{number:02}" for number in range(20)]
@@ -179,6 +176,24 @@ async def test_a_session_that_is_lost_costs_no_pod_and_at_most_the_terms_that_us
         assert run.told(TrustLapsed) == 0
 
 
+async def test_no_session_of_an_earlier_server_is_used_again(
+    dsn: str, waking: Conn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failover may leave sessions open; whoever opens one now finds the new server."""
+    make_tubes(waking, "t00")
+    monkeypatch.setattr(queries, "INCARNATION", "SELECT 'the one before'")
+    async with asleep(tmp_path, dsn, "t00") as run:
+        before, first = set(sessions(waking)), leaders(waking)
+        assert len(before) > 2
+        monkeypatch.setattr(queries, "INCARNATION", "SELECT 'the one after'")
+        await (await run.worker._database.open_session("test")).close()
+        expected = insert(waking, 1, 100, "t00")
+        await run.until("all is taken", lambda: taken["t00"] == expected)
+        await run.until("all terms are others", lambda: not {*leaders(waking).values()} & {*first.values()})
+        await run.until("all sleep again", lambda: is_asleep(run.worker), 60)
+        await run.until("all sessions are others", lambda: not before & set(sessions(waking)))
+
+
 async def test_a_tube_that_is_made_again_disturbs_no_other(dsn: str, waking: Conn, tmp_path: Path) -> None:
     gone, *others = TUBES
     make_tubes(waking, *TUBES)
@@ -326,31 +341,3 @@ async def test_a_partition_that_comes_back_while_its_last_term_ends(
 def terms(conn: Conn, tube: str) -> list[tuple[object, ...]]:
     """All terms that a tube has had."""
     return conn.execute("SELECT * FROM tube_terms(%s)", (tube,)).fetchall()
-
-
-async def test_a_seq_that_was_drawn_before_a_restart_is_not_settled_by_a_session_after_it(
-    dsn: str, waking: Conn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A crash may take numbers of the sequence back: pods that get them again would lie below the floors."""
-    database = Database(
-        PostgresConfig(dsn=SecretStr(dsn)), ["t00"], receive_deadline=5.0, emit=lambda _: None
-    )
-    make_tubes(waking, "t00")
-    advance = Settled.advance
-    first: list[Settled] = []
-
-    async def advance_over_a_restart(settled: Settled) -> None:
-        await advance(settled)
-        if not first:
-            first.append(settled)
-            database._check_incarnation("another")
-
-    monkeypatch.setattr(Settled, "advance", advance_over_a_restart)
-    settling = asyncio.create_task(database._settle())
-    try:
-        await wait_until_async(lambda: database.settled is not None, what="a seq is settled")
-        assert database.settled is not first[0]
-    finally:
-        settling.cancel()
-        await asyncio.gather(settling, return_exceptions=True)
-        await database.close()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from typing import Any
+from unittest.mock import ANY
 
 import psycopg
 import pytest
 
+from tests.conftest import Connect
 from tests.helpers.terms import Claim, Conn, acquire, make_tube, release, renew, scalar
 
 TICK = "SELECT partitions, instances, free, mine FROM tube_lease_tick('queue', %s, 'x', '1 minute')"
@@ -165,5 +167,84 @@ def test_the_processes_of_a_tube_are_ranked_from_0_on(conn: Conn) -> None:
     for instance in instances:
         tick(conn, instance)
     statement = "SELECT rank FROM tube_lease_tick('queue', %s, 'x', '1 minute')"
-    ranks = [conn.execute(statement, (instance,)).fetchone() for instance in sorted(instances)]
-    assert ranks == [(0,), (1,), (2,)]
+    ranks = [scalar(conn, statement, (instance,)) for instance in instances]
+    assert sorted(ranks) == [0, 1, 2]
+
+
+# --- all tubes of a process -----------------------------------------------------------------------
+
+
+def ticks(conn: Conn, instance: uuid.UUID, *tubes: str) -> dict[str, tuple[Any, ...]]:
+    statement = "SELECT * FROM tube_lease_ticks(%s, %s, 'x', '1 minute')"
+    return {row[0]: row[1:] for row in conn.execute(statement, (list(tubes), instance))}
+
+
+def test_a_tick_for_many_tubes_is_one_for_each(conn: Conn) -> None:
+    make_tube(conn, "wide", 5)
+    one = uuid.uuid4()
+    acquire(conn, leased(partition=2, instance=one))
+    assert ticks(conn, one, "queue", "wide", "none") == {
+        "queue": (3, 1, [0, 1], [2], 0),
+        "wide": (5, 1, [0, 1, 2, 3, 4], [], 0),
+    }
+    assert ticks(conn, uuid.uuid4()) == {}
+    assert ticks(conn, uuid.uuid4(), "wide") == {"wide": (5, 2, [0, 1, 2, 3, 4], [], ANY)}
+
+
+def test_the_odd_partitions_of_many_tubes_are_not_all_one_process_s(conn: Conn) -> None:
+    tubes = [f"t{number}" for number in range(16)]
+    for tube in tubes:
+        make_tube(conn, tube, 1)
+    one, other = uuid.uuid4(), uuid.uuid4()
+    ticks(conn, one, *tubes)
+    second = {tube: row[-1] for tube, row in ticks(conn, other, *tubes).items()}
+    first = {tube: row[-1] for tube, row in ticks(conn, one, *tubes).items()}
+    assert all({first[tube], second[tube]} == {0, 1} for tube in tubes)
+    assert {*first.values()} == {0, 1}
+
+
+def test_a_tube_that_is_just_changed_is_left_out_and_holds_up_no_other(conn: Conn, connect: Connect) -> None:
+    make_tube(conn, "wide", 5)
+    one = uuid.uuid4()
+    with connect(autocommit=False) as admin:
+        admin.execute("SELECT FROM tube_registry WHERE tube = 'wide' FOR UPDATE")
+        assert ticks(conn, one, "queue", "wide").keys() == {"queue"}
+        with pytest.raises(psycopg.errors.LockNotAvailable, match="just being changed"):
+            conn.execute("SELECT tube_lease_tick('wide', %s, 'x', '1 minute')", (one,))
+    assert ticks(conn, one, "queue", "wide").keys() == {"queue", "wide"}
+
+
+def test_a_process_that_was_seen_just_now_is_not_written_again(conn: Conn) -> None:
+    one = uuid.uuid4()
+    written = "SELECT xmin::text FROM tube_instance WHERE instance_id = %s"
+    ticks(conn, one, "queue")
+    first = scalar(conn, written, (one,))
+    ticks(conn, one, "queue")
+    assert scalar(conn, written, (one,)) == first
+    conn.execute("UPDATE tube_instance SET seen_at = seen_at - interval '13 seconds'")  # a fifth is 12
+    first = scalar(conn, written, (one,))
+    ticks(conn, one, "queue")
+    assert scalar(conn, written, (one,)) != first
+
+
+def test_a_process_leaves_all_its_tubes_at_once(conn: Conn) -> None:
+    make_tube(conn, "wide", 5)
+    one, other = uuid.uuid4(), uuid.uuid4()
+    for instance in (one, other):
+        ticks(conn, instance, "queue", "wide")
+    conn.execute("SELECT tube_lease_leave(NULL, %s)", (one,))
+    left = conn.execute("SELECT tube, instance_id FROM tube_instance ORDER BY 1").fetchall()
+    assert left == [("queue", other), ("wide", other)]
+
+
+def test_terms_of_many_tubes_are_renewed_at_once(conn: Conn) -> None:
+    make_tube(conn, "wide", 5)
+    terms = [acquire(conn, leased()), acquire(conn, Claim(tube="wide", partitions=5))]
+    over = acquire(conn, leased(partition=1))
+    assert release(conn, over)
+    age(conn, "5 seconds")
+    ids = [term.leader_id for term in (*terms, over)]
+    found = conn.execute("SELECT * FROM tube_leaders_renew(NULL, %s)", (ids,)).fetchall()
+    assert sorted(found) == sorted((term.leader_id, True) for term in terms)
+    late = "SELECT count(*) FROM tube_leaders() WHERE renewed_at < clock_timestamp() - interval '4 seconds'"
+    assert scalar(conn, late) == 0

@@ -78,6 +78,7 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_leaders_renew": SERVES,
     "tube_lease_leave": SERVES,
     "tube_lease_tick": SERVES,
+    "tube_lease_ticks": SERVES,
     "tube_list": LOOKS_AT_LISTS,
     "tube_park_list": LOOKS_ON,
     "tube_pods_delete": SERVES,

@@ -56,6 +56,9 @@ class Server:
                     return [(server.incarnation,)]
                 return await super().rows(statement, arguments)
 
+            def cut_off(self) -> None:
+                self.closed = True
+
             async def close(self) -> None:
                 self.closed = True
                 server.closed += 1

@@ -52,6 +52,9 @@ class FakePooled:
     async def held_rows(self, *_: object) -> list[tuple[Any, ...]]:
         return [(self.number, "held")]
 
+    def cut_off(self) -> None:
+        self.is_terminated = True
+
     async def close(self) -> None:
         self.is_open = False
         await asyncio.sleep(0)
@@ -302,6 +305,19 @@ async def test_a_pool_that_is_closed_opens_none_and_closes_each_as_it_is_returne
     assert opener.open_ones == []
 
 
+async def test_after_a_discard_no_session_of_before_is_used_again() -> None:
+    opener = Opener(3)
+    borrowers = [Borrower(opener) for _ in range(2)]
+    await turn_over()
+    borrowers[0].let_go()
+    await borrowers[0].task
+    opener.pool.discard()
+    borrowers[1].let_go()
+    await borrowers[1].task
+    assert {(await opener.pool.rows("SELECT 1"))[0][0] for _ in range(3)} == {2}
+    assert [session.number for session in opener.open_ones] == [2]
+
+
 # --- any order of what can happen ------------------------------------------------------------------
 
 
@@ -374,6 +390,10 @@ class AnyOrder(RuleBasedStateMachine):
             self.opener.may_open.clear()
         else:
             self.opener.may_open.set()
+
+    @rule()
+    def discard(self) -> None:
+        self.opener.pool.discard()
 
     @rule()
     def close_idle(self) -> None:

@@ -166,8 +166,8 @@ SEEDS = [
         "new_term_is_not_renewed",
         "an old leadership that ends late takes the new term out of the renewals",
         _LEADERSHIP,
-        "            if self._database.terms.get(where) is active_term:  # not",
-        "            if where in self._database.terms:  # not",
+        "            if self._database.terms.get(where) is active_term:\n",
+        "            if where in self._database.terms:\n",
         ("unit/test_leadership.py",),
     ),
     Seed(
@@ -185,5 +185,21 @@ SEEDS = [
         "self._discarded_at and session.is_usable:\n",
         "self._discarded_at and session.is_idle:\n",
         ("unit/test_session_pool.py",),
+    ),
+    Seed(
+        "sessions_of_the_old_server_are_used",
+        "after a failover, terms are acquired at one server and renewed at the other, for ever",
+        "pytube/worker/database.py",
+        "            self.pool.discard()\n",
+        "",
+        ("integration/test_worker_sessions.py::test_no_session_of_an_earlier_server_is_used_again",),
+    ),
+    Seed(
+        "services_stay_with_the_old_server",
+        "after a failover, notifications are waited for where nobody writes any more",
+        "pytube/worker/database.py",
+        "                session.cut_off()\n",
+        "                del session\n",
+        ("integration/test_worker_sessions.py::test_no_session_of_an_earlier_server_is_used_again",),
     ),
 ]
