@@ -182,8 +182,8 @@ SEEDS = [
         "terminated_session_is_used",
         "a session that the server has ended costs a term",
         "pytube/db/session.py",
-        "self._discarded_at and session.is_usable:\n",
-        "self._discarded_at and session.is_idle:\n",
+        "            if session.is_usable:\n",
+        "            if session.is_idle:\n",
         ("unit/test_session_pool.py",),
     ),
     Seed(
