@@ -172,6 +172,7 @@ class Database:
                 tries = 1 if time.monotonic() - began > _STEADY else tries + 1
                 if serve == self._renew:
                     self._note_down(str(error))
+                    self._rouse_lapsed()
                 else:
                     self._warn_once("workers poll instead of being woken", error)
                 await asyncio.sleep(min(_LONGEST_PAUSE, backoff(tries)))
@@ -189,6 +190,7 @@ class Database:
     async def _renew(self, session: Session) -> None:
         while True:
             await self._renew_all(session)
+            self._rouse_lapsed()
             if self._down_since is not None:
                 self._emit(DatabaseUp(self.down_for))
                 self._down_since = None
@@ -206,6 +208,12 @@ class Database:
             reason = await terms.why_over(session, by_id[leader_id].term)
             if reason is not None:
                 by_id[leader_id].end(reason)
+
+    def _rouse_lapsed(self) -> None:
+        """Have partitions that sleep notice, and tell, that their trust has lapsed."""
+        for active_term in self.terms.values():
+            if not active_term.is_trusted:
+                active_term.attention.set()
 
     async def _listen(self, session: Session) -> None:
         self._listener = Listener(session, self._tubes, self._wake, self._wake_all, self.ddl.set)
