@@ -32,6 +32,10 @@ class DatabaseUnavailable(PytubeError):
     exit_code = 3
 
 
+class SequenceWentBack(DatabaseUnavailable):
+    """`tube_seq` is behind what was drawn from it: the database was restored under an open session."""
+
+
 class StatementFailed(PytubeError):
     """Postgres refused a statement of ours for a reason of its own (a time-out, a full disk)."""
 

@@ -10,9 +10,11 @@ from typing import Final
 # --- terms (pytube.sources.terms) ---------------------------------------------------------------
 
 # Changes when the server was restarted, has recovered from a crash, or is another one: then the last
-# commits of sessions that do not wait for the disk may be lost. (A crash resets all statistics.)
+# commits of sessions that do not wait for the disk may be lost. (A crash resets all statistics.) So it does
+# when the database was restored: then its sequence is another one, and may be behind.
 INCARNATION: Final = """
-    SELECT pg_postmaster_start_time()::text || ' ' || (SELECT stats_reset::text FROM pg_stat_archiver)
+    SELECT concat_ws(' ', pg_postmaster_start_time(), to_regclass('tube_seq')::oid,
+        (SELECT stats_reset FROM pg_stat_archiver))
 """
 
 PARTITIONS: Final = "SELECT tube, partitions FROM tube_registry WHERE tube = ANY(%(tubes)s)"

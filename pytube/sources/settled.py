@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass
 
 from pytube.db.session import Queries
+from pytube.errors import SequenceWentBack
 from pytube.sources import queries
 
 _ASK_HOLDERS_AFTER = 0.5
@@ -83,7 +84,12 @@ class Settled:
                 await self._advance(drawn)
 
     async def _drawn(self) -> int:
-        return int(await self._session.value(queries.SETTLE_SEQ))
+        drawn = int(await self._session.value(queries.SETTLE_SEQ))
+        if drawn < self.provisional:
+            raise SequenceWentBack(
+                f"tube_seq is at {drawn}, after {self.provisional}: the database was restored"
+            )
+        return drawn
 
     async def _advance(self, drawn: int) -> None:
         await self._conclude()

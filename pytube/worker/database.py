@@ -23,7 +23,7 @@ import structlog
 from pytube import clock
 from pytube.config import PostgresConfig
 from pytube.db.session import Session, SessionPool
-from pytube.errors import RECOVERABLE, DatabaseUnavailable, PytubeError
+from pytube.errors import RECOVERABLE, DatabaseUnavailable, PytubeError, SequenceWentBack
 from pytube.events import DatabaseDown, DatabaseUp, Event
 from pytube.logs import Repeats
 from pytube.pipeline.retry_queue import backoff
@@ -124,16 +124,18 @@ class Database:
     def _check_incarnation(self, incarnation: str) -> None:
         """End all terms if the server may have lost what they wrote, and leave the sessions of before."""
         if self._incarnation not in (None, incarnation):
-            self.settled = None
-            for active_term in list(self.terms.values()):
-                active_term.end(
-                    DatabaseUnavailable("Postgres was restarted, and may have lost the last marks")
-                )
+            self._end_terms(DatabaseUnavailable("Postgres was restarted, and may have lost the last marks"))
             # After a failover that left them open they would go on with the old server.
             self.pool.discard()
             for session in self._kept:
                 session.cut_off()
         self._incarnation = incarnation
+
+    def _end_terms(self, reason: DatabaseUnavailable) -> None:
+        """What terms have seen of the database holds no more, and what is settled least of all."""
+        self.settled = None
+        for active_term in self.terms.values():
+            active_term.end(reason)
 
     # --- services -------------------------------------------------------------------------
 
@@ -169,6 +171,7 @@ class Database:
                 tries = 1 if time.monotonic() - began > _STEADY else tries + 1
                 if serve == self._renew:
                     self._note_down(str(error))
+                    self._rouse_lapsed()
                 else:
                     self._warn_once("workers poll instead of being woken", error)
                 await asyncio.sleep(min(_LONGEST_PAUSE, backoff(tries)))
@@ -186,6 +189,7 @@ class Database:
     async def _renew(self, session: Session) -> None:
         while True:
             await self._renew_all(session)
+            self._rouse_lapsed()
             if self._down_since is not None:
                 self._emit(DatabaseUp(self.down_for))
                 self._down_since = None
@@ -203,6 +207,12 @@ class Database:
             reason = await terms.why_over(session, by_id[leader_id].term)
             if reason is not None:
                 by_id[leader_id].end(reason)
+
+    def _rouse_lapsed(self) -> None:
+        """Have partitions that sleep notice, and tell, that their trust has lapsed."""
+        for active_term in self.terms.values():
+            if not active_term.is_trusted:
+                active_term.attention.set()
 
     async def _listen(self, session: Session) -> None:
         self._listener = Listener(session, self._tubes, self._wake, self._wake_all, self.ddl.set)
@@ -239,6 +249,8 @@ class Database:
                 if now >= due:
                     due = now + _SETTLE_AT_LEAST
                     await self.pool.close_idle(now - _IDLE)
+            except SequenceWentBack as error:
+                self._end_terms(error)  # their floors may be above pods that are yet to come
             except RECOVERABLE as error:
                 self.settled = None
                 self._warn_once("no seq can be settled, so workers poll from the beginning", error)

@@ -194,6 +194,27 @@ async def test_no_session_of_an_earlier_server_is_used_again(
         await run.until("all sessions are others", lambda: not before & set(sessions(waking)))
 
 
+async def test_a_sequence_that_went_back_hides_no_pods(dsn: str, waking: Conn, tmp_path: Path) -> None:
+    """As when the database is restored in one transaction, under the sessions of a worker."""
+    make_tubes(waking, "t00")
+    async with asleep(tmp_path, dsn, "t00") as run:
+        rows = insert(waking, 1, 100, "t00")
+        await run.until("it is settled", lambda: is_settled(run.worker, waking))
+        rows |= insert(waking, 101, 110, "t00")
+        await run.until("all is taken, and the floors are raised", lambda: taken["t00"] == rows)
+        await run.until("all is settled", lambda: is_settled(run.worker, waking))
+        waking.execute("ALTER SEQUENCE tube_seq RESTART")
+        rows |= insert(waking, 111, 120, "t00")
+        await run.until("they are taken, too", lambda: taken["t00"] == rows)
+
+
+def is_settled(worker: Worker, conn: Conn) -> bool:
+    """Whether all that was drawn is settled."""
+    settled = worker._database.settled
+    row = conn.execute("SELECT last_value FROM tube_seq").fetchone()
+    return settled is not None and row == (settled.seq,)
+
+
 async def test_a_tube_that_is_made_again_disturbs_no_other(dsn: str, waking: Conn, tmp_path: Path) -> None:
     gone, *others = TUBES
     make_tubes(waking, *TUBES)

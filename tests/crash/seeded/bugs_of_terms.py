@@ -150,8 +150,8 @@ SEEDS = [
         "settled_outlives_a_restart",
         "floors follow numbers that the server has lost, and pass the pods that draw them again",
         "pytube/worker/database.py",
-        "            self.settled = None\n            for active_term in",
-        "            for active_term in",
+        "        self.settled = None\n        for active_term in",
+        "        for active_term in",
         ("unit/test_database.py",),
     ),
     Seed(
