@@ -246,7 +246,7 @@ class SessionPool(Queries):
 
     Whoever waits gets the next session that is returned, the most urgent first. Reads leave two sessions to
     statements of our own, so that slow queries hold up neither marks nor terms; and the reads of one tube
-    leave one to those of others.
+    leave one to those of others. Statements may take all.
     """
 
     def __init__(self, open_session: Callable[[], Awaitable[Session]], size: int) -> None:
@@ -254,9 +254,9 @@ class SessionPool(Queries):
         self._open = open_session
         self._free = size
         """Sessions that may still be opened or taken from those that are idle."""
-        self._not_for_reads = min(_NOT_FOR_READS, size - 1)
-        self._most_of_reader = max(1, size - self._not_for_reads - 1)
-        self._lent: Counter[str] = Counter()
+        self._most_reads = max(1, size - _NOT_FOR_READS)
+        self._most_of_reader = max(1, self._most_reads - 1)
+        self._reading: Counter[str] = Counter()
         """How many sessions each reader has."""
         self._idle: list[Session] = []
         self._waiting: dict[Use, list[tuple[asyncio.Future[None], str]]] = {use: [] for use in Use}
@@ -279,7 +279,7 @@ class SessionPool(Queries):
             finally:
                 await self._give_back(session)
         finally:
-            self._end_turn(reader)
+            self._end_turn(use, reader)
 
     async def rows(
         self, statement: LiteralString, arguments: Mapping[str, Any] | None = None
@@ -319,11 +319,12 @@ class SessionPool(Queries):
     def _has_room(self, use: Use, reader: str) -> bool:
         if use is Use.STATEMENT:
             return self._free > 0
-        return self._free > self._not_for_reads and self._lent[reader] < self._most_of_reader
+        fair = self._reading.total() < self._most_reads and self._reading[reader] < self._most_of_reader
+        return self._free > 0 and fair
 
     async def _wait_for_turn(self, use: Use, reader: str) -> None:
         if self._has_room(use, reader):
-            self._begin_turn(reader)
+            self._begin_turn(use, reader)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[use].append((turn, reader))
@@ -331,20 +332,22 @@ class SessionPool(Queries):
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():  # the turn came together with the cancellation
-                self._end_turn(reader)
+                self._end_turn(use, reader)
             raise
 
-    def _begin_turn(self, reader: str) -> None:
+    def _begin_turn(self, use: Use, reader: str) -> None:
         self._free -= 1
-        self._lent[reader] += 1
+        if use is not Use.STATEMENT:
+            self._reading[reader] += 1
 
-    def _end_turn(self, reader: str) -> None:
+    def _end_turn(self, use: Use, reader: str) -> None:
         self._free += 1
-        self._lent[reader] -= 1
-        for use, waiting in self._waiting.items():
+        if use is not Use.STATEMENT:
+            self._reading[reader] -= 1
+        for wanted, waiting in self._waiting.items():
             for turn, other in waiting:
-                if not turn.done() and self._has_room(use, other):
-                    self._begin_turn(other)
+                if not turn.done() and self._has_room(wanted, other):
+                    self._begin_turn(wanted, other)
                     turn.set_result(None)
             waiting[:] = [(turn, other) for turn, other in waiting if not turn.done()]
 

@@ -60,8 +60,11 @@ def failures(tree: Path, tests: tuple[str, ...]) -> tuple[list[str], str]:
         stderr=subprocess.STDOUT,
         text=True,
         timeout=_TIMEOUT,
-        # What a run of tests side by side sets is about this process.
-        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        env={
+            # What a run of tests side by side sets is about this process.
+            **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+            "PYTUBE_TEST_LIMIT": "30",
+        },
     )
     # A test that could not be set up, or found, has found nothing.
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
