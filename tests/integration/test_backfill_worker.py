@@ -243,7 +243,7 @@ async def test_a_paused_one_makes_room_for_others(items: Connection, folder: Pat
 async def test_a_worker_drops_the_ids_that_somebody_read(
     items: Connection, connect: Connect, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytube.worker.backfills._TIDY_INTERVAL", 0.1)
+    monkeypatch.setattr("pytube.worker.upkeep._TIDY_INTERVAL", 0.1)
     number = items.execute("SELECT tube_backfill_create('items', 'public.items')").fetchone()
     items.execute("SELECT tube_backfill_lock(%s)", number)
     items.execute("SELECT tube_backfill_collect(%s)", number)
