@@ -4,9 +4,9 @@
 #   make demo KAFKA=real       against a real broker
 #   make demo ELECTION=lease   without Kafka
 #   make test [ARGS=…]         all tests; ARGS go to pytest, e.g. ARGS="-m unit" or ARGS="-k mark -x"
-#   make soak [MINUTES=60]     random faults for so long, then every fault point; writes docs/reliability.md
+#   make soak [MINUTES=60]     random faults for so long, then `make points`; writes docs/reliability.md
 #   make chaos [MINUTES=10]    the random faults alone; SEED=7 draws the same ones again
-#   make points                every fault point alone, and other tests that take minutes
+#   make points                every fault point alone, tests that take minutes, the SQL on all versions of Postgres
 #   make bench                 all benchmarks, in some ten minutes; writes docs/performance.md
 #   make bench ARGS=spark      what Spark does; writes docs/performance-spark.md
 #   make check                 format, lint, types, layers

@@ -26,7 +26,7 @@ SCENARIOS = (
     "insert",
     "backfill",
 )
-"""Those with absolute targets come first: some machines are slower after minutes of work."""
+"""`latency`, which has a target in milliseconds, comes early: some machines slow down in minutes of work."""
 SPARK = ("spark_touch", "spark_keys", "spark_read", "spark_reconcile", "spark_growth", "spark_fifty")
 """`python -m bench spark` runs these, and writes a page of their own."""
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,7 +88,9 @@ def written(page: Page, about: str, sections: list[Section], seconds: float) -> 
             f"Written by `{page.command}`, which measured all of this in one run of {seconds / 60:.0f} "
             "minutes. Cases that are compared ran in turn, A B C, C B A, and so on; figures are medians, "
             "with the least and the greatest in brackets. CPU is that of all processes of the server. "
-            "Another machine has other figures; the ratios carry over."
+            "Another machine, or another hour of a shared one, has other figures but much the same ratios: a "
+            "target is a ratio to something that was measured in turn with it. Exceptions are promises "
+            "with a unit (5 ms for a stream, what idle tubes cost), and the session timeout."
         ),
         about,
         f"## Targets: {len(targets) - len(missed)} met, {len(missed)} missed",

@@ -49,6 +49,8 @@ GOALS = {"p1": (0.80, 0.55), "predicate": (0.78, 0.53), "spread16": (0.78, 0.55)
 OPEN = "BEGIN;\nINSERT INTO public.t_p1 (v, note) VALUES (1, 'a note of some length');\n\\sleep 1 s\nCOMMIT;"
 OPEN_WRITERS = 8
 TEMPORARY = 300
+TEMPORARY_GOAL = 1.3
+"""Our event triggers only look whether a table of ours is meant; with work done in them it was 4."""
 HEAD = ["", "rate/s", "ratio to no tube", "WAL B each", "server CPU µs each"]
 
 
@@ -59,8 +61,9 @@ def run(server: Server) -> Section:
         "Writers of a table that feeds a tube against writers of an equal table that feeds none. One "
         "row per transaction: pgbench with 4 clients, prepared statements, a table of 100,000 rows "
         "(`id bigserial`, `v int`, `note text`). 1000 rows per statement: one session, a narrow table "
-        "(`id`, `v`), rates in rows. Ratios are taken round by round; in brackets their least and "
-        "greatest. Below 1 the tube costs.",
+        "(`id`, `v`), rates in rows. Of 1-row statements, UPDATEs stand for all in what more "
+        "partitions, a predicate and shards cost. Ratios are taken round by round; in brackets their least "
+        "and greatest. Below 1 the tube costs.",
     )
     dsn = server.database("bench_capture")
     with connect(dsn) as admin:
@@ -68,9 +71,9 @@ def run(server: Server) -> Section:
         readings = server.readings(dsn)
         for op, rounds, names in (
             ("UPDATE", 7, [*CASES, *TABLES]),
-            ("UPSERT", 3, ["none", "p1", "predicate"]),
-            ("INSERT", 3, ["none", "p1", "p64"]),
-            ("DELETE", 3, ["none", "p1", "p64"]),
+            ("UPSERT", 3, ["none", "p1"]),
+            ("INSERT", 3, ["none", "p1"]),
+            ("DELETE", 3, ["none", "p1"]),
         ):
             for commit in (True, False):
                 _one_row(server, dsn, admin, readings, section, op, rounds, names, commit)
@@ -216,12 +219,14 @@ def _temporary(server: Server, dsn: str, section: Section) -> None:
                 session.execute("DROP TABLE fleeting")
                 taken[name].append((time.perf_counter() - began) * 1e3)
     server.drop("bench_bare")
-    more = statistics.median(taken["ours"]) - statistics.median(taken["bare"])
+    before, after = (statistics.median(taken[name]) for name in ("bare", "ours"))
     section.say(
-        f"**CREATE and DROP of a temporary table**: {statistics.median(taken['bare']):.2f} ms in a database "
-        f"without our SQL, {statistics.median(taken['ours']):.2f} ms in this one (medians of {TEMPORARY})."
+        f"**CREATE and DROP of a temporary table**: {before:.2f} ms in a database without our SQL, "
+        f"{after:.2f} ms in this one (medians of {TEMPORARY})."
     )
-    section.targets.append(Target("a temporary table, more than without", 0.2, more, "at most", " ms"))
+    section.targets.append(
+        Target("a temporary table, time to without", TEMPORARY_GOAL, after / before, "at most")
+    )
 
 
 def _wake(server: Server, dsn: str, admin: psycopg.Connection, readings: Readings, section: Section) -> None:
@@ -266,10 +271,9 @@ def _wake(server: Server, dsn: str, admin: psycopg.Connection, readings: Reading
             admin.execute("INSERT INTO tube_sleeper (tube, partition, partitions) VALUES ('p1', 0, 1)")
 
     with _Listener(dsn):
-        for clients in (4, 8):
-            work = partial(server.pgbench, dsn, script, clients=clients, seconds=1, commit=False)
-            taken = interleave(readings, {"awake": work, "asleep": work}, 3, before)
-            _tell(section, taken, "awake", "asleep", f"{clients} writers that all notify")
+        work = partial(server.pgbench, dsn, script, clients=8, seconds=1, commit=False)
+        taken = interleave(readings, {"awake": work, "asleep": work}, 3, before)
+        _tell(section, taken, "awake", "asleep", "8 writers that all notify")
     admin.execute("DELETE FROM tube_sleeper")
 
 

@@ -20,8 +20,9 @@ from bench.frame.server import Server, connect
 from bench.frame.statistics import ratios, spread
 from bench.frame.workers import Process, leaders, started, wait_for
 
-PARTITIONS = (1, 4, 16)
-WORKERS = (1, 2, 4)
+WORKERS = {1: (1, 2), 4: (1, 2, 4), 16: (1, 4)}
+"""By the number of partitions; a second worker stands by where there is but one partition."""
+PARTITIONS = tuple(WORKERS)
 PODS = 200_000
 ROUNDS = 3
 WARM_UP = 20_000
@@ -43,7 +44,7 @@ def run(server: Server) -> Section:
         "Partitions and workers",
         f"A tube with 1, 4 and 16 partitions, fed by a table of {PODS:,} rows that is spread over as many "
         f"shards. Writers: 1-row updates by pgbench with {CLIENTS} clients, `synchronous_commit` off, nobody "
-        "drains. Workers: 1, 2 and 4 processes of `pytube worker` with default settings (leases in "
+        "drains. Workers: 1 to 4 processes of `pytube worker` with default settings (leases in "
         "Postgres, rows as JSON, a sink that counts) have shared the partitions evenly when "
         f"{PODS:,} pods of 1 id, all distinct, are committed at once; from there to the last document. "
         f"{ROUNDS} times each. CPU is what "
@@ -156,7 +157,7 @@ def _drained(server: Server, dsn: str, admin: psycopg.Connection, partitions: in
     """With ever more workers."""
     with tempfile.TemporaryDirectory(prefix="pytube-bench-", dir="/tmp") as folder, ExitStack() as stack:
         fleet = Fleet(server, dsn, admin, partitions)
-        for workers in WORKERS:
+        for workers in WORKERS[partitions]:
             while len(fleet.workers) < workers:
                 name = f"w{len(fleet.workers) + 1}"
                 worker = started(Path(folder), dsn, fleet.tube, name=name, target="tallying:tally")

@@ -12,11 +12,11 @@ import psycopg
 
 from bench.frame.page import Section, Target
 from bench.frame.server import Server, connect
-from bench.frame.statistics import spread
+from bench.frame.statistics import ratios, spread
 from bench.frame.tubes import Term, fill
 from bench.frame.workers import started, wait_for
 
-SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+SIZES = (10_000, 1_000_000, 10_000_000)
 REFILLED = 100_000
 """Tubes of so many pods or fewer are filled anew for each figure; to longer ones, what it adds is little."""
 ROWS = 100_000
@@ -65,16 +65,12 @@ def run(server: Server) -> Section:
     )
     first, last = queues[0], queues[-1]
     section.targets += [
-        Target("updates/s, most pods to fewest", 0.9, _middle(last.tps) / _middle(first.tps)),
-        Target("drained, most pods to fewest", 0.9, _middle(last.speeds) / _middle(first.speeds)),
+        Target("updates/s, most pods to fewest", 0.9, ratios(last.tps, first.tps).middle),
+        Target("drained, most pods to fewest", 0.9, ratios(last.speeds, first.speeds).middle),
         Target("memory, most pods to fewest", 1.5, last.memory / first.memory, "at most"),
     ]
     server.drop("bench_growth")
     return section
-
-
-def _middle(values: list[float]) -> float:
-    return spread(values).middle
 
 
 @dataclass

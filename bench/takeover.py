@@ -21,10 +21,15 @@ from bench.frame.workers import Process, leaders, started, wait_for
 from pytube.embedded.kafka_real import RealKafka
 
 SESSION_TIMEOUT = 15.0
-ROUNDS = 3
+ROUNDS = 2
+"""Enough: what is measured is timeouts, which hardly vary."""
+HAND_OVER = 1 / SESSION_TIMEOUT
+"""Of the take-over of the same pair: 1 s with the default session timeout."""
 SETTLE = 2.0
 """Seconds after which a successor that all know of has nothing more to do."""
 ROWS = 1000
+HAND_OVERS = "hand-over at SIGTERM"
+TAKE_OVERS = "take-over after SIGKILL"
 GROUP = "pytube.default.t"
 
 
@@ -37,7 +42,8 @@ def run(server: Server) -> Section:
         "leader gets SIGTERM, and once there is another successor, that one's leader SIGKILL; from the "
         f"signal to the first document that the successor's sink takes. {ROUNDS} times each; hand-overs one "
         "after the other, take-overs of both pairs at the same time, since they only wait. Targets are "
-        "for the longest.",
+        "for the longest: a take-over has the session timeout and 1 s more, a hand-over a fifteenth of what "
+        "its pair's take-over took.",
     )
     found: dict[str, list[float]] = {}
     with (
@@ -51,17 +57,20 @@ def run(server: Server) -> Section:
         for _ in range(ROUNDS):
             _ready(pairs)
             for pair in pairs:
-                found.setdefault(f"{pair.kind}, hand-over at SIGTERM", []).append(pair.end(signal.SIGTERM))
+                found.setdefault(f"{pair.kind}, {HAND_OVERS}", []).append(pair.end(signal.SIGTERM))
             _ready(pairs)
             taken = pool.map(lambda pair: pair.end(signal.SIGKILL), pairs)
             for pair, seconds in zip(pairs, taken, strict=True):
-                found.setdefault(f"{pair.kind}, take-over after SIGKILL", []).append(seconds)
+                found.setdefault(f"{pair.kind}, {TAKE_OVERS}", []).append(seconds)
     order = sorted(found)
     section.table(["", "seconds"], [[name, spread(found[name]).text()] for name in order])
-    for name in order:
-        goal = 1.0 if "hand" in name else SESSION_TIMEOUT + 1
-        words = name if "hand" in name else f"{name}, session timeout + 1 s"
-        section.targets.append(Target(words, goal, max(found[name]), "at most", " s"))
+    for pair in pairs:
+        hand_over, take_over = (max(found[f"{pair.kind}, {how}"]) for how in (HAND_OVERS, TAKE_OVERS))
+        words = f"{pair.kind}, {TAKE_OVERS}, session timeout + 1 s"
+        section.targets += [
+            Target(f"{pair.kind}, hand-over to take-over", HAND_OVER, hand_over / take_over, "at most"),
+            Target(words, SESSION_TIMEOUT + 1, take_over, "at most", " s"),
+        ]
     for pair in pairs:
         server.drop(pair.database)
     return section

@@ -97,8 +97,8 @@ class Repeats:
 
 
 def log_event(log: FilteringBoundLogger, event: Event) -> None:
-    """Log an event: its name in words, its fields, and a level; idle meter readings at debug level."""
-    name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
+    """Log an event: its name (`leader_acquired`), its fields, and a level; idle readings at debug level."""
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
     if isinstance(event, _WARNINGS):
         log.warning(name, **fields)

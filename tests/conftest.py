@@ -23,7 +23,20 @@ if TYPE_CHECKING:
 Connect = Callable[..., "psycopg.Connection[Any]"]
 
 TESTS = Path(__file__).resolve().parent
-VERSIONS: list[Version] = [18, 16, "system"]
+VERSIONS = [
+    18,
+    pytest.param(16, marks=pytest.mark.older_server),
+    pytest.param("system", marks=pytest.mark.older_server),
+]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add our own option."""
+    parser.addoption(
+        "--all-servers",
+        action="store_true",
+        help="run each test of the SQL on all versions of Postgres, even if its subject depends on none",
+    )
 
 
 def pytest_configure() -> None:
@@ -37,10 +50,16 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give each test the marker of its layer, which is its folder; leave long runs to `-m soak`."""
+    """Give each test the marker of its layer, which is its folder; leave long runs to `-m soak`.
+
+    The runs on older versions of Postgres count as long, unless the test has the marker `every_server`.
+    """
     for item in items:
         layer = item.path.relative_to(TESTS).parts[0]
         item.add_marker(layer)
+        older = item.get_closest_marker("older_server")
+        if older and not config.option.all_servers and not item.get_closest_marker("every_server"):
+            item.add_marker("soak")
     if "soak" not in config.option.markexpr:
         long = [item for item in items if item.get_closest_marker("soak")]
         config.hook.pytest_deselected(items=long)

@@ -39,6 +39,11 @@ class Reading:
         """Microseconds of the server's CPU per unit."""
         return self.server_cpu / self.amount * 1e6
 
+    @property
+    def own_cpu_each(self) -> float:
+        """Microseconds of this process's CPU per unit."""
+        return self.own_cpu / self.amount * 1e6
+
 
 _REAPED = 0.02
 """Seconds after which the postmaster has reaped the sessions that ended with the work."""

@@ -1,4 +1,4 @@
-"""The server that is measured: Postgres 18 with durable commits, and databases with our SQL."""
+"""The servers that are measured: with durable commits, and databases with our SQL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import psycopg
 
 from bench.frame.readings import Readings
 from pytube.db.install import install
+from pytube.embedded import binaries
+from pytube.embedded.binaries import Version
 from pytube.embedded.postgres import Postgres
+from pytube.embedded.process import EmbeddedError
 
 SETTINGS = {
     "fsync": "on",
@@ -31,6 +34,12 @@ class Server:
 
     def __init__(self, postgres: Postgres) -> None:
         self.postgres = postgres
+
+    @property
+    def name(self) -> str:
+        """As `Postgres 18`."""
+        with psycopg.connect(self.postgres.dsn()) as connection:
+            return f"Postgres {connection.info.server_version // 10_000}"
 
     def database(self, name: str) -> str:
         """The DSN of a new database with our SQL in it."""
@@ -104,9 +113,21 @@ def connect(dsn: str, **options: Any) -> psycopg.Connection:
 
 
 @contextmanager
-def running() -> Iterator[Server]:
+def running(version: Version = 18) -> Iterator[Server]:
     """A server in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="pytube-bench-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)
-        with Postgres(Path(folder) / "pg", 18, settings=SETTINGS) as postgres:
+        with Postgres(Path(folder) / "pg", version, settings=SETTINGS) as postgres:
             yield Server(postgres)
+
+
+@contextmanager
+def systems_own() -> Iterator[Server | None]:
+    """A server of the version that the system has installed; None where it has none."""
+    try:
+        binaries.find("system")
+    except EmbeddedError:
+        yield None
+    else:
+        with running("system") as server:
+            yield server

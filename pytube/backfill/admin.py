@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from contextlib import suppress
 from typing import Any, LiteralString
 
@@ -14,7 +16,10 @@ from pytube.db.version import check
 from pytube.errors import UnknownTable, UnknownTube
 from pytube.tubes.tables import find_table
 
-_TRIES = 3
+_TRIES = 10
+_PAUSE = 0.1
+"""Seconds between two tries, on average. Without a pause, the retry overtakes the session that waits for the
+locks just released, and deadlocks with it again; a fixed pause would keep two administrators in step."""
 
 ACTIVE = ("waiting", "inserting", "delivering")
 """States of a backfill that is under way."""
@@ -69,11 +74,12 @@ class Backfills:
         return str(self._value(queries.COMMAND, {"backfill": backfill, "command": command}))
 
     def _value(self, statement: LiteralString, arguments: dict[str, Any]) -> Any:
-        """The result of a statement; repeated after a transient error, such as a deadlock with a worker."""
+        """The result of a statement; retried after a transient error, such as a deadlock with a worker."""
         with translated():
             for _ in range(_TRIES - 1):
                 with suppress(*TRANSIENT):
                     return self._one(statement, arguments)
+                time.sleep(random.uniform(0.5, 1.5) * _PAUSE)  # noqa: S311 # spreads load, guards nothing
             return self._one(statement, arguments)
 
     def _one(self, statement: LiteralString, arguments: dict[str, Any]) -> Any:

@@ -7,9 +7,10 @@ import json
 import math
 import select
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from enum import IntEnum
 from typing import Any, LiteralString, Self, TypeVar
 
 import psycopg
@@ -24,6 +25,8 @@ from pytube.errors import DatabaseUnavailable, StatementFailed
 
 _Answer = TypeVar("_Answer")
 _TRIES = 3
+_NOT_FOR_READS = 2
+"""Sessions of a pool that reads leave to statements of our own."""
 
 _BRACKETS = 100
 """JSON with more of them may be nested too deeply: Python gives up at some hundreds of levels."""
@@ -227,10 +230,23 @@ class Session(Queries):
         await self.connection.close()
 
 
+class Use(IntEnum):
+    """What a session of the pool is borrowed for, the most urgent first."""
+
+    STATEMENT = 0
+    """A short statement of our own: a mark, a purge, an acquire."""
+    READ = 1
+    """Rows for documents, by a query that may be slow."""
+    BACKFILL_READ = 2
+    """Rows for documents that nobody waits for."""
+
+
 class SessionPool(Queries):
     """At most `size` sessions, opened when they are needed; each call of `rows` borrows one.
 
-    Whoever waits gets the next session that is returned, the urgent ones first.
+    Whoever waits gets the next session that is returned, the most urgent first. Reads leave two sessions to
+    statements of our own, so that slow queries hold up neither marks nor terms; and the reads of one tube
+    leave one to those of others.
     """
 
     def __init__(self, open_session: Callable[[], Awaitable[Session]], size: int) -> None:
@@ -238,20 +254,23 @@ class SessionPool(Queries):
         self._open = open_session
         self._free = size
         """Sessions that may still be opened or taken from those that are idle."""
+        self._not_for_reads = min(_NOT_FOR_READS, size - 1)
+        self._most_of_reader = max(1, size - self._not_for_reads - 1)
+        self._lent: Counter[str] = Counter()
+        """How many sessions each reader has."""
         self._idle: list[Session] = []
-        self._urgent: deque[asyncio.Future[None]] = deque()
-        self._patient: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[Use, list[tuple[asyncio.Future[None], str]]] = {use: [] for use in Use}
         self._discarded_at = -math.inf
         self._closed = False
 
     @asynccontextmanager
-    async def session(self, *, urgent: bool = True) -> AsyncIterator[Session]:
-        """Borrow a session; `urgent=False` lets others go first.
+    async def session(self, use: Use = Use.STATEMENT, reader: str = "") -> AsyncIterator[Session]:
+        """Borrow a session; `reader`: the tube whose rows are read.
 
         Raises:
             DatabaseUnavailable: there is none to be had.
         """
-        await self._wait_for_turn(urgent)
+        await self._wait_for_turn(use, reader)
         try:
             session = await self._take()
             session.used_at = time.monotonic()
@@ -260,8 +279,7 @@ class SessionPool(Queries):
             finally:
                 await self._give_back(session)
         finally:
-            self._free += 1
-            self._wake_next()
+            self._end_turn(reader)
 
     async def rows(
         self, statement: LiteralString, arguments: Mapping[str, Any] | None = None
@@ -298,28 +316,37 @@ class SessionPool(Queries):
         self._closed = True
         await self.close_idle(math.inf)
 
-    async def _wait_for_turn(self, urgent: bool) -> None:
-        if self._free:
-            self._free -= 1
+    def _has_room(self, use: Use, reader: str) -> bool:
+        if use is Use.STATEMENT:
+            return self._free > 0
+        return self._free > self._not_for_reads and self._lent[reader] < self._most_of_reader
+
+    async def _wait_for_turn(self, use: Use, reader: str) -> None:
+        if self._has_room(use, reader):
+            self._begin_turn(reader)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue = self._urgent if urgent else self._patient
-        queue.append(turn)
+        self._waiting[use].append((turn, reader))
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():  # the turn came together with the cancellation
-                self._free += 1
-                self._wake_next()
+                self._end_turn(reader)
             raise
 
-    def _wake_next(self) -> None:
-        for queue in (self._urgent, self._patient):
-            while queue and self._free:
-                turn = queue.popleft()
-                if not turn.done():  # nobody waits for one that was cancelled
-                    self._free -= 1
+    def _begin_turn(self, reader: str) -> None:
+        self._free -= 1
+        self._lent[reader] += 1
+
+    def _end_turn(self, reader: str) -> None:
+        self._free += 1
+        self._lent[reader] -= 1
+        for use, waiting in self._waiting.items():
+            for turn, other in waiting:
+                if not turn.done() and self._has_room(use, other):
+                    self._begin_turn(other)
                     turn.set_result(None)
+            waiting[:] = [(turn, other) for turn, other in waiting if not turn.done()]
 
     async def _take(self) -> Session:
         while self._idle:

@@ -15,7 +15,7 @@ from pytube.config import EnrichConfig
 from pytube.db.arrays import array_of
 from pytube.db.connect import NoAnswer, wait_for_answer
 from pytube.db.errors import describe, is_connection_lost, translate
-from pytube.db.session import SessionPool
+from pytube.db.session import SessionPool, Use
 from pytube.enrich.base import Enricher, Read, TouchEnricher
 from pytube.enrich.statements import ROOTS, Root, Roots, statement_for
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, PytubeError
@@ -54,7 +54,8 @@ class RowEnricher:
     async def read(self, shard: int, ids: Sequence[Id], *, urgent: bool = True) -> Read:
         """See `Enricher.read`."""
         try:
-            async with self._pool.session(urgent=urgent) as session:
+            use = Use.READ if urgent else Use.BACKFILL_READ
+            async with self._pool.session(use, self._tube) as session:
                 for _ in range(_REGISTRY_CHANGES):
                     reading = self._read_once(session.connection, shard, ids)
                     found = await wait_for_answer(session.connection, self._answer_timeout, reading)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -31,7 +31,6 @@ from pytube.sources import queries, terms
 from pytube.sources.settled import Settled
 from pytube.sources.wakeup import Listener
 from pytube.worker.active_term import ActiveTerm
-from pytube.worker.tasks import first_to_end
 
 _POOLED = {"synchronous_commit": "off", "row_security": "off"}
 """A crash may undo marks and purges, which are then done again. A row that a policy hides would look like one
@@ -264,3 +263,26 @@ class Database:
     def _is_awake(self) -> bool:
         """Whether any partition polls by itself; while none does, settling now and then is enough."""
         return not all(active_term.sleeps for active_term in self.terms.values())
+
+
+async def first_to_end(*services: Coroutine[Any, Any, None]) -> None:
+    """Run them until one ends, then end the others; raises what it raised.
+
+    An `asyncio.TaskGroup` would raise the failure of a service in place of a cancellation that comes at
+    the same time (Python 3.11, 3.12); whoever is cancelled here is, whatever becomes of the services.
+    """
+    tasks = [asyncio.create_task(service) for service in services]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await end(tasks)
+
+
+async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel the tasks, and wait until they are over; what they raise is nobody's concern any more."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -63,7 +63,7 @@ class PartitionWorker:
             active_term, self._source, tube.sink, self.machine, tube.limits.sweep_backlog, tube.emit
         )
         self._share = BackfillShare(tube.limits.backfill_share)
-        self._retries = RetryQueue(tube.limits.attempts)
+        self._retries = {pod_class: RetryQueue(tube.limits.attempts) for pod_class in PodClass}
         self._deliveries: dict[asyncio.Task[Outcome], Flight] = {}
         self._exchange: asyncio.Task[list[Pod]] | None = None
         """Purges and marks pods, one at a time, while this worker handles those of the one before."""
@@ -114,7 +114,7 @@ class PartitionWorker:
                 notified=self._database.notifications_work,
                 idle=not (self.machine.keys or self._control.has_work),
                 may_poll=self._exchange is None and self._may_mark(),
-                until=self._retries.next_at if self._has_room_for_delivery else None,
+                until=self._next_retry(),
             )
 
     # --- marks and purges -----------------------------------------------------------------
@@ -234,47 +234,58 @@ class PartitionWorker:
 
     # --- deliveries -----------------------------------------------------------------------
 
-    @property
-    def _has_room_for_delivery(self) -> bool:
-        return len(self._deliveries) < self._limits.sends + _DELIVERIES_AHEAD
-
     def _launch(self) -> bool:
         """Begin deliveries while there is room for them; whether any was begun."""
         launched = False
-        now = time.monotonic()
-        while self._has_room_for_delivery:
-            retry = self._retries.pop(now)
-            if retry is not None:
-                flight, groups = retry[0], by_shard(retry[1])
-            else:
-                found = self._take_flight()
-                if found is None:
-                    break
-                flight, groups = found, found.by_shard()
+        while (found := self._take_retry() or self._take_flight()) is not None:
+            flight, groups = found
             task = asyncio.create_task(self._deliverer.deliver(flight, groups))
             task.add_done_callback(self._on_done)
             self._deliveries[task] = flight
             launched = True
         return launched
 
-    def _take_flight(self) -> Flight | None:
-        """The next keys that were not sent yet; None when there are none, or too many are under way."""
-        # Retries that wait count, too: a sink that delays everything is not given ever more.
-        under_way = len(self._deliveries) + self._retries.keys // self._deliverer.size.keys
-        if under_way >= self._limits.sends + _DELIVERIES_AHEAD:
-            return None
-        incremental = self.machine.waiting(PodClass.INCREMENTAL)
-        backfill = self.machine.waiting(PodClass.BACKFILL)
+    def _has_room(self, pod_class: PodClass, waiting: int = 0) -> bool:
+        """Whether another delivery of the class may begin, while so many others wait to be sent again."""
         backfilling = sum(flight.pod_class is PodClass.BACKFILL for flight in self._deliveries.values())
-        if backfilling >= max(1, self._limits.sends - 1):
-            backfill = 0  # one send at least is free for an incremental touch that comes now
+        if pod_class is PodClass.BACKFILL and backfilling >= max(1, self._limits.sends - 1):
+            return False  # one send at least is free for an incremental touch that comes now
+        return len(self._deliveries) + waiting < self._limits.sends + _DELIVERIES_AHEAD
+
+    def _take_retry(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
+        """The next keys that are due to be sent again."""
+        now = time.monotonic()
+        for pod_class, retries in self._retries.items():
+            retry = retries.pop(now) if self._has_room(pod_class) else None
+            if retry is not None:
+                return retry[0], by_shard(retry[1])
+        return None
+
+    def _next_retry(self) -> float | None:
+        """When keys are due to be sent again for which there is room; None: when a delivery has ended."""
+        due = [
+            retries.next_at
+            for pod_class, retries in self._retries.items()
+            if retries.next_at is not None and self._has_room(pod_class)
+        ]
+        return min(due, default=None)
+
+    def _take_flight(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
+        """The next keys that were not sent yet."""
+        # Retries that wait count, too: a sink that delays everything is not given ever more.
+        waiting = sum(retries.keys for retries in self._retries.values()) // self._deliverer.size.keys
+        incremental, backfill = (
+            self.machine.waiting(pod_class) if self._has_room(pod_class, waiting) else 0
+            for pod_class in PodClass
+        )
         chosen = self._share.choose(incremental=incremental, backfill=backfill)
         if chosen is None:
             return None
         flight = self.machine.take(chosen, self._deliverer.size.keys)
-        if flight is not None:
-            self._share.record(chosen, len(flight), both_waited=bool(incremental and backfill))
-        return flight
+        if flight is None:
+            return None
+        self._share.record(chosen, len(flight), both_waited=bool(incremental and backfill))
+        return flight, flight.by_shard()
 
     async def _take_outcomes(self) -> bool:
         """Handle the outcomes of deliveries, whose failure is ours; whether there were any."""
@@ -287,7 +298,8 @@ class PartitionWorker:
 
     async def _handle(self, outcome: Outcome) -> None:
         """Finish the keys that are done, park those given up, and queue the others to be sent again."""
-        flight, retries, now = outcome.flight, self._retries, time.monotonic()
+        flight, now = outcome.flight, time.monotonic()
+        retries = self._retries[flight.pod_class]
         if outcome.done:
             self._parked_in_a_row = 0
         for groups in outcome.done:
@@ -318,7 +330,7 @@ class PartitionWorker:
             f"{self._parked_in_a_row} documents in a row failed, so it is not their fault; "
             f"the last one: {letter.reason}"
         )
-        self._retries.push(flight, [letter.key], now + backoff(letter.attempts))
+        self._retries[flight.pod_class].push(flight, [letter.key], now + backoff(letter.attempts))
         return False
 
     async def _park(self, flight: Flight, dead: Sequence[DeadLetter]) -> None:
@@ -338,7 +350,8 @@ class PartitionWorker:
 
     def _finish(self, flight: Flight, groups: Mapping[int, Sequence[Id]]) -> None:
         self.machine.land_keys(flight, groups)
-        self._retries.forget((shard, key) for shard, ids in groups.items() for key in ids)
+        keys = ((shard, key) for shard, ids in groups.items() for key in ids)
+        self._retries[flight.pod_class].forget(keys)
 
     # --- the end --------------------------------------------------------------------------
 

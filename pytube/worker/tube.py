@@ -25,7 +25,6 @@ class Limits:
 
     receive_deadline: float
     drain_limit: float
-    meter_interval: float
     request_timeout: float
     batch_documents: int
     batch_bytes: int
@@ -43,7 +42,6 @@ class Limits:
         return cls(
             receive_deadline=worker.receive_deadline,
             drain_limit=worker.drain_limit,
-            meter_interval=worker.meter_interval,
             request_timeout=tube.sink.request_timeout,
             batch_documents=tube.sink.batch_documents,
             batch_bytes=tube.sink.batch_bytes,
@@ -60,11 +58,6 @@ class Limits:
     def hold(self) -> float:
         """How long after its last renewal a term's writes may still take effect."""
         return self.receive_deadline + self.request_timeout
-
-    @property
-    def renew_interval(self) -> float:
-        """How often a term is renewed in the database: several times within the deadline."""
-        return self.receive_deadline / 5
 
 
 class Tube:

@@ -24,8 +24,7 @@ from pytube.errors import (
 from pytube.logs import Repeats
 from pytube.pipeline.retry_queue import BackOff
 from pytube.sources.queries import FIT_INDEX, SYNC
-from pytube.worker.database import Database
-from pytube.worker.tasks import end
+from pytube.worker.database import Database, end
 from pytube.worker.tube import Tube
 
 SYNC_INTERVAL = 30.0

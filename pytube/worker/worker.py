@@ -18,10 +18,9 @@ from pytube.errors import RECOVERABLE, ConfigError, UnknownTube
 from pytube.events import Event, EventCallback
 from pytube.logs import log_event
 from pytube.sources.terms import read_partitions
-from pytube.worker.database import Database
+from pytube.worker.database import Database, end
 from pytube.worker.elections import build_elections
 from pytube.worker.leadership import Leadership
-from pytube.worker.tasks import end
 from pytube.worker.tube import Tube
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
 

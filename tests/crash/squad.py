@@ -317,7 +317,7 @@ class Squad:
         return {
             entry["leader_id"]
             for entry in entries
-            if entry.get("event") == "leader acquired" and entry.get("tube") == tube
+            if entry.get("event") == "leader_acquired" and entry.get("tube") == tube
         }
 
     def _query(self, statement: str) -> list[tuple[Any, ...]]:

@@ -75,7 +75,7 @@ def test_a_worker_that_had_come_up_must_outlive_its_servers(crew: Crew) -> None:
     member = crew.members["neli-2"]
     member.started = time.monotonic()
     member.log.path.write_text(
-        '{"event": "leader acquired", "timestamp": "2026-01-01T00:00:00Z", "tube": "live",'
+        '{"event": "leader_acquired", "timestamp": "2026-01-01T00:00:00Z", "tube": "live",'
         ' "leader_id": "a"}\n'
     )
     end(crew, "neli-2", NOT_AVAILABLE)

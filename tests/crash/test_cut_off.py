@@ -149,7 +149,7 @@ def test_a_worker_that_is_cut_off_comes_back_by_itself(outpost: Outpost, server:
         outpost.delivers(1)
         outpost.way.switch(mode)
         if server == "sink":  # it leads on: nobody else may write its partitions
-            fleet.wait_until(lambda: any(fleet.events(1, "sink down")), 30, "worker 1 tells of its sink")
+            fleet.wait_until(lambda: any(fleet.events(1, "sink_down")), 30, "worker 1 tells of its sink")
         else:
             fleet.wait_for_leaders({2})
         outpost.delivers(2)
@@ -172,7 +172,7 @@ def test_a_worker_behind_a_slow_network_delivers(outpost: Outpost) -> None:
         outpost.way.switch(Mode.SLOW, delay=DELAY)
         outpost.delivers(1, 1000)
         assert set(fleet.leaders().values()) == {1, 2}
-        assert not any(fleet.events(1, "trust lapsed"))
+        assert not any(fleet.events(1, "trust_lapsed"))
         outpost.end_while(Mode.SLOW)
         outpost.delivers(2)
     outpost.close()

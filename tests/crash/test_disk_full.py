@@ -31,7 +31,7 @@ def test_a_full_disk_stops_the_worker_and_nothing_is_parked(
         fleet.wait_until(lambda: disk.lines > 500, 30, "documents arrive")
         disk.fill(*pids)
         fleet.wait_until(
-            lambda: len(_told(fleet, 1, "sink down") + _told(fleet, 2, "sink down")) == 4,
+            lambda: len(_told(fleet, 1, "sink_down") + _told(fleet, 2, "sink_down")) == 4,
             30,
             "each partition tells that the sink is down",
         )
@@ -46,13 +46,13 @@ def test_a_full_disk_stops_the_worker_and_nothing_is_parked(
         fleet.wait_until(lambda: disk.lines > before + 500, 40, "documents arrive again")
     fleet.wait_until_drained()
     for number in (1, 2):
-        down, up = _told(fleet, number, "sink down"), _told(fleet, number, "sink up")
+        down, up = _told(fleet, number, "sink_down"), _told(fleet, number, "sink_up")
         # Once per term: on a machine with much to do, partitions may change hands meanwhile.
-        assert down <= _told(fleet, number, "leader acquired"), "told once, not per failure"
+        assert down <= _told(fleet, number, "leader_acquired"), "told once, not per failure"
         assert up, "and when it is over"
         assert up <= down
         reason = "File too large" if limited else "No space left"
-        assert all(reason in event["reason"] for event in fleet.events(number, "sink down"))
+        assert all(reason in event["reason"] for event in fleet.events(number, "sink_down"))
     assert fleet.terminate() == [0, 0]
     assert fleet.query("SELECT count(*) FROM tube_parked") == [(0,)]
     verdict = fleet.judge()
@@ -70,11 +70,11 @@ def test_a_worker_that_is_killed_while_the_disk_is_full(make_fleet: MakeFleet, t
     with Load(fleet.dsn):
         fleet.wait_until(lambda: disk.lines > 500, 30, "documents arrive")
         disk.fill(fleet.processes[1].pid)
-        fleet.wait_until(lambda: len(_told(fleet, 1, "sink down")) == 4, 30, "the worker stops")
+        fleet.wait_until(lambda: len(_told(fleet, 1, "sink_down")) == 4, 30, "the worker stops")
         fleet.kill(1)
         fleet.start(2)
         disk.fill(fleet.processes[2].pid)
-        fleet.wait_until(lambda: len(_told(fleet, 2, "sink down")) == 4, 30, "the next worker stops")
+        fleet.wait_until(lambda: len(_told(fleet, 2, "sink_down")) == 4, 30, "the next worker stops")
         disk.free(fleet.processes[2].pid)
         before = disk.lines
         fleet.wait_until(lambda: disk.lines > before + 500, 40, "documents arrive again")

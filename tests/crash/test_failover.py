@@ -45,7 +45,7 @@ def epochs(fleet: Fleet) -> dict[int, int]:
 
 def without_trust(fleet: Fleet) -> list[dict[str, Any]]:
     """What worker 1 said of terms that it may not write under any more; the latest last."""
-    said = [*fleet.events(1, "trust lapsed"), *fleet.events(1, "leader revoked")]
+    said = [*fleet.events(1, "trust_lapsed"), *fleet.events(1, "leader_revoked")]
     return sorted(said, key=lambda entry: str(entry["timestamp"]))
 
 
@@ -73,7 +73,7 @@ def test_a_synchronous_standby_takes_over_and_nothing_is_lost(pair: Pair, fleet:
     verdict = fleet.judge()
     assert verdict["good"], verdict
     for number in (1, 2):
-        assert len(list(fleet.events(number, "database down"))) == 1, "told once"
+        assert len(list(fleet.events(number, "database_down"))) == 1, "told once"
 
 
 def test_a_primary_that_only_reads_any_more_is_left(pair: Pair, fleet: Fleet) -> None:

@@ -175,11 +175,11 @@ def test_two_workers_of_one_name(
         assert left in shared.values(), "it is the other one, and not a third"
     fleet.wait_until_drained()
     assert fleet.terminate() == [0]
-    told = [{e["leader_id"] for e in fleet.events(number, "leader acquired")} for number in (1, 2)]
+    told = [{e["leader_id"] for e in fleet.events(number, "leader_acquired")} for number in (1, 2)]
     assert not told[0] & told[1], "no term is of both"
     verdict = fleet.judge()
     assert verdict["good"], verdict
 
 
 def _delivered(fleet: Fleet, number: int) -> list[int]:
-    return [e["documents"] for e in fleet.events(number, "meter read") if e["documents"]]
+    return [e["documents"] for e in fleet.events(number, "meter_read") if e["documents"]]

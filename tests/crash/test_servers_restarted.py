@@ -32,7 +32,7 @@ def test_postgres_killed_and_restarted(make_fleet: MakeFleet, postgres: Postgres
     verdict = fleet.judge()
     assert verdict["good"], verdict
     for number in (1, 2):
-        downs = list(fleet.events(number, "database down"))
+        downs = list(fleet.events(number, "database_down"))
         assert 1 <= len(downs) <= 4, f"told once per outage, not per second: {downs}"
 
 
@@ -44,7 +44,7 @@ def test_the_broker_killed_and_restarted(make_fleet: MakeFleet, kafka_real: Real
         go_on(fleet, "the start")
         kafka_real.kill()
         fleet.wait_until(
-            lambda: all(any(fleet.events(number, "trust lapsed")) for number in (1, 2)),
+            lambda: all(any(fleet.events(number, "trust_lapsed")) for number in (1, 2)),
             30,
             "both tell that nothing is sent without proof",
         )

@@ -28,7 +28,7 @@ def terminate_all(fleet: Fleet) -> int:
 
 def outages(fleet: Fleet, number: int) -> tuple[int, int]:
     """How often a worker told that the database is down, and that it is up again."""
-    return len(list(fleet.events(number, "database down"))), len(list(fleet.events(number, "database up")))
+    return len(list(fleet.events(number, "database_down"))), len(list(fleet.events(number, "database_up")))
 
 
 def test_all_sessions_terminated_again_and_again(make_fleet: MakeFleet) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.docs.pages import Block
 from tests.helpers import cli
 from tests.helpers.database import ROOT
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 
 _HEREDOC = re.compile(r"<<'(\w+)'")
 _PLAIN = re.compile(r"[^|&<>;]+")
@@ -61,7 +61,7 @@ class Shell:
         for process in self._background:
             process.send_signal(signal.SIGTERM)
         for process in self._background:
-            output, _ = process.communicate(timeout=30)
+            output, _ = process.communicate(timeout=LIMIT)
             assert process.returncode == 0, output
         self._background.clear()
 

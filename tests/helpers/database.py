@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -19,6 +20,15 @@ from pytube.embedded.postgres import Postgres
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_SQL = ROOT / "sql" / "install.sql"
 
+MEMORY = Path("/dev/shm")
+"""Where servers keep their data, if there is room: on a disk, a new database costs thirty times as much."""
+ROOM = 4 << 30
+"""Bytes that have to be free there; a container often has 64 MB."""
+SETTINGS = {"max_wal_size": "128MB", "min_wal_size": "32MB"}
+
+Prepare = Callable[[str], None]
+"""Fills the database of a DSN."""
+
 _numbers = itertools.count(1)
 
 
@@ -28,36 +38,45 @@ class TestServer:
     __test__ = False  # no test class, whatever its name
 
     def __init__(self, version: Version, settings: Mapping[str, str] | None = None) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="pytube-test-", dir="/tmp")
-        # The server's user is not ours when we are root.
-        Path(self._folder.name).chmod(0o755)
-        self.postgres = Postgres(self._folder.name, version, settings=settings).start()
-        self._template: str | None = None
+        self._stack = ExitStack()
+        folder = self._stack.enter_context(server_folder())
+        settings = {**SETTINGS, **(settings or {})}
+        self.postgres = Postgres(folder, version, settings=settings).start()
+        self._stack.callback(self.postgres.close)
+        self._templates: set[str] = set()
 
     def close(self) -> None:
         """End the server and remove its folder."""
-        self.postgres.close()
-        self._folder.cleanup()
+        self._stack.close()
 
     @contextmanager
-    def database(self, *, installed: bool) -> Iterator[str]:
-        """The DSN of a fresh database, dropped at the end; with our SQL where `installed`."""
+    def database(self, *, installed: bool, prepare: Prepare | None = None) -> Iterator[str]:
+        """The DSN of a fresh database, dropped at the end.
+
+        Args:
+            installed: whether our SQL is in it.
+            prepare: makes what else is in it, by its DSN; called once, since the next databases are copies.
+        """
         self.postgres.start()  # a test may have left it down
-        template = self._installed_template() if installed else "template0"
+        template = self._template("installed", "template0", self._install) if installed else "template0"
+        if prepare is not None:
+            template = self._template(f"{prepare.__module__}.{prepare.__qualname__}", template, prepare)
         name = f"t{next(_numbers)}"
         self._create(name, template)
         yield self.postgres.dsn(name)
         self.postgres.start()
         self._admin(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
-    def _installed_template(self) -> str:
-        if self._template is None:
-            name = "installed"
+    def _template(self, name: str, base: str, prepare: Prepare) -> str:
+        if name not in self._templates:
             self._admin(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
-            self._create(name, "template0")
-            psql_file(self.postgres, self.postgres.dsn(name), INSTALL_SQL)
-            self._template = name
-        return self._template
+            self._create(name, base)
+            prepare(self.postgres.dsn(name))
+            self._templates.add(name)
+        return name
+
+    def _install(self, dsn: str) -> None:
+        psql_file(self.postgres, dsn, INSTALL_SQL)
 
     def _create(self, name: str, template: str) -> None:
         # FILE_COPY: half the time of WAL_LOG for databases as small as these.
@@ -74,6 +93,24 @@ class TestServer:
                 with psycopg.connect(self.postgres.dsn(name), autocommit=True) as other:
                     other.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
             admin.execute(statement)
+
+
+@contextmanager
+def server_folder() -> Iterator[Path]:
+    """A folder for the data of servers, removed at the end."""
+    place = MEMORY if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM else Path("/tmp")
+    _remove_orphans(place)
+    with tempfile.TemporaryDirectory(prefix=f"pytube-test-{os.getpid()}-", dir=place) as name:
+        # Not pytest's tmp_path: the server's user is not ours when we are root.
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def _remove_orphans(place: Path) -> None:
+    """Remove the data of runs that were killed: they would keep their memory."""
+    for folder in place.glob("pytube-test-*-*"):
+        if not Path("/proc", folder.name.split("-")[2]).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def psql_file(postgres: Postgres, dsn: str, file: Path, **variables: str) -> str:

@@ -139,10 +139,10 @@ def shared_by(holders: list[Holder], partitions: int, each: int = 1) -> Callable
     return check
 
 
-async def until_shared(holders: list[Holder], partitions: int, timeout: float = 30, each: int = 1) -> None:
+async def until_shared(holders: list[Holder], partitions: int, each: int = 1) -> None:
     """Wait for `shared_by`."""
     await wait_until_async(
-        shared_by(holders, partitions, each), timeout, f"{partitions} partitions shared by {len(holders)}"
+        shared_by(holders, partitions, each), what=f"{partitions} partitions shared by {len(holders)}"
     )
 
 

@@ -70,7 +70,7 @@ class Standby(Postgres):
             connection.execute("SELECT pg_reload_conf()")
         with psycopg.connect(self._primary.dsn(), autocommit=True) as connection:
             query = "SELECT count(*) FROM pg_stat_replication"
-            wait_until(lambda: connection.execute(query).fetchone() == (0,), 20, "the standby is cut off")
+            wait_until(lambda: connection.execute(query).fetchone() == (0,), what="the standby is cut off")
 
     def promote(self) -> None:
         """Take the primary's place; returns when it takes writes."""
@@ -82,4 +82,4 @@ class Standby(Postgres):
             query = (
                 f"SELECT count(*) FROM pg_stat_replication WHERE application_name = '{NAME}' AND {condition}"
             )
-            wait_until(lambda: connection.execute(query).fetchone() == (1,), 20, what)
+            wait_until(lambda: connection.execute(query).fetchone() == (1,), what=what)

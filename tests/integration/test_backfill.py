@@ -11,16 +11,19 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from pytube.embedded.postgres import Postgres
 from tests.conftest import Connect
 from tests.helpers import cli
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 
 Connection = psycopg.Connection[Any]
 
 ROWS = 20_000
 START = ("backfill", "start", "--tube", "items", "--json")
+HALTED = ("--chunk", "8", "--backlog", "8")
+"""Has a client insert 2,000 rows, and then wait for a worker, which never comes: it can't end by itself."""
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ class Client:
 
     def end(self, code: int = 0) -> list[dict[str, Any]]:
         """Wait until it ends with `code`; the lines that it wrote."""
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=LIMIT)
         assert self.process.returncode == code, err
         return [json.loads(line) for line in out.splitlines()]
 
@@ -80,7 +83,12 @@ def until(conn: Connection, what: str, **wanted: Any) -> None:
             for key, value in wanted.items()
         )
 
-    wait_until(holds, 30, lambda: f"{what}: {row(conn)}")
+    wait_until(holds, what=lambda: f"{what}: {row(conn)}")
+
+
+def until_halted(conn: Connection) -> None:
+    """Until a client that was started as `HALTED` waits."""
+    until(conn, "it waits", rows_done=2000, note="waits: 8 backfill pods or more wait in the tube (limit 8)")
 
 
 def touched(conn: Connection) -> list[int]:
@@ -102,54 +110,52 @@ def test_start_shows_how_far_it_is(items: Connection, clients: Any) -> None:
 
 
 def test_a_killed_client_is_gone_on_from_where_it_was(items: Connection, clients: Any) -> None:
-    client = clients(*START, "--rate", "5000", "--chunk", "4")
-    wait_until(lambda: row(items).get("rows_done", 0) >= 3000, 30, "some chunks are inserted")
+    client = clients(*START, *HALTED)
+    until_halted(items)
     client.process.kill()
     client.process.wait()
     until(items, "nobody works on it", pid=None)
-    done = row(items)["rows_done"]
-    assert len(touched(items)) == done < ROWS
+    assert len(touched(items)) == row(items)["rows_done"] == 2000
     lines = clients("backfill", "resume", "--tube", "items", "--json").end()
     assert lines[-1]["state"] == "delivering"
     assert touched(items) == list(range(1, ROWS + 1)), "each once"
 
 
 def test_an_interrupted_client_says_how_to_go_on(items: Connection, clients: Any) -> None:
-    client = clients(*START, "--rate", "5000")
-    until(items, "it inserts", state="inserting")
+    client = clients(*START, *HALTED)
+    until_halted(items)
     client.process.send_signal(signal.SIGINT)
-    _, err = client.process.communicate(timeout=30)
+    _, err = client.process.communicate(timeout=LIMIT)
     assert "pytube backfill resume --tube items" in err
     assert client.process.returncode == 130
 
 
-def test_two_clients_on_one_backfill(items: Connection, clients: Any) -> None:
-    first = clients(*START, "--rate", "2000", "--chunk", "4")
-    until(items, "it inserts", state="inserting")
-    # Not to be done before the others have had their say; `resume` ends the pause.
-    items.execute("UPDATE tube_backfill SET paused = true")
+def test_two_clients_on_one_backfill(items: Connection, connect: Connect, clients: Any) -> None:
+    writer = connect(autocommit=False)
+    writer.execute("INSERT INTO public.items VALUES (%s, 1)", (ROWS + 1,))
+    first = clients(*START)
+    until(items, "it waits for the writer", note="waits for transactions to end")
     (told,) = clients("backfill", "resume", "--tube", "items", "--json").end()
     assert "somebody else works on backfill" in told["message"]
-    items.execute("UPDATE tube_backfill SET paused = true")
-    _, err = clients(*START).process.communicate(timeout=30)
+    _, err = clients(*START).process.communicate(timeout=LIMIT)
     assert "is being backfilled for tube 'items' already" in err
     assert first.process.poll() is None
-    items.execute("UPDATE tube_backfill SET paused = false")
+    writer.rollback()
     first.end()
     assert touched(items) == list(range(1, ROWS + 1))
 
 
 def test_pause_resume_and_cancel(dsn: str, items: Connection, clients: Any) -> None:
-    client = clients(*START, "--rate", "5000", "--chunk", "4")
-    wait_until(lambda: row(items).get("rows_done", 0) >= 1000, 30, "some chunks are inserted")
+    client = clients(*START, *HALTED)
+    until_halted(items)
     cli.run("backfill", "pause", "--tube", "items", dsn=dsn)
-    done = row(items)["rows_done"]
     assert "inserting, paused" in cli.run("backfill", "status", dsn=dsn).stdout
     lines = clients("backfill", "resume", "--tube", "items", "--table", "public.items", "--json").end()
     assert "somebody else" in lines[-1]["message"]
-    wait_until(lambda: row(items)["rows_done"] > done, 30, "it goes on")
+    items.execute("DELETE FROM tube.items WHERE op = 'B'")
+    until(items, "it goes on", rows_done=4000)
     cli.run("backfill", "cancel", "--tube", "items", dsn=dsn)
-    assert "was cancelled" in client.process.communicate(timeout=30)[1]
+    assert "was cancelled" in client.process.communicate(timeout=LIMIT)[1]
     assert touched(items) == []
     (status,) = cli.run_json("backfill", "status", "--tube", "items", dsn=dsn)
     assert status["state"] == "cancelled"
@@ -157,10 +163,10 @@ def test_pause_resume_and_cancel(dsn: str, items: Connection, clients: Any) -> N
 
 
 def test_a_newer_one_supersedes(items: Connection, clients: Any) -> None:
-    first = clients(*START, "--rate", "1000", "--chunk", "4", "--order-col", "n")
-    until(items, "it inserts", state="inserting")
+    first = clients(*START, *HALTED, "--order-col", "n")
+    until_halted(items)
     clients(*START, "--supersede").end()
-    assert "was superseded" in first.process.communicate(timeout=30)[1]
+    assert "was superseded" in first.process.communicate(timeout=LIMIT)[1]
     assert touched(items) == list(range(1, ROWS + 1)), "nothing of the first"
 
 
@@ -190,9 +196,8 @@ def test_it_waits_for_open_and_prepared_transactions(
 
 
 def test_the_backlog_slows_it(items: Connection, clients: Any) -> None:
-    client = clients(*START, "--backlog", "8", "--chunk", "8")
-    until(items, "it waits", note="waits: 8 backfill pods or more wait in the tube (limit 8)")
-    assert row(items)["rows_done"] == 2000
+    client = clients(*START, *HALTED)
+    until_halted(items)
     items.execute("DELETE FROM tube.items WHERE op = 'B'")
     until(items, "it goes on", rows_done=4000)
     client.process.kill()
@@ -202,7 +207,11 @@ def test_a_replica_that_is_behind_slows_it(
     items: Connection, clients: Any, postgres: Postgres, tmp_path: Path
 ) -> None:
     replica = subprocess.Popen(
-        [str(postgres.bin("pg_receivewal")), "-d", postgres.dsn(), "-D", str(tmp_path), "-s", "1"],
+        [
+            *(str(postgres.bin("pg_receivewal")), "-D", str(tmp_path), "-s", "1", "--no-sync"),
+            # however long it is stopped, it stays a replica
+            *("-d", make_conninfo(postgres.dsn(), options="-c wal_sender_timeout=0")),
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -210,7 +219,7 @@ def test_a_replica_that_is_behind_slows_it(
         streams = (
             "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND write_lsn IS NOT NULL"
         )
-        wait_until(lambda: items.execute(streams).fetchone() == (1,), 30, "the replica streams")
+        wait_until(lambda: items.execute(streams).fetchone() == (1,), what="the replica streams")
         replica.send_signal(signal.SIGSTOP)
         items.execute(
             "CREATE TABLE public.ballast AS SELECT repeat(md5(g::text), 30) FROM generate_series(1, 9000) g"

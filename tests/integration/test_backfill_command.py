@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 from pytube.backfill.admin import Backfills
 from tests.conftest import Connect
 from tests.helpers import cli
-from tests.helpers.waiting import wait_until
+from tests.helpers.capture import scalar
+from tests.helpers.waiting import LIMIT, wait_until
 
 Connection = psycopg.Connection[Any]
 ROWS = 20_000
@@ -30,18 +32,28 @@ def items(conn: Connection) -> Connection:
     return conn
 
 
+StartAtRate = Callable[[int], subprocess.Popen[str]]
+
+
 @pytest.fixture
-def slow(items: Connection, dsn: str) -> Iterator[subprocess.Popen[str]]:
-    """A client that inserts 500 rows a second, in chunks of ten thousand if it could."""
-    process = cli.start(
-        *("backfill", "start", "--tube", "items", "--rate", "500", "--chunk", "40"),
-        config=Path("/nonexistent"),
-        PYTUBE_DSN=dsn,
-    )
-    wait_until(lambda: done(items) > 0, 20, "it inserts")
-    yield process
-    process.kill()
-    process.communicate()
+def start_at_rate(items: Connection, dsn: str) -> Iterator[StartAtRate]:
+    """Starts a client that inserts so many rows a second, in chunks of ten thousand if it could."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(rate: int) -> subprocess.Popen[str]:
+        process = cli.start(
+            *("backfill", "start", "--tube", "items", "--rate", str(rate), "--chunk", "40"),
+            config=Path("/nonexistent"),
+            PYTUBE_DSN=dsn,
+        )
+        started.append(process)
+        wait_until(lambda: done(items) > 0, what="it inserts")
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def done(conn: Connection) -> int:
@@ -50,15 +62,18 @@ def done(conn: Connection) -> int:
     return int(row[0])
 
 
-def test_a_rate_is_kept_from_the_beginning(items: Connection, slow: subprocess.Popen[str]) -> None:
-    assert done(items) <= 1000
-    wait_until(lambda: done(items) >= 1000, 20, "it goes on")
-    assert slow.poll() is None
+def test_a_rate_is_kept_from_the_beginning(items: Connection, start_at_rate: StartAtRate) -> None:
+    began = time.monotonic()
+    start_at_rate(500)
+    assert done(items) <= 250 + 500 * (time.monotonic() - began)
+    wait_until(lambda: done(items) >= 1000, what="it goes on")
+    assert done(items) <= 250 + 500 * (time.monotonic() - began)
 
 
-def test_a_cancel_is_heard_while_it_keeps_to_its_rate(dsn: str, slow: subprocess.Popen[str]) -> None:
+def test_a_cancel_is_heard_while_it_keeps_to_its_rate(dsn: str, start_at_rate: StartAtRate) -> None:
+    client = start_at_rate(1)  # its second pod is due in four minutes
     cli.run("backfill", "cancel", "--tube", "items", dsn=dsn)
-    assert "was cancelled" in slow.communicate(timeout=3)[1]
+    assert "was cancelled" in client.communicate(timeout=LIMIT)[1]
 
 
 @pytest.mark.usefixtures("items")
@@ -105,8 +120,44 @@ def test_a_deadlock_with_a_worker_is_tried_again(items: Connection, connect: Con
     cancelling.start()
     waits = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
     pid = admin.info.backend_pid
-    wait_until(lambda: items.execute(waits, (pid,)).fetchone() == (1,), 10, "it waits for the pod")
+    wait_until(lambda: items.execute(waits, (pid,)).fetchone() == (1,), what="it waits for the pod")
     other.execute("UPDATE tube.tube_backfill SET note = 'mine'")
     other.commit()
-    cancelling.join(10)
+    cancelling.join(LIMIT)
     assert answers == ["cancelled"]
+
+
+@pytest.fixture
+def deadlocks(items: Connection) -> Callable[[int], None]:
+    """Lets the first so many changes of a backfill fail as a deadlock does."""
+
+    def fail(times: int) -> None:
+        items.execute("CREATE SEQUENCE public.changes")
+        items.execute(f"""
+            CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                IF nextval('public.changes') <= {times} THEN
+                    RAISE EXCEPTION 'deadlock detected' USING ERRCODE = 'deadlock_detected';
+                END IF;
+                RETURN NEW;
+            END $$
+        """)
+        items.execute(
+            "CREATE TRIGGER refuse BEFORE UPDATE ON tube_backfill FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+        items.execute("GRANT USAGE ON SEQUENCE public.changes TO PUBLIC")
+
+    return fail
+
+
+def test_several_deadlocks_in_a_row_are_outlived(items: Connection, deadlocks: Callable[[int], None]) -> None:
+    number = scalar(items, "SELECT tube_backfill_create('items', 'public.items')")
+    deadlocks(5)
+    assert Backfills(items).command(number, "pause") == "waiting"
+    assert scalar(items, "SELECT last_value FROM public.changes") == 6
+
+
+def test_a_deadlock_that_never_ends_is_reported(items: Connection, deadlocks: Callable[[int], None]) -> None:
+    number = scalar(items, "SELECT tube_backfill_create('items', 'public.items')")
+    deadlocks(1000)
+    with pytest.raises(psycopg.errors.DeadlockDetected):
+        Backfills(items).command(number, "pause")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.crash.pair import Pair
 from tests.helpers import cli
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 
 Connection = psycopg.Connection[Any]
 START = ("backfill", "start", "--tube", "items", "--supersede", "--replica-behind", "off")
@@ -53,19 +53,19 @@ def holds(conn: Connection, query: str) -> bool:
 
 def test_a_replica_that_applies_late(pair: Pair, items: Connection) -> None:
     late = "SELECT FROM tube_backfill_pressure('items', 10) WHERE replica = 'standby' AND replica_lag > 1"
-    wait_until(lambda: holds(items, late), 30, "the standby is known to be late")
+    wait_until(lambda: holds(items, late), what="the standby is known to be late")
     slowed = started(pair, "--replica-lag", "1")
     heedless = None
     try:
         note = "waits: the replica standby is % s behind (limit 1 s)"
         waits = f"SELECT FROM tube_backfill WHERE note LIKE '{note}'"
-        wait_until(lambda: holds(items, waits), 30, "it waits")
+        wait_until(lambda: holds(items, waits), what="it waits")
         assert items.execute("SELECT rows_done FROM tube_backfill").fetchall() == [(0,)]
         heedless = started(pair, "--replica-lag", "off")
-        wait_until(lambda: holds(items, late) and heedless.poll() is not None, 30, "the other one ends")
-        out, err = heedless.communicate(timeout=20)
+        wait_until(lambda: holds(items, late) and heedless.poll() is not None, what="the other one ends")
+        out, err = heedless.communicate(timeout=LIMIT)
         assert "1000 of 1000 rows" in out, err
-        assert "was superseded" in slowed.communicate(timeout=20)[1]
+        assert "was superseded" in slowed.communicate(timeout=LIMIT)[1]
     finally:
         for process in (slowed, heedless):
             if process is not None:

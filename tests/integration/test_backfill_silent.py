@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,12 @@ from pytube.worker.database import Database
 from tests.conftest import Connect
 from tests.helpers import cli
 from tests.helpers.proxy import Mode, Proxy
-from tests.helpers.waiting import wait_until, wait_until_async
+from tests.helpers.waiting import LIMIT, wait_until, wait_until_async
 
 Connection = psycopg.Connection[Any]
 
-SOON = 0.3
-BOUND = 4.0
-"""Seconds that are far more than `SOON`, and far less than for ever."""
+SOON = 1.0
+"""Seconds after which a session is given up; without a limit it would wait for hours."""
 ROWS = 5000
 SLOWLY = BackfillLimits(rate=500, chunk=1)
 
@@ -79,10 +77,8 @@ def done(conn: Connection) -> int:
 
 async def given_up(running: asyncio.Task[Any]) -> str:
     """What it says when it ends without an answer, in time."""
-    began = time.monotonic()
     with pytest.raises(DatabaseUnavailable) as error:
-        await asyncio.wait_for(running, BOUND)
-    assert time.monotonic() - began < BOUND
+        await asyncio.wait_for(running, LIMIT)
     return str(error.value)
 
 
@@ -92,13 +88,13 @@ async def test_a_chunk_without_an_answer(
 ) -> None:
     session = await Session.open(through, "tube", "test", answer_timeout=SOON)
     running = asyncio.create_task(BackfillRun(session, backfill, SLOWLY, untold).run())
-    await wait_until_async(lambda: done(conn) > 500, 20, "some chunks are inserted")
+    await wait_until_async(lambda: done(conn) > 500, what="some chunks are inserted")
     proxy.switch(mode)
-    assert "no answer within 0.3 s" in await given_up(running)
+    assert "no answer within 1 s" in await given_up(running)
     await session.close()
     proxy.switch(Mode.PASS)
     free = "SELECT pid FROM tube_backfill_list()"
-    await wait_until_async(lambda: conn.execute(free).fetchone() == (None,), 10, "nobody works on it")
+    await wait_until_async(lambda: conn.execute(free).fetchone() == (None,), what="nobody works on it")
     session = await Session.open(dsn, "tube", "test", answer_timeout=SOON)
     assert (await BackfillRun(session, backfill, BackfillLimits(), untold).run()).state == "delivering"
     await session.close()
@@ -113,7 +109,7 @@ async def test_collecting_may_take_long(dsn: str, connect: Connect, conn: Connec
     running = asyncio.create_task(run.run())
     longer = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%collect%' AND wait_event = 'relation' AND {}"
     lasts = longer.format(f"clock_timestamp() - query_start > interval '{2 * SOON} seconds'")
-    await wait_until_async(lambda: conn.execute(lasts).fetchone() == (1,), 20, "it collects for long")
+    await wait_until_async(lambda: conn.execute(lasts).fetchone() == (1,), what="it collects for long")
     assert not running.done()
     reader.rollback()
     assert (await running).state == "delivering"
@@ -139,9 +135,9 @@ def test_the_command_line_says_how_to_go_on(
         "backfill", "resume", "--tube", "items", "--rate", "500", "--chunk", "1", config=config
     )
     try:
-        wait_until(lambda: done(conn) > 0, 20, "some chunks are inserted")
+        wait_until(lambda: done(conn) > 0, what="some chunks are inserted")
         proxy.switch(Mode.ANSWERS_LOST)
-        _, err = client.communicate(timeout=20)
+        _, err = client.communicate(timeout=LIMIT)
     finally:
         client.kill()
     assert client.returncode == 3

@@ -98,7 +98,7 @@ async def finished(conn: Connection, *, backfills: int = 1) -> None:
             "SELECT count(*) FROM tube.items"
         ).fetchone() == (0,)
 
-    await wait_until_async(done, 40, "the backfill is finished")
+    await wait_until_async(done, what="the backfill is finished")
 
 
 def count(events: list[Event], kind: type[Event]) -> int:
@@ -139,7 +139,7 @@ async def test_a_scheduled_backfill_is_run(items: Connection, folder: Path) -> N
     payload = {"type": "backfill_schedule", "tbl": "public.items", "order_col": "n"}
     items.execute("SELECT items_touch(2, '{}', 'B', %s)", (json.dumps(payload),))
     async with working(folder) as events:
-        await wait_until_async(lambda: count(events, BackfillTaken) == 1, 20, "the schedule is taken")
+        await wait_until_async(lambda: count(events, BackfillTaken) == 1, what="the schedule is taken")
         await finished(items)
     assert held(folder) == rows(items)
     assert items.execute("SELECT by_worker, order_col FROM tube_backfill").fetchall() == [(True, "n")]
@@ -165,7 +165,7 @@ async def test_control_pods_that_nobody_can_act_upon_are_parked(items: Connectio
     items.execute("UPDATE public.items SET n = 7 WHERE id = 5")
     async with working(folder) as events:
         await wait_until_async(
-            lambda: items.execute("SELECT count(*) FROM tube.items").fetchone() == (0,), 20, "all is done"
+            lambda: items.execute("SELECT count(*) FROM tube.items").fetchone() == (0,), what="all is done"
         )
     assert held(folder) == {5: {"id": 5, "n": 7}}
     assert count(events, LeaderAcquired) == 2, "of two partitions, each has one term"
@@ -191,8 +191,7 @@ async def test_a_broken_one_is_told_and_holds_no_other_up(items: Connection, fol
     async with working(folder):
         await wait_until_async(
             lambda: both()[1] == ("finished", None) and both()[0][1],
-            40,
-            lambda: f"the second is done: {both()}",
+            what=lambda: f"the second is done: {both()}",
         )
         (broken, note), _ = both()
         assert broken == "inserting"
@@ -230,10 +229,10 @@ async def test_a_paused_one_makes_room_for_others(items: Connection, folder: Pat
 
     await command("start", "--in-worker", "--table", "public.items")
     async with working(folder):
-        await wait_until_async(lambda: state("items") == "inserting", 20, "the first one is begun")
+        await wait_until_async(lambda: state("items") == "inserting", what="the first one is begun")
         await command("pause")
         await command("start", "--in-worker", "--table", "public.others")
-        await wait_until_async(lambda: state("others") == "finished", 20, "the second one is done")
+        await wait_until_async(lambda: state("others") == "finished", what="the second one is done")
         assert state("items") == "inserting"
         await command("resume", "--wait")
         assert state("items") == "finished"
@@ -255,7 +254,7 @@ async def test_a_worker_drops_the_ids_that_somebody_read(
         ids = "SELECT count(*) FROM pg_class WHERE relname = 'tube_backfill_ids_1'"
         assert items.execute(ids).fetchone() == (1,)
         reader.rollback()
-        await wait_until_async(lambda: items.execute(ids).fetchone() == (0,), 20, "they are dropped")
+        await wait_until_async(lambda: items.execute(ids).fetchone() == (0,), what="they are dropped")
 
 
 async def test_two_schedules_of_one_table_come_one_after_the_other(items: Connection, folder: Path) -> None:
@@ -331,7 +330,7 @@ async def test_a_sweep_against_a_writer(items: Connection, connect: Connect, fol
     try:
         async with working(folder) as events:
             await asyncio.to_thread(cli.run, "backfill", "start", "--tube", "items", folder=folder)
-            await wait_until_async(lambda: count(events, SweepFinished) == 4, 40, "all is swept")
+            await wait_until_async(lambda: count(events, SweepFinished) == 4, what="all is swept")
             go_on = False
             await writing
             await finished(items)

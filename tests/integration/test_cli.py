@@ -14,7 +14,7 @@ import pytest
 from pytube.db.version import needed
 from tests.conftest import Connect
 from tests.helpers.cli import run, run_json, start
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ class TestTubes:
         )
         assert not done.is_set()
         holder.rollback()
-        thread.join(timeout=30)
+        thread.join(LIMIT)
         assert done.is_set()
 
 
@@ -248,7 +248,6 @@ class TestProcess:
         path.write_text(
             '[postgres]\ndsn = "${TEST_DSN}"\n[tube.t.sink]\ntype = "jsonl"\n'
             f'path = "{tmp_path}/out"\nrequest_timeout = 1\n'
-            "[worker]\nreceive_deadline = 2\nsession_timeout = 3\n"
         )
         return path
 
@@ -259,14 +258,14 @@ class TestProcess:
         lines = [json.loads(process.stdout.readline()) for _ in range(2)]
         assert [line[0]["tube"] for line in lines] == ["t", "t"]
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=LIMIT)
         assert "Traceback" not in out + err
         assert process.returncode == 0
 
     def test_down_at_the_start(self, config: Path) -> None:
         down = "postgresql://app:hunter2@127.0.0.1:1/app"
         process = start("worker", config=config, TEST_DSN=down)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=LIMIT)
         assert process.returncode == 3
         assert out == ""
         assert err.splitlines()[-1].startswith("pytube: Postgres is not available: ")
@@ -275,7 +274,7 @@ class TestProcess:
 
     def test_a_worker_before_the_installation(self, bare_dsn: str, config: Path) -> None:
         process = start("worker", config=config, TEST_DSN=bare_dsn)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=LIMIT)
         assert process.returncode == 4
         assert "run `pytube install`" in err
 
@@ -289,10 +288,9 @@ class TestProcess:
             wait_until(
                 lambda: conn.execute("SELECT count(*) FROM tube_leaders('t')").fetchone() == (1,),
                 what="a leader",
-                timeout=20,
             )
             process.send_signal(number)
-            _, err = process.communicate(timeout=20)
+            _, err = process.communicate(timeout=LIMIT)
         finally:
             process.kill()
         assert process.returncode == 0, err
@@ -317,12 +315,12 @@ class TestProcess:
         process = start("worker", config=config, TEST_DSN=dsn, PYTHONPATH=str(tmp_path))
         assert process.stderr is not None
         try:
-            wait_until((tmp_path / "called").exists, what="a send", timeout=20)
+            wait_until((tmp_path / "called").exists, what="a send")
             process.send_signal(signal.SIGTERM)
             while "stopping" not in process.stderr.readline():
                 pass
             process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=10)
+            _, err = process.communicate(timeout=LIMIT)
         finally:
             process.kill()
         assert process.returncode == 143

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,10 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.helpers.waiting import wait_until
-
-LIMIT = 90
-"""Seconds: a guard, none of the runs comes near it."""
+from tests.helpers.database import server_folder
+from tests.helpers.waiting import LIMIT, wait_until
 
 
 class Demo:
@@ -37,9 +34,7 @@ class Demo:
 
     def until(self, text: str) -> None:
         """Wait until it has printed `text`, and remember the processes that run then."""
-        wait_until(
-            lambda: text in self.output or self.process.poll() is not None, timeout=LIMIT, what=f"{text!r}"
-        )
+        wait_until(lambda: text in self.output or self.process.poll() is not None, what=f"{text!r}")
         assert text in self.output, self.output
         self._seen |= {child.pid: child for child in psutil.Process(self.process.pid).children(True)}
 
@@ -65,10 +60,8 @@ class Demo:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    # Not pytest's: Postgres runs as another user when we are root, who may not enter there.
-    with tempfile.TemporaryDirectory(prefix="pytube-demo-", dir="/tmp") as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+    with server_folder() as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -84,7 +77,7 @@ def start(folder: Path) -> Iterator[Callable[..., Demo]]:
         yield started
 
 
-@pytest.mark.parametrize("election", ["neli", "lease"])
+@pytest.mark.parametrize("election", ["neli", pytest.param("lease", marks=pytest.mark.soak)])
 def test_the_copy_is_equal_in_the_end(start: Callable[..., Demo], election: str) -> None:
     demo = start("--seconds", "8", "--election", election)
     demo.until("the load starts")
@@ -129,7 +122,7 @@ def test_nothing_outlives_a_demo_that_is_killed(start: Callable[..., Demo]) -> N
     demo.until("three workers start")
     demo.process.kill()
     demo.end()
-    wait_until(demo.is_all_gone, timeout=20, what="all that it had started is ended")
+    wait_until(demo.is_all_gone, what="all that it had started is ended")
 
 
 def test_a_folder_in_use_is_refused(folder: Path, start: Callable[..., Demo]) -> None:

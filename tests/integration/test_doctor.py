@@ -15,6 +15,8 @@ from pytube.health.doctor import Check, Level, check_pooler, examine
 from tests.conftest import Connect
 from tests.helpers.cli import run, run_json
 
+pytestmark = pytest.mark.every_server
+
 if TYPE_CHECKING:
     from pytube.embedded.kafka_real import RealKafka
 

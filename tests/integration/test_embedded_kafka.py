@@ -18,7 +18,7 @@ from pytube.embedded.kafka_mock import PARTITIONS, MockKafka
 from pytube.embedded.kafka_real import RealKafka
 from pytube.embedded.process import EmbeddedError
 from tests.helpers.proxy import Mode, Proxy
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 
 # A member of a group in a process of its own; says how many partitions it has, when that changes. The
 # mock lets a rebalance take a second less than the session timeout, so that one is short.
@@ -159,7 +159,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({**options(bootstrap), "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     try:
-        return [message.value() for message in consumer.consume(count, timeout=30)]
+        return [message.value() for message in consumer.consume(count, timeout=LIMIT)]
     finally:
         consumer.close()
 
@@ -176,7 +176,7 @@ def member(bootstrap: str, group: str) -> Iterator[subprocess.Popen[str]]:
         yield process
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(30)
+        process.wait(timeout=LIMIT)
 
 
 def said(process: subprocess.Popen[str], wanted: int) -> int:

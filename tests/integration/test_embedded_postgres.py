@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,15 +17,14 @@ import pytest
 from pytube.embedded import binaries
 from pytube.embedded.postgres import Postgres
 from pytube.embedded.process import EmbeddedError
+from tests.helpers.database import server_folder
 from tests.helpers.waiting import wait_until
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that the server's user can reach, unlike pytest's when root runs the tests."""
-    with tempfile.TemporaryDirectory(prefix="pytube-test-", dir="/tmp") as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+    with server_folder() as folder:
+        yield folder
 
 
 def test_data_outlive_kill_and_restart(folder: Path) -> None:

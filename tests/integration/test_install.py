@@ -16,6 +16,8 @@ from pytube.db.script import ScriptError, contents, run_file, run_page
 from pytube.errors import ConfigError, DatabaseUnavailable, SchemaMismatch, UsageError
 from pytube.tubes.admin import Tubes
 
+pytestmark = pytest.mark.every_server
+
 
 def objects(dsn: str, schema: str) -> int:
     """How many tables and functions the schema holds."""

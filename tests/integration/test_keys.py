@@ -161,7 +161,7 @@ def is_empty(conn: Conn) -> bool:
 
 
 async def drained(conn: Conn) -> None:
-    await wait_until_async(lambda: is_empty(conn), 30, "the tube is empty")
+    await wait_until_async(lambda: is_empty(conn), what="the tube is empty")
 
 
 def strange(folder: Path, *ids: str) -> None:
@@ -229,7 +229,7 @@ def killed(folder: Path, point: Point) -> None:
     """A worker works until it dies of a SIGKILL when it comes to `point` for the second time."""
     fault = {VARIABLE: f"{point}:kill:2"}
     with cli.start("worker", "--tube", "docs", config=folder / "pytube.toml", **fault) as process:
-        wait_until(lambda: process.poll() is not None, 30, f"the worker is killed at {point}")
+        wait_until(lambda: process.poll() is not None, what=f"the worker is killed at {point}")
         assert process.returncode == -9
 
 
@@ -258,7 +258,7 @@ async def test_backfill_and_sweep(docs: Conn, folder: Path, kind: Kind) -> None:
         ("inserting", True)
     ]
     async with working(folder) as events:
-        await wait_until_async(lambda: is_finished(docs) and is_empty(docs), 30, "the backfill is finished")
+        await wait_until_async(lambda: is_finished(docs) and is_empty(docs), what="the backfill is finished")
     assert held(folder) == rows(docs)
     assert sum(event.keys for event in events if isinstance(event, SweepFinished)) == len(ghosts)
     assert docs.execute("SELECT state, rows_done FROM tube_backfill").fetchall() == [("finished", ROWS)]
@@ -273,7 +273,7 @@ async def test_other_shards_and_a_backfill(docs: Conn, folder: Path) -> None:
         assert held(folder) == rows(docs)
         docs.execute("SELECT tube_table_ensure_attached('docs', 'public.docs', 0, 7)")
         await asyncio.to_thread(cli.run, "backfill", "start", "--tube", "docs", folder=folder)
-        await wait_until_async(lambda: is_finished(docs) and is_empty(docs), 30, "the backfill is finished")
+        await wait_until_async(lambda: is_finished(docs) and is_empty(docs), what="the backfill is finished")
     assert held(folder) == {(shard_of(key, 0, 7), key): row for (_, key), row in rows(docs).items()}
 
 
@@ -316,7 +316,7 @@ async def test_parked_and_delivered_after_all(docs: Conn, folder: Path, kind: Ki
     async with working(folder):  # it learns from the database which keys are parked
         docs.execute(f"SELECT public.docs_touch(%s::{kind.key_type}[])", ([key],))
         await drained(docs)
-        await wait_until_async(lambda: not cli.run_json("park", "list", dsn=dsn), 10, "nothing is parked")
+        await wait_until_async(lambda: not cli.run_json("park", "list", dsn=dsn), what="nothing is parked")
 
 
 @_BOTH

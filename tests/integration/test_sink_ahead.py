@@ -69,7 +69,7 @@ async def test_the_worker_stops_until_the_epochs_are_rebased(
             assert connection.execute("SELECT count(*) FROM tube.items").fetchone() == (1,)
             issued = await asyncio.to_thread(Tubes(connection).rebase, "items", AHEAD)
         assert issued > AHEAD
-        await wait_until_async(lambda: taken == [7], 30, "the document is taken after the rebase")
+        await wait_until_async(lambda: taken == [7], what="the document is taken after the rebase")
     finally:
         await worker.stop()
     said = capfd.readouterr()
@@ -85,7 +85,7 @@ async def test_an_epoch_that_is_issued_again_is_not_taken_for_its_own(dsn: str, 
     worker = Worker(load(config_file), on_event=events.append)
     await worker.start()
     try:
-        await wait_until_async(lambda: taken == [7], 30, "the document is taken under a later epoch")
+        await wait_until_async(lambda: taken == [7], what="the document is taken under a later epoch")
     finally:
         await worker.stop()
     assert sum(isinstance(event, LeaderFenced) for event in events) == 1

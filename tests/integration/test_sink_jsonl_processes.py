@@ -18,7 +18,7 @@ from pytube.errors import SinkUnavailable
 from pytube.sinks.jsonl import JsonlSink
 from pytube.sinks.jsonl_replay import Replay, replay
 from pytube.testing import batch
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 
 WRITER = """
 import asyncio, sys
@@ -115,7 +115,7 @@ def test_writers_killed_in_the_middle_of_their_writes(tmp_path: Path, writers: l
 
 def wait_for_round(writer: Writer, round_: int) -> None:
     """Wait until the sink has answered that round of the writer."""
-    wait_until(lambda: writer.answered >= round_, timeout=30, what=f"round {round_} of {writer.shard}")
+    wait_until(lambda: writer.answered >= round_, what=f"round {round_} of {writer.shard}")
 
 
 def test_disk_that_fills_up_in_the_middle_of_a_write(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ async def main(path):
 asyncio.run(main(sys.argv[1]))
 """
     done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=LIMIT, check=True
     )
     assert "File too large; nothing of the batch is in it" in done.stdout
     assert [key[2] for key in replay([path])] == [1, 3]
@@ -206,7 +206,7 @@ async def test_stopped_before_its_write_it_writes_nothing(
     await successor.open()
     await successor.send(batch({1: {}}, token=(2, 1)))
     os.kill(stopped.pid, signal.SIGCONT)
-    said, _ = stopped.communicate(timeout=10)
+    said, _ = stopped.communicate(timeout=LIMIT)
     assert "not written, the right to send had lapsed" in said
     assert [line.token.epoch for line in replay([path]).values()] == [2]
     assert check_lines(path) == (1, 0)
@@ -222,7 +222,7 @@ async def test_stopped_within_its_write_it_keeps_others_out(
     with pytest.raises(SinkUnavailable, match="while it waited for the lock"):
         await successor.send(batch({1: {}}, token=(2, 1), send_before=time.monotonic() + 0.1))
     os.kill(stopped.pid, signal.SIGCONT)
-    said, _ = stopped.communicate(timeout=10)
+    said, _ = stopped.communicate(timeout=LIMIT)
     assert said == "[Ok()]\n"
     await successor.send(batch({1: {}}, token=(2, 2)))
     reader = Replay([path], compare=False)
@@ -238,9 +238,9 @@ def test_processes_that_share_one_standard_output(tmp_path: Path, writers: list[
         target = out if reader is None else reader.stdin
         writers += [Writer("-", shard, 20, (300, 400), tmp_path, target) for shard in (1, 2, 3)]
         for writer in writers:
-            assert writer.process.wait(timeout=60) == 0
+            assert writer.process.wait(timeout=LIMIT) == 0
         if reader is not None:
-            reader.communicate(timeout=60)
+            reader.communicate(timeout=LIMIT)
     assert check_lines(path)[1] == 0
     held = replay([path])
     assert len(held) == 900
@@ -267,7 +267,7 @@ except ConfigError as error:
         [sys.executable, "-c", program, str(locked / "x.jsonl")],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=LIMIT,
         check=True,
     )
     assert "Permission denied; give a file that this user can write to" in done.stdout

@@ -165,7 +165,7 @@ async def test_while_writers_and_a_worker_go_on(
         with psycopg.connect(dsn) as holder:
             holder.execute("INSERT INTO public.c VALUES (-1)")
             upgrade = asyncio.create_task(asyncio.to_thread(following.run, "upgrade", dsn=dsn))
-            await asyncio.to_thread(wait_until, lambda: shapes(dsn)["one"] == NEXT, timeout=60, what="one")
+            await asyncio.to_thread(wait_until, lambda: shapes(dsn)["one"] == NEXT, what="one")
             before = writers.written
             await wait_until_async(lambda: writers.written > before + 20, what="writers go on meanwhile")
             assert shapes(dsn)["three"] != NEXT
@@ -177,7 +177,7 @@ async def test_while_writers_and_a_worker_go_on(
         await asyncio.to_thread(writers.stop)
         for table in tables:
             file, there = tmp_path / table, await asyncio.to_thread(ids, dsn, table)
-            await wait_until_async(partial(delivered, file, there), timeout=60, what=table)
+            await wait_until_async(partial(delivered, file, there), what=table)
         assert writers.slowest < LONGEST_WRITE
     finally:
         await asyncio.to_thread(writers.stop)

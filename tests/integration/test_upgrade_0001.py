@@ -21,6 +21,8 @@ from tests.helpers.roles import KINDS, as_role, database_name, roles
 from tests.helpers.snapshot import dump
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 RELEASED = ROOT / "tests" / "released" / "0001.tar.gz"
 TABLES = """
 CREATE TYPE app.mood AS ENUM ('sad', 'ok');

@@ -8,11 +8,9 @@ from typing import Any
 
 import psycopg
 
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 
 Rows = list[tuple[Any, ...]]
-ANSWER = 20.0
-"""Seconds within which a statement that nothing holds up has to answer."""
 
 
 class Running:
@@ -37,7 +35,7 @@ class Running:
 
     def rows(self) -> Rows:
         """Its answer; raises its error."""
-        return self._future.result(ANSWER)
+        return self._future.result(LIMIT)
 
     def value(self) -> Any:
         """The one value of its answer."""

@@ -87,7 +87,7 @@ def test_it_holds_no_lock_and_no_snapshot(
     assert activity(conn, backend, "backend_xmin") is None
     assert activity(conn, backend, "backend_xid") is None
 
-    conn.execute("SET statement_timeout = '2s'")
+    conn.execute("SET statement_timeout = '60s'")
     new = acquire(conn)
     assert new.epoch > term.epoch
     assert scalar(conn, "SELECT count(*) FROM tube_pods_mark(%s, %s, %s, %s, %s)", (*new.args, PODS)) == PODS

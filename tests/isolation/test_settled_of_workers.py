@@ -124,6 +124,6 @@ async def until_provisional(settled: Settled, seq: int) -> None:
 
     task = asyncio.create_task(advance())
     try:
-        await wait_until_async(task.done, 20, f"{seq} can be passed")
+        await wait_until_async(task.done, what=f"{seq} can be passed")
     finally:
         task.cancel()

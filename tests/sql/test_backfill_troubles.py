@@ -8,7 +8,7 @@ import pytest
 from psycopg import errors
 
 from tests.conftest import Connect
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 from tests.sql.test_backfill import Connection, chunk, create, items, one
 
 __all__ = ["items"]  # a fixture
@@ -78,7 +78,7 @@ def test_nobody_waits_until_the_ids_are_collected(items: Connection, connect: Co
     number = create(items)
     ids_left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'tube_backfill_ids%%'"
     other = connect()
-    other.execute("SET lock_timeout = '1s'")
+    other.execute("SET lock_timeout = '60s'")
     # Whoever reads has to wait within the collecting: for the table, which is locked.
     holder = connect(autocommit=False)
     holder.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
@@ -92,7 +92,7 @@ def test_nobody_waits_until_the_ids_are_collected(items: Connection, connect: Co
             other.execute(COMMANDS[command], {"number": number})
         finally:
             holder.rollback()
-        total = collected.result(timeout=20)
+        total = collected.result(timeout=LIMIT)
     if command == "pause":
         assert total == 2000
         assert other.execute("SELECT state, paused FROM tube_backfill").fetchone() == ("inserting", True)

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Connect
 from tests.helpers.capture import TABLE, Conn, open_session, pods, scalar, set_up
 from tests.helpers.steps import ids, step3, ten_rows
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_step_2_knows_a_transaction_that_is_prepared_meanwhile(db: Conn, any_dsn
     wait_until(lambda: done.is_set() or scalar(db, asleep) == 1, what="step 2 still waits")
     assert not done.is_set()
     db.execute(f"COMMIT PREPARED '{gid}'")
-    thread.join(10)
+    thread.join(LIMIT)
     assert done.is_set()
 
 

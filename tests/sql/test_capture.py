@@ -308,6 +308,7 @@ ONE_ROW = {
 }
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("op", ONE_ROW)
 def test_the_plan_for_one_row_is_kept_whatever_came_before(any_dsn: str, op: str) -> None:
     """Planned anew for each statement, the trigger takes three times as long."""

@@ -29,17 +29,26 @@ from tests.helpers.capture import (
 from tests.helpers.database import TestServer, psql_file
 from tests.helpers.roles import as_role, roles
 
+pytestmark = pytest.mark.every_server
+
 Follow = Callable[[Conn], None]
 
 
-@pytest.fixture
-def db(any_dsn: str) -> Iterator[Conn]:
-    """A session on each version, with `item` attached and two rows in it."""
-    with open_session(any_dsn, client_encoding="utf8") as conn:
-        conn.execute("SET search_path = public, tube")
+def attached_item(dsn: str) -> None:
+    with open_session(dsn) as conn:
         set_up(conn, predicate="NOT deleted", shards=2)
         conn.execute("INSERT INTO item VALUES (1, 'a'), (2, 'b')")
         take(conn)
+
+
+@pytest.fixture
+def db(any_server: TestServer) -> Iterator[Conn]:
+    """A session on each version, with `item` attached and two rows in it."""
+    with (
+        any_server.database(installed=True, prepare=attached_item) as dsn,
+        open_session(dsn, client_encoding="utf8") as conn,
+    ):
+        conn.execute("SET search_path = public, tube")
         yield conn
 
 

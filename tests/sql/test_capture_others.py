@@ -90,7 +90,7 @@ def test_a_trigger_that_lacks_is_its_owners_to_make(any_dsn: str) -> None:
 def test_nobody_elses_ddl_waits_for_a_table_that_lacks_a_trigger(any_dsn: str) -> None:
     with owners(any_dsn) as (keeper, other), keeper.transaction():
         keeper.execute("INSERT INTO shop.doc VALUES (1)")
-        other.execute("SET statement_timeout = '2s'")
+        other.execute("SET statement_timeout = '60s'")
         other.execute("ALTER TABLE theirs.thing ADD y int")
         other.execute("CREATE TABLE theirs.heir () INHERITS (theirs.thing)")
         other.execute("DROP TABLE theirs.thing CASCADE")
@@ -102,9 +102,9 @@ def test_ddl_of_another_table_of_the_same_tube(db: Conn) -> None:
     db.execute(f'DROP TRIGGER "{triggers(db)[0]}" ON public.item')
     with open_session(db.info.dsn) as writer, writer.transaction():
         writer.execute("INSERT INTO public.item VALUES (1)")
-        db.execute("SET statement_timeout = '2s'")
+        db.execute("SET statement_timeout = '60s'")
         db.execute("ALTER TABLE public.second RENAME id TO ident")
-        db.execute("SET statement_timeout = '15s'")
+        db.execute("SET statement_timeout = '25s'")
         db.execute("SELECT tube_sync()")
         assert scalar(db, "SELECT id_col FROM tube_list('public.second')") == "ident"
         assert len(triggers(db)) == 3

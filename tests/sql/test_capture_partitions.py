@@ -22,7 +22,10 @@ from tests.helpers.capture import (
     triggers,
     unfollow,
 )
+from tests.helpers.database import TestServer
 from tests.helpers.roles import as_role, roles
+
+pytestmark = pytest.mark.every_server
 
 TREE = """
 CREATE TABLE public.log (id bigint, day int, n int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
@@ -37,15 +40,19 @@ CREATE TABLE public.log_3_3 PARTITION OF public.log_3 FOR VALUES FROM (3) TO (4)
 Follow = Callable[[Conn], None]
 
 
-@pytest.fixture
-def db(any_dsn: str) -> Iterator[Conn]:
-    """A session on each version, with a tree of partitions attached, and a row in each leaf."""
-    with open_session(any_dsn) as conn:
-        conn.execute("SET search_path = public, tube")
+def attached_tree(dsn: str) -> None:
+    with open_session(dsn) as conn:
         conn.execute(TREE)
         make_tube(conn)
         conn.execute("INSERT INTO log VALUES (1, 1), (2, 2), (3, 3)")
         attach(conn, "public.log")
+
+
+@pytest.fixture
+def db(any_server: TestServer) -> Iterator[Conn]:
+    """A session on each version, with a tree of partitions attached, and a row in each leaf."""
+    with any_server.database(installed=True, prepare=attached_tree) as dsn, open_session(dsn) as conn:
+        conn.execute("SET search_path = public, tube")
         yield conn
 
 

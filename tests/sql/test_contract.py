@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 from psycopg.errors import Diagnostic
 
 from tests.helpers.capture import Conn, open_session, scalar, triggers
 from tests.helpers.database import TestServer, copy
 from tests.helpers.roles import as_role, roles
+
+pytestmark = pytest.mark.every_server
 
 TUBE = "es-live"
 TABLE = "sh0042.item"
@@ -118,30 +119,34 @@ FUNCTIONS = [
 ]
 
 
-@pytest.fixture(params=["installed", "restored"])
-def db(any_server: TestServer, any_dsn: str, request: pytest.FixtureRequest) -> Iterator[Conn]:
-    """Two tubes; the table of a microshard, attached to one of them. As made, or as restored from a dump."""
-    with open_session(any_dsn) as conn:
+def microshard(dsn: str) -> None:
+    with open_session(dsn) as conn:
         conn.execute("CREATE SCHEMA sh0042")
         conn.execute(f"CREATE TABLE {TABLE} (id bigint PRIMARY KEY, created_at timestamptz DEFAULT now())")
         conn.execute(f"INSERT INTO {TABLE} VALUES (1), (2), (3)")
         conn.execute("SELECT tube_ensure_exists('es-live', 2), tube_ensure_exists('spare')")
         conn.execute("SELECT tube_table_ensure_attached('es-live', 'sh0042.item')")
-        if request.param == "installed":
-            conn.execute("SET search_path = tube, sh0042, public")
-            yield conn
-    if request.param == "restored":
-        with any_server.database(installed=False) as target:
-            copy(any_server.postgres, any_dsn, target)
-            with open_session(target) as conn:
-                conn.execute("SET search_path = tube, sh0042, public")
-                yield conn
+
+
+@pytest.fixture(params=["installed", "restored"])
+def of_db(any_server: TestServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The DSN of `db`."""
+
+    def restored(dsn: str) -> None:
+        with any_server.database(installed=True, prepare=microshard) as source:
+            copy(any_server.postgres, source, dsn)
+
+    made = request.param == "installed"
+    with any_server.database(installed=made, prepare=microshard if made else restored) as dsn:
+        yield dsn
 
 
 @pytest.fixture
-def of_db(db: Conn, any_dsn: str) -> str:
-    """The connection string of `db`."""
-    return make_conninfo(any_dsn, dbname=db.info.dbname)
+def db(of_db: str) -> Iterator[Conn]:
+    """Two tubes; the table of a microshard, attached to one of them. As made, or as restored from a dump."""
+    with open_session(of_db) as conn:
+        conn.execute("SET search_path = tube, sh0042, public")
+        yield conn
 
 
 def test_all_is_declared_as_before_and_new_arguments_come_last(db: Conn) -> None:

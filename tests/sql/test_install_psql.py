@@ -26,6 +26,8 @@ from tests.helpers.capture import (
 from tests.helpers.database import INSTALL_SQL, ROOT, TestServer, psql_file
 from tests.helpers.roles import as_role, database_name, roles
 
+pytestmark = pytest.mark.every_server
+
 UNINSTALL_SQL = ROOT / "sql" / "uninstall.sql"
 
 

@@ -24,6 +24,7 @@ from tests.helpers.capture import (
     scalar,
     take,
 )
+from tests.helpers.waiting import LIMIT
 
 TUBE = "es-live"
 IDS = "SELECT g, row_number() OVER () FROM generate_series(1, {count}) AS g"
@@ -313,8 +314,8 @@ def test_a_worker_that_sleeps_is_woken_once_per_partition(conn: Conn, connect: C
     listener.execute(f"LISTEN {scalar(conn, 'SELECT tube.tube_channel(%s)', (TUBE,))}")
     conn.execute("SET pytube.wake = on")
     insert(conn, IDS.format(count=10), shard=7, fetch_chunk_size=2)
-    assert [message.payload for message in listener.notifies(timeout=5, stop_after=1)] == ["3"]
+    assert [message.payload for message in listener.notifies(timeout=LIMIT, stop_after=1)] == ["3"]
     make_item(conn)
     attach(conn, shard=3, shards=2)
     insert(conn, IDS.format(count=10), shard=3, fetch_chunk_size=2)
-    assert sorted(message.payload for message in listener.notifies(timeout=5, stop_after=2)) == ["0", "3"]
+    assert sorted(message.payload for message in listener.notifies(timeout=LIMIT, stop_after=2)) == ["0", "3"]

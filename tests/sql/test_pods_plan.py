@@ -11,6 +11,8 @@ import pytest
 
 from tests.helpers.terms import Claim, Conn, Term, acquire, fill, make_tube, marked_seqs, purge, reset, scalar
 
+pytestmark = pytest.mark.every_server
+
 PODS = 40_000
 CLASS = "(CASE WHEN (op = 'B'::bpchar) THEN 1 ELSE 0 END = 0)"
 FEW_BUFFERS = 400

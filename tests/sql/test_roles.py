@@ -22,6 +22,8 @@ from tests.helpers.capture import (
 )
 from tests.helpers.roles import as_role, roles
 
+pytestmark = pytest.mark.every_server
+
 ADMIN, WORKER, WRITER, MONITOR = "tube_admin", "tube_worker", "tube_writer", "tube_monitor"
 OWNER, NOBODY, BYSTANDER = "tube_owner", "tube_nobody", "bystander"
 ROLES = (ADMIN, WORKER, WRITER, MONITOR, NOBODY)

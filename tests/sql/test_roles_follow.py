@@ -22,6 +22,9 @@ from tests.helpers.capture import (
     triggers,
 )
 from tests.helpers.roles import as_role, database_name, roles
+from tests.helpers.waiting import LIMIT
+
+pytestmark = pytest.mark.every_server
 
 TREE = """
     CREATE TABLE shop.log (id bigint, day int, n int, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
@@ -275,7 +278,7 @@ def test_an_installation_without_superuser_follows_by_tube_sync(any_bare_dsn: st
             conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
             conn.execute("SET pytube.wake = on")
             conn.execute("CREATE TABLE shop.log_3 PARTITION OF shop.log FOR VALUES IN (3)")
-            assert [told.payload for told in conn.notifies(timeout=5, stop_after=1)] == ["ddl"]
+            assert [told.payload for told in conn.notifies(timeout=LIMIT, stop_after=1)] == ["ddl"]
             conn.execute("INSERT INTO shop.log_3 VALUES (8, 3)")
             assert warned(conn, "SELECT tube_sync()") == (1, [])
             assert ops(conn) == [("I", 8)]

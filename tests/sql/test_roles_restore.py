@@ -10,6 +10,8 @@ from tests.helpers.database import INSTALL_SQL, TestServer, copy, psql_file
 from tests.helpers.roles import as_role, roles
 from tests.sql.test_roles import OWNER, ROLES
 
+pytestmark = pytest.mark.every_server
+
 
 def rights(conn: Conn) -> list[tuple[object, ...]]:
     """Who owns what of ours and of the attached table, and who may do what with it."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Connect
 from tests.helpers.capture import Conn, make_tube, open_session, scalar
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 
 TOUCH = "SELECT \"es-live_touch\"(0, '{1}', 'T')"
 
@@ -90,7 +90,7 @@ def test_nobody_draws_between_the_look_and_the_change(db: Conn, any_dsn: str) ->
             wait_until(lambda: scalar(db, waits) == 1, what="it waits for the writer")
             db.execute(TOUCH.encode())  # others draw meanwhile: it lets go after each attempt
             assert result == []
-        thread.join(30)
+        thread.join(LIMIT)
         assert result == [10_000]
         assert last_seq(writer) == 10_001
 
@@ -117,5 +117,5 @@ def test_two_at_once_end_at_the_greater(conn: Conn, connect: Connect) -> None:
         thread = threading.Thread(target=lambda: advance(other, 800))
         thread.start()
         thread.join(0.3)
-    thread.join(30)
+    thread.join(LIMIT)
     assert last_seq(conn) == 901

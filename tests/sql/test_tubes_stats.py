@@ -78,6 +78,7 @@ def test_stats_of_many_pods_are_estimates(db: Conn) -> None:
             assert 5000 < int(count[1:]) < 20000
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("analysed", ["never", "when empty", "when full"])
 def test_stats_are_cheap_on_a_full_tube(db: Conn, analysed: str) -> None:
     make_tube(db, partitions=4)

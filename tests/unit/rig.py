@@ -27,7 +27,6 @@ E = TypeVar("E", bound=Event)
 LIMITS = Limits(
     receive_deadline=1000.0,
     drain_limit=10.0,
-    meter_interval=1000.0,
     request_timeout=10.0,
     batch_documents=100,
     batch_bytes=1_000_000,

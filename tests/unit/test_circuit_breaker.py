@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pytube.pipeline import retry_queue
-from pytube.worker.circuit_breaker import CircuitBreaker
+from pytube.worker.delivery import CircuitBreaker
 from tests.helpers.waiting import wait_until_async
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pytube.model import Pod, PodClass
-from pytube.sources.floors import Floors
+from pytube.sources.pods import Floors
 
 INC, BACKFILL = PodClass.INCREMENTAL, PodClass.BACKFILL
 

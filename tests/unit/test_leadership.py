@@ -29,7 +29,7 @@ from pytube.worker.database import Database
 from pytube.worker.leadership import Leadership
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.tube import Tube
-from tests.helpers.armed import VARIABLE, InjectedFault, arm
+from tests.helpers import armed
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase, FakeEnricher, FakeServedTube, FakeSession, FakeTube
 from tests.unit.rig import LIMITS
@@ -218,7 +218,7 @@ async def test_a_term_whose_worker_failed_with_a_write_in_the_air_is_not_release
 
 
 async def test_a_fault_in_a_term_aborts_its_worker_and_ends_the_leadership(steps: Steps) -> None:
-    arm({VARIABLE: f"{Point.BEFORE_RELEASE}:raise"})
+    armed.arm({armed.VARIABLE: f"{Point.BEFORE_RELEASE}:raise"})
     try:
         steps.outcomes = [RuntimeError("a fault of ours")]
         with pytest.raises(RuntimeError):
@@ -227,18 +227,18 @@ async def test_a_fault_in_a_term_aborts_its_worker_and_ends_the_leadership(steps
         assert steps.database.terms == {}
         assert steps.is_handed_over
     finally:
-        arm({})
+        armed.arm({})
 
 
 async def test_a_fault_at_the_release_ends_the_leadership_and_hands_the_claim_over(steps: Steps) -> None:
-    arm({VARIABLE: f"{Point.BEFORE_RELEASE}:raise"})
+    armed.arm({armed.VARIABLE: f"{Point.BEFORE_RELEASE}:raise"})
     try:
         steps.outcomes = [None]
-        with pytest.raises(InjectedFault):
+        with pytest.raises(armed.InjectedFault):
             await steps.run()
         assert steps.is_handed_over
     finally:
-        arm({})
+        armed.arm({})
 
 
 # --- term after term ---

@@ -95,6 +95,11 @@ async def test_what_is_due_to_be_sent_again_waits_for_no_poll(monkeypatch: pytes
         await rig.until("it is sent again", lambda: rig.sink.sends > 3)
 
 
+def waiting(rig: Rig) -> int:
+    """Keys that wait to be sent again."""
+    return sum(retries.keys for retries in rig.worker._retries.values())
+
+
 async def test_keys_that_are_sent_again_hold_up_no_other_of_their_partition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -105,7 +110,7 @@ async def test_keys_that_are_sent_again_hold_up_no_other_of_their_partition(
     rig.sink.faults = Faults(retry={(0, 1): 3600.0}, fail={(0, 2)})
     async with rig.running():
         first = rig.insert(1, 2, 3)
-        await rig.until("both wait", lambda: rig.worker._retries.keys == 2 and held(rig) == [3])
+        await rig.until("both wait", lambda: waiting(rig) == 2 and held(rig) == [3])
         seqs = []
         for key in range(100, 120):
             seqs.append(rig.insert(key))
@@ -334,3 +339,19 @@ async def test_what_was_read_before_a_lapse_of_trust_is_read_again_after_it() ->
         await rig.until_empty()
     assert len(rig.enricher.reads) == 2
     assert [type(event) for event in rig.events] == [TrustLapsed, LeaderRefreshed]
+
+
+async def test_backfill_that_is_sent_again_keeps_a_send_free_too() -> None:
+    """Its flight fails as a whole; of the halves, which hang then, only one is sent at a time."""
+    sink = MemorySink()
+    rig = Rig(sink, sends=2, attempts=5)
+    sink.faults = Faults(fail={(0, key) for key in range(16)})
+    async with rig.running():
+        rig.insert(*range(16), op="B")
+        await rig.until("halves wait", lambda: waiting(rig) >= 8)
+        sink.faults = Faults(hang=True)
+        await rig.until("one hangs", lambda: len(rig.deliverer.sending) == 1)
+        rig.insert(1000)
+        await rig.until("the touch is sent", lambda: len(rig.deliverer.sending) == 2)
+        sink.faults = Faults()
+        await rig.until_empty()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pytube.db.session import Session, SessionPool
+from pytube.db.session import Session, SessionPool, Use
 from pytube.errors import DatabaseUnavailable, StatementFailed
 from tests.helpers.waiting import wait_until_async
 
@@ -92,8 +92,15 @@ class Opener:
 class Borrower:
     """Borrows a session, and keeps it until it is let go."""
 
-    def __init__(self, opener: Opener, *, urgent: bool = True, order: list[Borrower] | None = None) -> None:
-        self.urgent = urgent
+    def __init__(
+        self,
+        opener: Opener,
+        use: Use = Use.STATEMENT,
+        reader: str = "t",
+        order: list[Borrower] | None = None,
+    ) -> None:
+        self.use = use
+        self.reader = reader
         self.session: FakePooled | None = None
         self._pool = opener.pool
         self._let_go = asyncio.Event()
@@ -101,7 +108,7 @@ class Borrower:
         self.task = asyncio.create_task(self._borrow())
 
     async def _borrow(self) -> None:
-        async with self._pool.session(urgent=self.urgent) as session:
+        async with self._pool.session(self.use, self.reader) as session:
             self.session = cast("FakePooled", session)
             assert self.session.borrower is None, "two have the same session"
             assert self.session.is_usable, "it is of no use"
@@ -200,20 +207,20 @@ async def test_who_waits_gets_the_slot_of_a_session_that_could_not_be_opened() -
     await asyncio.wait([first.task, second.task])
 
 
-@given(st.integers(1, 3), st.lists(st.booleans(), max_size=12))
-def test_the_urgent_go_first_and_each_in_the_order_of_their_coming(size: int, urgent: list[bool]) -> None:
+@given(st.integers(1, 6), st.lists(st.sampled_from(Use), max_size=12))
+def test_the_urgent_go_first_and_each_in_the_order_of_their_coming(size: int, uses: list[Use]) -> None:
     async def check() -> None:
         opener = Opener(size)
         holders = [Borrower(opener) for _ in range(size)]
         await turn_over()
         order: list[Borrower] = []
-        waiters = [Borrower(opener, urgent=one, order=order) for one in urgent]
+        waiters = [Borrower(opener, use, order=order) for use in uses]
         await turn_over()
         assert order == [], "who waits has a session though none is free"
         for borrower in (*holders, *waiters):
             borrower.let_go()
         await asyncio.gather(*(borrower.task for borrower in (*holders, *waiters)))
-        assert order == sorted(waiters, key=lambda waiter: not waiter.urgent)
+        assert order == sorted(waiters, key=lambda waiter: waiter.use)
 
     asyncio.run(check())
 
@@ -223,7 +230,7 @@ async def test_an_urgent_one_that_comes_later_overtakes_those_that_can_wait() ->
     order: list[Borrower] = []
     first = Borrower(opener)
     await turn_over()
-    patient = Borrower(opener, urgent=False, order=order)
+    patient = Borrower(opener, Use.BACKFILL_READ, order=order)
     await turn_over()
     urgent = Borrower(opener, order=order)
     await turn_over()
@@ -231,6 +238,20 @@ async def test_an_urgent_one_that_comes_later_overtakes_those_that_can_wait() ->
         borrower.let_go()
     await asyncio.gather(first.task, patient.task, urgent.task)
     assert order == [urgent, patient]
+
+
+async def test_slow_reads_of_one_tube_hold_up_neither_statements_nor_the_reads_of_others() -> None:
+    opener = Opener(6)
+    slow = [Borrower(opener, Use.READ, "slow") for _ in range(10)]
+    await turn_over()
+    assert sum(one.holds for one in slow) == 3
+    other, statements = Borrower(opener, Use.READ, "other"), [Borrower(opener) for _ in range(2)]
+    await turn_over()
+    assert other.holds
+    assert all(one.holds for one in statements)
+    for borrower in (*slow, other, *statements):
+        borrower.let_go()
+    await asyncio.gather(*(borrower.task for borrower in (*slow, other, *statements)))
 
 
 @pytest.mark.parametrize("turns", range(6))
@@ -311,7 +332,7 @@ class AnyOrder(RuleBasedStateMachine):
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
 
-    @initialize(size=st.integers(1, 4))
+    @initialize(size=st.integers(1, 6))
     def open_pool(self, size: int) -> None:
         self.size = size
 
@@ -320,10 +341,10 @@ class AnyOrder(RuleBasedStateMachine):
 
         self.opener = self.run(make())
 
-    @rule(urgent=st.booleans())
-    def borrow(self, urgent: bool) -> None:
+    @rule(use=st.sampled_from(Use), reader=st.sampled_from("abc"))
+    def borrow(self, use: Use, reader: str) -> None:
         async def begin() -> None:
-            self.borrowers.append(Borrower(self.opener, urgent=urgent))
+            self.borrowers.append(Borrower(self.opener, use, reader))
 
         self.run(begin())
 
@@ -377,6 +398,13 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def close_idle(self) -> None:
         self.run(self.opener.pool.close_idle(math.inf))
+
+    @invariant()
+    def reads_leave_sessions_to_others(self) -> None:
+        reading = [one for one in self.borrowers if one.holds and one.use is not Use.STATEMENT]
+        assert len(reading) <= max(1, self.size - 2)
+        for reader in "abc":
+            assert sum(one.reader == reader for one in reading) <= max(1, self.size - 3)
 
     @invariant()
     def there_are_no_more_than_allowed(self) -> None:

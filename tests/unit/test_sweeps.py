@@ -89,7 +89,7 @@ async def test_a_shard_that_cannot_be_swept_holds_no_other_up() -> None:
 
 
 async def test_a_scan_that_hangs_is_given_up_and_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytube.worker.sweep._SILENCE", 0.05)
+    monkeypatch.setattr("pytube.worker.control._SILENCE", 0.05)
     sink = Watched()
     sink.hanging = {0}
     rig = Rig(sink)
@@ -120,7 +120,7 @@ async def test_a_sweep_that_postgres_refuses_is_parked_and_its_scan_closed() -> 
 
 
 async def test_a_sweep_waits_while_many_backfill_pods_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytube.worker.sweep._POLL_INTERVAL", 0.01)
+    monkeypatch.setattr("pytube.worker.control._POLL_INTERVAL", 0.01)
     rig = Rig(sweep_backlog=3)
     old(rig, *range(20))  # in ten pages, each of them a pod
     seq = rig.tube.insert(op="B", payload=END)

@@ -122,7 +122,7 @@ async def test_readings_of_idle_partitions_are_no_noise_in_the_log(config: Confi
         worker._emit(reading("t", 0, pods=1))
         worker._emit(SinkDown("t", 0, "no answer"))
     assert [line["log_level"] for line in logs] == ["debug", "info", "warning"]
-    assert [line["event"] for line in logs] == ["meter read", "meter read", "sink down"]
+    assert [line["event"] for line in logs] == ["meter_read", "meter_read", "sink_down"]
 
 
 async def test_a_callback_that_fails_is_logged_and_called_again(config: Config) -> None:

@@ -212,7 +212,7 @@ class Crew:
 
     def _hear(self, member: Member) -> None:
         for entry in member.log.news():
-            if entry.get("event") == "leader acquired":
+            if entry.get("event") == "leader_acquired":
                 member.has_led = True
                 self.told[entry["tube"]][entry["leader_id"]] = moment_of(entry)
             if is_grave(entry) and not member.excused:

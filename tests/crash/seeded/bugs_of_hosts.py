@@ -50,7 +50,7 @@ SEEDS = [
     Seed(
         "outage_told_with_each_failure",
         "a sink that is down is told with each try",
-        "pytube/worker/circuit_breaker.py",
+        "pytube/worker/delivery.py",
         "            self._closed.clear()\n            self._on_open(reason)\n",
         "            self._closed.clear()\n        self._on_open(reason)\n",
         ("unit/test_circuit_breaker.py",),

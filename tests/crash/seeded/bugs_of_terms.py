@@ -76,7 +76,7 @@ SEEDS = [
     Seed(
         "floor_from_the_last_seq",
         "a pod that commits late lies below the floor",
-        "pytube/sources/floors.py",
+        "pytube/sources/pods.py",
         "        floor = provisional if exhausted else min(provisional, pods[-1].seq)\n",
         "        floor = provisional if exhausted else pods[-1].seq\n",
         ("unit/test_floors.py",),
@@ -84,7 +84,7 @@ SEEDS = [
     Seed(
         "floors_outlive_their_version",
         "what a transaction wrote that stayed open for long lies below the floors when it commits",
-        "pytube/sources/floors.py",
+        "pytube/sources/pods.py",
         "        if provisional_version != self._version:\n",
         "        if provisional_version < self._version:\n",
         ("unit/test_floors.py",),
@@ -92,7 +92,7 @@ SEEDS = [
     Seed(
         "settled_floors_follow_the_provisional_seq",
         "the floors to go back to are as high as the provisional ones",
-        "pytube/sources/floors.py",
+        "pytube/sources/pods.py",
         "        if self._settled_floors[pod_class] == self._floors[pod_class]:\n",
         "        if limit:\n",
         ("unit/test_floors.py",),
