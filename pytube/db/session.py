@@ -27,6 +27,8 @@ _Answer = TypeVar("_Answer")
 _TRIES = 3
 _NOT_FOR_READS = 2
 """Sessions of a pool that reads leave to statements of our own."""
+_STATEMENTS = ""
+"""Who borrows sessions for those, as a reader: no tube has this name."""
 
 _BRACKETS = 100
 """JSON with more of them may be nested too deeply: Python gives up at some hundreds of levels."""
@@ -270,6 +272,7 @@ class SessionPool(Queries):
         Raises:
             DatabaseUnavailable: there is none to be had.
         """
+        reader = _STATEMENTS if use is Use.STATEMENT else reader
         await self._wait_for_turn(use, reader)
         try:
             session = await self._take()
@@ -319,7 +322,9 @@ class SessionPool(Queries):
     def _has_room(self, use: Use, reader: str) -> bool:
         if use is Use.STATEMENT:
             return self._free > 0
-        return self._free > self._not_for_reads and self._lent[reader] < self._most_of_reader
+        # Those that statements have count: statements that wait for a lock must not hold reads up as well.
+        left_free = max(0, self._not_for_reads - self._lent[_STATEMENTS])
+        return self._free > left_free and self._lent[reader] < self._most_of_reader
 
     async def _wait_for_turn(self, use: Use, reader: str) -> None:
         if self._has_room(use, reader):
