@@ -254,6 +254,19 @@ async def test_slow_reads_of_one_tube_hold_up_neither_statements_nor_the_reads_o
     await asyncio.gather(*(borrower.task for borrower in (*slow, other, *statements)))
 
 
+async def test_statements_that_wait_for_a_lock_leave_the_rest_to_reads() -> None:
+    """The sessions that reads leave to statements are among those that statements have."""
+    opener = Opener(6)
+    stuck = [Borrower(opener) for _ in range(5)]
+    await turn_over()
+    read = Borrower(opener, Use.READ, "other")
+    await turn_over()
+    assert read.holds
+    for borrower in (*stuck, read):
+        borrower.let_go()
+    await asyncio.gather(*(borrower.task for borrower in (*stuck, read)))
+
+
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_waiter_that_is_cancelled_as_its_turn_comes_hands_it_on(turns: int) -> None:
     opener = Opener(1)

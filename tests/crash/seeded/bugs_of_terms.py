@@ -195,6 +195,14 @@ SEEDS = [
         ("integration/test_worker_sessions.py::test_no_session_of_an_earlier_server_is_used_again",),
     ),
     Seed(
+        "locked_marks_hold_up_all_reads",
+        "while one tube is locked, no other delivers, though there are sessions left",
+        "pytube/db/session.py",
+        "        return self._free > 0 and fair\n",
+        "        return self._free > _NOT_FOR_READS and fair\n",
+        ("unit/test_session_pool.py",),
+    ),
+    Seed(
         "services_stay_with_the_old_server",
         "after a failover, notifications are waited for where nobody writes any more",
         "pytube/worker/database.py",
