@@ -3599,10 +3599,10 @@ DECLARE
     of_term CONSTANT text := format('%s AND %s AND pod.leader_id = $1', pods, format(class_is, 'pod'));
 BEGIN
     RETURN CASE
-        WHEN dense THEN of_term || ' AND pod.seq BETWEEN $4 AND $5 AND pod.seq + 0 = ANY ($3)'
         WHEN dense IS NULL THEN of_term
         WHEN current_setting('server_version_num')::integer >= 170000 THEN
             of_term || ' AND pod.seq = ANY ((SELECT $3)::bigint[])'
+        WHEN dense THEN of_term || ' AND pod.seq BETWEEN $4 AND $5 AND pod.seq + 0 = ANY ($3)'
         ELSE format($where$
             pod.ctid = ANY (ARRAY(
                 SELECT found.place

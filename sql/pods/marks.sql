@@ -182,12 +182,12 @@ $$;
 -- The statement names the tube's table "pod", and has the parameters $1 leader_id, $2 class, $3 seqs bigint[], $4 and $5
 -- the least and the greatest of them.
 --
--- dense: true: the seqs are close together, so one walk over that range of the index finds them, and each pod there is
--- looked up in a hash of the seqs. ("+ 0" keeps the planner from descending the index for each, which takes twice the
--- time before 17.) false: each seq is a descent of its own, as a walk would meet all that lies between. They are given by
--- a subquery, because the planner takes a while to look at each of a thousand. Before 17 it may take "seq = ANY" for a
--- filter over all pods of the partition instead (measured: ten times the time and more); there each seq is looked up by a
--- join that can't be turned round. NULL: all pods of the term.
+-- dense: whether the seqs are close together; NULL: all pods of the term. From 17 on a descent of the index finds all seqs
+-- of a page; they are given by a subquery, because the planner takes a while to look at each of a thousand. Before, each
+-- would be a descent of its own, in twice the time: so seqs that are close together are found by one walk over that range
+-- of the index, and each pod there is looked up in a hash of the seqs ("+ 0" keeps the planner from descents). A walk over
+-- seqs far apart would meet all that lies between, and "seq = ANY" may become a filter over all pods of the partition
+-- (measured: ten times the time and more); there each seq is looked up by a join that can't be turned round.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_pods_where(
     tube text, partitions integer, partition integer, dense boolean
 ) RETURNS text
@@ -198,10 +198,10 @@ DECLARE
     of_term CONSTANT text := format('%s AND %s AND pod.leader_id = $1', pods, format(class_is, 'pod'));
 BEGIN
     RETURN CASE
-        WHEN dense THEN of_term || ' AND pod.seq BETWEEN $4 AND $5 AND pod.seq + 0 = ANY ($3)'
         WHEN dense IS NULL THEN of_term
         WHEN current_setting('server_version_num')::integer >= 170000 THEN
             of_term || ' AND pod.seq = ANY ((SELECT $3)::bigint[])'
+        WHEN dense THEN of_term || ' AND pod.seq BETWEEN $4 AND $5 AND pod.seq + 0 = ANY ($3)'
         ELSE format($where$
             pod.ctid = ANY (ARRAY(
                 SELECT found.place
