@@ -115,12 +115,7 @@ class Session(Queries):
         self, statement: LiteralString, arguments: Mapping[str, Any] | None = None
     ) -> list[TupleRow]:
         """All rows; none for a statement that gives no result."""
-
-        async def run() -> list[TupleRow]:
-            cursor = await self.connection.execute(statement, arguments)
-            return await cursor.fetchall() if cursor.description else []
-
-        return await self._limited(run)
+        return await self._fetch(statement, arguments, self._answer_timeout)
 
     async def warnings(self, statement: LiteralString) -> list[str]:
         """Run a statement whose result does not matter; what Postgres warned of, with its hints."""
@@ -136,7 +131,7 @@ class Session(Queries):
 
         self.connection.add_notice_handler(on_notice)
         try:
-            await self._limited(run)
+            await self._limited(run, self._answer_timeout)
         finally:
             self.connection.remove_notice_handler(on_notice)
         return said
@@ -146,13 +141,17 @@ class Session(Queries):
 
         A connection that is dead is noticed by keepalives and `tcp_user_timeout`.
         """
+        rows = await self._fetch(statement, arguments, None)
+        return rows[0][0] if rows else None
 
-        async def run() -> Any:
+    async def _fetch(
+        self, statement: LiteralString, arguments: Mapping[str, Any] | None, timeout: float | None
+    ) -> list[TupleRow]:
+        async def run() -> list[TupleRow]:
             cursor = await self.connection.execute(statement, arguments)
-            row = await cursor.fetchone()
-            return None if row is None else row[0]
+            return await cursor.fetchall() if cursor.description else []
 
-        return await self._translated(wait_for_answer(self.connection, None, _tried(run)))
+        return await self._limited(run, timeout)
 
     async def held_rows(
         self,
@@ -180,15 +179,12 @@ class Session(Queries):
             finally:
                 await self._leave_transaction()
 
-        return await self._limited(run)
+        return await self._limited(run, self._answer_timeout)
 
-    async def _limited(self, run: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        return await self._translated(wait_for_answer(self.connection, self._answer_timeout, _tried(run)))
-
-    async def _translated(self, asking: Awaitable[_Answer]) -> _Answer:
+    async def _limited(self, run: Callable[[], Awaitable[_Answer]], timeout: float | None) -> _Answer:
         try:
             with translated():
-                return await asking
+                return await wait_for_answer(self.connection, timeout, _tried(run))
         except psycopg.Error as error:
             raise StatementFailed(f"Postgres refused a statement: {describe(error)}") from error
 

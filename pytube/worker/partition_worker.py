@@ -127,7 +127,7 @@ class PartitionWorker:
     def _room(self) -> int:
         """Keys that may still be held, or pods: of a key that is touched all the time there are many.
 
-        Control pods do not count. They are few, and may wait for a sink that can't be looked through now,
+        Control pods do not count. They are few, and may wait for a sink that can't be scanned now,
         which is no reason to keep back what it would take.
         """
         held = max(self.machine.keys, self.machine.pods - self.machine.control)

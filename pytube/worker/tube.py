@@ -116,5 +116,9 @@ class Tube:
             DatabaseUnavailable: Postgres can't be asked.
         """
         self.partitions = (await read_partitions(self._pool, [self.name])).get(self.name, 0)
+        self.check_exists()
+
+    def check_exists(self) -> None:
+        """Raise `UnknownTube` if the tube did not exist when its partition count was last read."""
         if not self.partitions:
             raise UnknownTube(f"there is no tube {self.name!r}; create it with `pytube tube create`")

@@ -14,7 +14,7 @@ from pytube.db.connect import wait_for_answer
 from pytube.db.errors import translated
 from pytube.db.version import check_async
 from pytube.election import Claim, Election
-from pytube.errors import RECOVERABLE, ConfigError, UnknownTube
+from pytube.errors import RECOVERABLE, ConfigError
 from pytube.events import Event, EventCallback
 from pytube.logs import log_event
 from pytube.sources.terms import read_partitions
@@ -143,9 +143,8 @@ class Worker:
             self._note_partitions(await read_partitions(session, list(self._tubes)))
         finally:
             await session.close()
-        unknown = [name for name, tube in self._tubes.items() if not tube.partitions]
-        if unknown:
-            raise UnknownTube(f"there is no tube {unknown[0]!r}; create it with `pytube tube create`")
+        for tube in self._tubes.values():
+            tube.check_exists()
 
     # --- leadership -----------------------------------------------------------------------
 
