@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pytube.db.session import Session, SessionPool, Use
 from pytube.errors import DatabaseUnavailable, StatementFailed
-from tests.helpers.waiting import wait_until_async
 
 T = TypeVar("T")
 
@@ -202,7 +201,8 @@ async def test_who_waits_gets_the_slot_of_a_session_that_could_not_be_opened() -
     opener.down = False
     first.task.cancel()
     opener.may_open.set()
-    await wait_until_async(lambda: second.holds, what="the second has a session")
+    await turn_over()
+    assert second.holds, "the second has no session"
     second.let_go()
     await asyncio.wait([first.task, second.task])
 
@@ -219,7 +219,8 @@ def test_the_urgent_go_first_and_each_in_the_order_of_their_coming(size: int, us
         assert order == [], "who waits has a session though none is free"
         for borrower in (*holders, *waiters):
             borrower.let_go()
-        await asyncio.gather(*(borrower.task for borrower in (*holders, *waiters)))
+        await turn_over(200)
+        assert all(borrower.task.done() for borrower in (*holders, *waiters)), "one never has its turn"
         assert order == sorted(waiters, key=lambda waiter: waiter.use)
 
     asyncio.run(check())
@@ -277,7 +278,8 @@ async def test_a_waiter_that_is_cancelled_as_its_turn_comes_hands_it_on(turns: i
     first.let_go()
     await turn_over(turns)
     waiters[0].task.cancel()
-    await wait_until_async(lambda: waiters[1].holds, what="the next has the session")
+    await turn_over()
+    assert waiters[1].holds, "the next has no session"
     for waiter in waiters:
         waiter.let_go()
     await asyncio.wait([waiter.task for waiter in waiters])
