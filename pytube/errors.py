@@ -102,7 +102,7 @@ class UnknownTable(UsageError):
 
 
 class TubesNotEmpty(UsageError):
-    """Tubes hold pods, so nothing was uninstalled. TU109."""
+    """Tubes hold pods, or have tables, so nothing was uninstalled or dropped. TU109."""
 
 
 class SequenceAltered(UsageError):

@@ -108,8 +108,8 @@ TO :"role_worker";
 -- tube_monitor: looks at all of it, but for the payloads of pods. The worker may, too.
 GRANT SELECT ON :"schema".tube_parked, :"schema".tube_backfill TO :"role_worker", :"role_monitor";
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_backfill_list, :"schema".tube_job_list, :"schema".tube_leaders, :"schema".tube_list,
-    :"schema".tube_park_list, :"schema".tube_stats, :"schema".tube_terms
+    :"schema".tube_backfill_list, :"schema".tube_id_column, :"schema".tube_job_list, :"schema".tube_leaders,
+    :"schema".tube_list, :"schema".tube_park_list, :"schema".tube_stats, :"schema".tube_terms
 TO :"role_worker", :"role_monitor";
 
 -- tube_writer: touches, also what a query of theirs gives, and by jobs of their own, which COPY into the

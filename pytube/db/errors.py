@@ -9,6 +9,7 @@ import psycopg
 import structlog
 from psycopg.errors import Diagnostic
 
+from pytube.db.hints import for_command_line
 from pytube.errors import SQLSTATES, DatabaseUnavailable, PytubeError, SchemaMismatch
 
 TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
@@ -63,9 +64,7 @@ def is_connection_lost(error: psycopg.Error) -> bool:
 
 def describe(error: psycopg.Error) -> str:
     """Message and hint of an error, on one line."""
-    message = error.diag.message_primary or str(error)
-    hint = error.diag.message_hint
-    text = f"{message} ({hint})" if hint else message
+    text = with_hint(error.diag) or str(error)
     return " ".join(text.split()) or type(error).__name__
 
 
@@ -85,9 +84,9 @@ _log = structlog.get_logger("pytube.postgres")
 
 
 def with_hint(notice: Diagnostic) -> str:
-    """The message, and in parentheses what to do."""
+    """The message, and in parentheses what to do, in the words of the command line."""
     text = notice.message_primary or ""
-    return f"{text} ({notice.message_hint})" if notice.message_hint else text
+    return f"{text} ({for_command_line(notice.message_hint)})" if notice.message_hint else text
 
 
 def log_notice(notice: Diagnostic) -> None:

@@ -17,6 +17,7 @@ from pytube.db import version
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.errors import ConfigError, PytubeError, SchemaMismatch
+from pytube.health.duplicates import Sample, sample_ids
 from pytube.sinks import build_sink
 from pytube.sources import rights
 from pytube.tubes.queries import within
@@ -81,6 +82,7 @@ def examine(config: Config) -> Iterator[Check]:
             if there:
                 yield check_sequence(connection, schema)
                 partitions = _partitions(connection, schema)
+                yield from check_ids(connection, schema)
             yield check_connections(connection)
             yield from check_settings(connection)
             yield from check_transactions(connection)
@@ -255,6 +257,39 @@ def check_sequence(connection: psycopg.Connection, schema: str) -> Check:
         f"{name} {found}; pods could be overlooked",
         f"ALTER SEQUENCE {name} INCREMENT 1 CACHE 1 NO CYCLE, then restart the workers",
     )
+
+
+def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
+    """Whether one id is one row in attached tables, where no index proves it: in a sample."""
+    try:
+        samples = list(sample_ids(connection, schema))
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.QueryCanceled) as error:
+        yield warn("ids", f"not looked at: {describe(error)}", "see above: rights, or run the doctor again")
+        return
+    for sample in samples:
+        yield _check_sample(sample)
+    if not samples:
+        yield ok("ids", "an index proves them unique in each attached table")
+
+
+def _check_sample(sample: Sample) -> Check:
+    subject, column = f"ids of {sample.table}", sample.column
+    remedy = f"CREATE UNIQUE INDEX CONCURRENTLY ON {sample.table} ({sql.Identifier(column).as_string()})"
+    looked = f"the {sample.rows} rows of the tube that were looked at, which are "
+    looked += "all" if sample.is_whole else "not all"
+    if sample.trouble is not None:
+        finding = f"no index proves {column} unique, and its rows were not looked at: {sample.trouble}"
+        return warn(subject, finding, "run the doctor as a role that may read it, or: " + remedy)
+    if sample.repeated:
+        some = ", ".join(sample.examples)
+        return fail(
+            subject,
+            f"{sample.repeated} values of {column} stand more than once ({some}) in {looked}; "
+            "of rows with one id, any one becomes the document",
+            "attach it by a column that is unique: pytube tube attach … --id-col COLUMN",
+        )
+    finding = f"no index proves {column} unique; no value stands twice in {looked}"
+    return ok(subject, finding) if sample.is_key else warn(subject, finding, remedy)
 
 
 def check_connections(connection: psycopg.Connection) -> Check:
