@@ -4063,9 +4063,9 @@ BEGIN
         tube_private_qualify(tube), most) INTO pods, ids;
     IF tables > 0 OR pods > 0 THEN
         RAISE EXCEPTION USING ERRCODE = 'TU109',
-            MESSAGE = format('tube %L is not dropped: %s', tube, concat_ws(', and ',
-                CASE WHEN tables > 0 THEN format('tables are attached to it (%s)', tables) END,
-                CASE WHEN pods > 0 THEN format('pods wait in it (%1$s%2$s with %1$s%3$s ids)',
+            MESSAGE = format('tube %L is not dropped: %s', tube, concat_ws('; ',
+                CASE WHEN tables > 0 THEN format('attached tables: %s', tables) END,
+                CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s; ids in them: %1$s%3$s',
                     CASE WHEN pods = most THEN 'at least ' END, pods, ids) END)),
             HINT = 'Detach its tables and let the workers drain it, or throw all of it away: force => true.';
     END IF;

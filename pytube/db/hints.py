@@ -12,7 +12,7 @@ import re
 _COMMANDS = {
     "tube_ensure_exists": "pytube tube create",
     "tube_table_ensure_attached": "pytube tube attach",
-    "tube_backfill_list()": "pytube backfill list",
+    "tube_backfill_list()": "pytube backfill status",
     "tube_job_list()": "pytube spark jobs",
 }
 _OPTIONS = {"key_type": "keys"}

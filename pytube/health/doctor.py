@@ -281,10 +281,10 @@ def _check_sample(sample: Sample) -> Check:
         finding = f"no index proves {column} unique, and its rows were not looked at: {sample.trouble}"
         return warn(subject, finding, "run the doctor as a role that may read it, or: " + remedy)
     if sample.repeated:
-        some = ", ".join(sample.examples)
+        some = ", ".join(key if key.isprintable() else repr(key) for key in sample.examples)
         return fail(
             subject,
-            f"{sample.repeated} values of {column} stand more than once ({some}) in {looked}; "
+            f"values of {column} that stand more than once: {sample.repeated} ({some}), in {looked}; "
             "of rows with one id, any one becomes the document",
             "attach it by a column that is unique: pytube tube attach … --id-col COLUMN",
         )

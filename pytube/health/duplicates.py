@@ -27,16 +27,21 @@ _TOTAL = 30.0
 _UNPROVEN = """
     SELECT DISTINCT n.nspname, c.relname,
         pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname) AS shown,
-        k.name::text, k.is_key, l.predicate,
-        (pg_catalog.pg_relation_size(c.oid)
-            + (SELECT coalesce(sum(pg_catalog.pg_relation_size(p.relid)), 0)
-                FROM pg_catalog.pg_partition_tree(c.oid) AS p WHERE p.relid <> c.oid)
-        ) / current_setting('block_size')::integer AS pages
+        k.name::text, k.is_key, l.predicate
     FROM {s}.tube_list() AS l CROSS JOIN LATERAL {s}.tube_id_column(l.tbl, l.id_col) AS k
     JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE l.root AND NOT k.is_unique
     ORDER BY 1, 2, 4
+"""
+
+# A size waits for who has locked the table.
+_SIZE = """
+    SELECT (pg_catalog.pg_relation_size(t.oid)
+            + (SELECT coalesce(sum(pg_catalog.pg_relation_size(p.relid)), 0)
+                FROM pg_catalog.pg_partition_tree(t.oid) AS p WHERE p.relid <> t.oid)
+        ) / current_setting('block_size')::integer
+    FROM (SELECT {name}::regclass) AS t (oid)
 """
 
 _SAMPLE = """
@@ -47,7 +52,7 @@ _SAMPLE = """
         SELECT id FROM looked_at GROUP BY id HAVING count(*) > 1
     )
     SELECT (SELECT count(*) FROM looked_at), (SELECT count(*) FROM repeated),
-        ARRAY(SELECT id::text FROM repeated ORDER BY id LIMIT 3)
+        ARRAY(SELECT left(id::text, 40) FROM repeated ORDER BY id LIMIT 3)
 """
 
 
@@ -83,18 +88,20 @@ def sample_ids(connection: psycopg.Connection, schema: str) -> Iterator[Sample]:
     """
     ends = time.monotonic() + _TOTAL
     tables = _fetch(connection, within(_UNPROVEN, schema), LIMIT)
-    for folder, table, shown, column, is_key, predicate, pages in tables:
-        percent = min(100.0, 100.0 * PAGES / max(int(pages), 1))
+    for folder, table, shown, column, is_key, predicate in tables:
         # The predicate comes from the registry, where it was checked.
         condition = "" if predicate is None else f" AND ({predicate}\n)"
-        query = sql.SQL(_SAMPLE).format(
-            id=sql.Identifier(column),
-            table=sql.Identifier(folder, table),
-            percent=percent,
-            condition=sql.SQL(condition),
-        )
+        until = min(time.monotonic() + LIMIT, ends)
         try:
-            ((rows, repeated, examples),) = _fetch(connection, query, min(LIMIT, ends - time.monotonic()))
+            ((pages,),) = _fetch(connection, sql.SQL(_SIZE).format(name=shown), until - time.monotonic())
+            percent = min(100.0, 100.0 * PAGES / max(int(pages), 1))
+            query = sql.SQL(_SAMPLE).format(
+                id=sql.Identifier(column),
+                table=sql.Identifier(folder, table),
+                percent=percent,
+                condition=sql.SQL(condition),
+            )
+            ((rows, repeated, examples),) = _fetch(connection, query, until - time.monotonic())
         except psycopg.Error as error:
             if is_connection_lost(error):
                 raise

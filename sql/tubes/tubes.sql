@@ -284,7 +284,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'TU109',
             MESSAGE = format('tube %L is not dropped: %s', tube, concat_ws('; ',
                 CASE WHEN tables > 0 THEN format('attached tables: %s', tables) END,
-                CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s, with %1$s%3$s ids',
+                CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s; ids in them: %1$s%3$s',
                     CASE WHEN pods = most THEN 'at least ' END, pods, ids) END)),
             HINT = 'Detach its tables and let the workers drain it, or throw all of it away: force => true.';
     END IF;

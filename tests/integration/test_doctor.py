@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, LiteralString
@@ -13,7 +14,9 @@ import pytest
 from pytube.config import Config, parse
 from pytube.health.doctor import Check, Level, check_pooler, examine
 from tests.conftest import Connect
+from tests.helpers.capture import Conn, attach, make_tube, open_session
 from tests.helpers.cli import run, run_json
+from tests.helpers.roles import as_role, roles
 
 pytestmark = pytest.mark.every_server
 
@@ -92,6 +95,78 @@ def test_old_transactions(dsn: str, connect: Connect, monkeypatch: pytest.Monkey
     session.execute("CREATE TABLE public.t ()")
     checks = found(configured(dsn), "transactions", Level.WARN)
     assert any("the forgotten one" in check.finding for check in checks)
+
+
+class TestIds:
+    """Ids of attached tables that no index proves unique."""
+
+    @pytest.fixture
+    def loose(self, any_dsn: str) -> Iterator[Conn]:
+        """A table with the ids 1 to 9, attached to a tube of its rows that are not off."""
+        with open_session(any_dsn) as conn:
+            conn.execute("CREATE TABLE public.loose (id int, off boolean)")
+            conn.execute("INSERT INTO public.loose SELECT generate_series(1, 9)")
+            make_tube(conn, predicate="off IS NULL")
+            attach(conn, "public.loose")
+            yield conn
+
+    def test_proven(self, any_dsn: str, loose: Conn) -> None:
+        loose.execute("ALTER TABLE public.loose ADD PRIMARY KEY (id)")
+        assert one(configured(any_dsn), "ids", Level.OK).finding == (
+            "an index proves them unique in each attached table"
+        )
+
+    def test_repeated(self, any_dsn: str, loose: Conn) -> None:
+        loose.execute("INSERT INTO public.loose VALUES (7), (NULL), (NULL)")
+        loose.execute("INSERT INTO public.loose VALUES (8, true)")
+        assert one(configured(any_dsn), "ids of public.loose", Level.FAIL).finding == (
+            "values of id that stand more than once: 1 (7), in the 10 rows of the tube that were looked at, "
+            "which are all; of rows with one id, any one becomes the document"
+        )
+
+    @pytest.mark.usefixtures("loose")
+    def test_not_repeated(self, any_dsn: str) -> None:
+        check = one(configured(any_dsn), "ids of public.loose", Level.WARN)
+        assert check.finding == (
+            "no index proves id unique; no value stands twice in the 9 rows of the tube that were looked at, "
+            "which are all"
+        )
+        assert check.remedy == 'CREATE UNIQUE INDEX CONCURRENTLY ON public.loose ("id")'
+
+    def test_a_sample(self, any_dsn: str, loose: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of the ids of a partitioned table, whose key they lead, some are looked at."""
+        loose.execute("SELECT tube_table_ensure_detached(NULL, 'public.loose')")
+        loose.execute(
+            "CREATE TABLE public.parts (id int, off boolean, PRIMARY KEY (id, off)) PARTITION BY LIST (off)"
+        )
+        loose.execute("CREATE TABLE public.part PARTITION OF public.parts DEFAULT")
+        loose.execute("SELECT tube_ensure_exists('all')")
+        attach(loose, "public.parts", tube="all")
+        loose.execute("INSERT INTO public.parts SELECT generate_series(1, 9000), false")
+        monkeypatch.setattr("pytube.health.duplicates.PAGES", 20)
+        finding = one(configured(any_dsn), "ids of public.parts", Level.OK).finding
+        assert finding.startswith("no index proves id unique; no value stands twice in the ")
+        assert finding.endswith(" rows of the tube that were looked at, which are not all")
+        assert 0 < int(finding.split(" rows")[0].split()[-1]) < 9000
+
+    def test_not_looked_at(self, any_dsn: str, loose: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What the role may not read, or takes too long, is no good news."""
+        with roles(any_dsn, "looker") as admin:
+            admin.execute("GRANT tube_worker TO looker")
+            role = configured(as_role(any_dsn, "looker"))
+            check = one(role, "ids of public.loose", Level.WARN)
+            assert check.finding == (
+                "no index proves id unique, and its rows were not looked at: "
+                "permission denied for table loose"
+            )
+            loose.execute("GRANT SELECT ON public.loose TO looker")
+            loose.execute("ALTER TABLE public.loose ENABLE ROW LEVEL SECURITY")
+            assert "row-level security" in one(role, "ids of public.loose", Level.WARN).finding
+        monkeypatch.setattr("pytube.health.duplicates._TOTAL", 0.0)
+        with psycopg.connect(any_dsn) as holder:
+            holder.execute("LOCK TABLE public.loose")
+            check = one(configured(any_dsn), "ids of public.loose", Level.WARN)
+        assert "that took longer than" in check.finding
 
 
 def test_tubes_and_sinks(dsn: str, tmp_path: Path) -> None:

@@ -199,6 +199,8 @@ INVOKERS = {
     "tube_as_caller",
     "tube_keys_as_caller",
     "tube_pods_insert",
+    # reads catalogs only, which anybody may
+    "tube_id_column",
     # inlined wherever they are used
     "tube_private_key_bigint",
     "tube_private_key_text",
