@@ -274,12 +274,11 @@ def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
 
 def _check_sample(sample: Sample) -> Check:
     subject, column = f"ids of {sample.table}", sample.column
-    remedy = f"CREATE UNIQUE INDEX CONCURRENTLY ON {sample.table} ({sql.Identifier(column).as_string()})"
     looked = f"the {sample.rows} rows of the tube that were looked at, which are "
     looked += "all" if sample.is_whole else "not all"
     if sample.trouble is not None:
         finding = f"no index proves {column} unique, and its rows were not looked at: {sample.trouble}"
-        return warn(subject, finding, "run the doctor as a role that may read it, or: " + remedy)
+        return warn(subject, finding, f"run the doctor as a role that may read {sample.table}")
     if sample.repeated:
         some = ", ".join(key if key.isprintable() else repr(key) for key in sample.examples)
         return fail(
@@ -289,7 +288,9 @@ def _check_sample(sample: Sample) -> Check:
             "attach it by a column that is unique: pytube tube attach … --id-col COLUMN",
         )
     finding = f"no index proves {column} unique; no value stands twice in {looked}"
-    return ok(subject, finding) if sample.is_key else warn(subject, finding, remedy)
+    if sample.is_key:
+        return ok(subject, finding)
+    return warn(subject, finding, f"make a unique index on {column}, or attach it by a column that has one")
 
 
 def check_connections(connection: psycopg.Connection) -> Check:
