@@ -210,7 +210,7 @@ def test_a_row_without_an_id_names_no_document(db: Conn) -> None:
     assert ops(db) == [("I", 2)]
     db.execute(f"DELETE FROM {TABLE}")
     assert ops(db) == [("D", 2)]
-    assert len(said) == 1
+    assert len(said) == 2
 
 
 def test_related_tables_only_update(db: Conn) -> None:
