@@ -32,6 +32,15 @@ class DatabaseUnavailable(PytubeError):
     exit_code = 3
 
 
+class PooledSession(DatabaseUnavailable):
+    """A pooler between us and Postgres gives us no session of our own; nothing was changed in one.
+
+    A worker that runs retries as if Postgres were down. One that starts ends, since a retry changes nothing.
+    """
+
+    exit_code = 2
+
+
 class SequenceWentBack(DatabaseUnavailable):
     """`tube_seq` is behind what was drawn from it: the database was restored under an open session."""
 
