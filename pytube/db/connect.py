@@ -129,14 +129,14 @@ def connect_sync(
         DatabaseUnavailable: nothing answers, or it refuses us. The text holds no password.
         PooledSession: a pooler gives us no session of our own. Nothing was changed in any.
     """
-    conninfo = connection_string(dsn, application_name)
-    way = connection_string(dsn, "pytube pooler")
+    conninfo = connection_string(dsn)
     try:
         while True:
             connection = psycopg.connect(conninfo, autocommit=True)
             try:
                 connection.add_notice_handler(log_notice)
-                setting = session_settings(schema, also, lock_timeout, only_of=_own_pid(connection, way))
+                only_of = _own_pid(connection, conninfo)
+                setting = session_settings(application_name, schema, also, lock_timeout, only_of=only_of)
                 if connection.execute(setting).fetchone() is not None:
                     return connection
                 where = pooler.address(connection)
@@ -144,7 +144,7 @@ def connect_sync(
                 connection.close()
                 raise
             connection.close()  # a small pool may have no other session for the proof
-            pooler.prove(way, where)
+            pooler.prove(conninfo, where)
     except psycopg.Error as error:
         raise _refused(error, conninfo) from None
 
@@ -163,16 +163,17 @@ async def connect_async(
 
     `prepare_threshold=None` never prepares a statement; `settings`: more settings of the session.
     """
-    conninfo = connection_string(dsn, application_name)
-    way = connection_string(dsn, "pytube pooler")
+    conninfo = connection_string(dsn)
     try:
         while True:
             connection = await psycopg.AsyncConnection.connect(
                 conninfo, autocommit=True, prepare_threshold=prepare_threshold
             )
             try:
-                only_of = _own_pid(connection, way)
-                setting = session_settings(schema, also, lock_timeout, settings, only_of=only_of)
+                only_of = _own_pid(connection, conninfo)
+                setting = session_settings(
+                    application_name, schema, also, lock_timeout, settings, only_of=only_of
+                )
                 if await wait_for_answer(connection, SETUP_LIMIT, _has_row(connection, setting)):
                     return connection
                 where = pooler.address(connection)
@@ -180,7 +181,7 @@ async def connect_async(
                 await connection.close()
                 raise
             await connection.close()  # as in `connect_sync`
-            await asyncio.to_thread(pooler.prove, way, where)
+            await asyncio.to_thread(pooler.prove, conninfo, where)
     except psycopg.Error as error:
         raise _refused(error, conninfo) from None
 
@@ -190,13 +191,17 @@ async def _has_row(connection: psycopg.AsyncConnection, query: sql.Composed) -> 
     return await cursor.fetchone() is not None
 
 
-def _own_pid(connection: psycopg.Connection | psycopg.AsyncConnection, way: str) -> int | None:
+def _own_pid(connection: psycopg.Connection | psycopg.AsyncConnection, conninfo: str) -> int | None:
     """The backend's process id as the client was told; None where a pooler is known to give sessions."""
-    return None if pooler.is_proven(way) else connection.info.backend_pid
+    return None if pooler.is_proven(conninfo) else connection.info.backend_pid
 
 
-def connection_string(dsn: str | SecretStr, application_name: str) -> str:
-    """`dsn` with what all our sessions have; raises `ConfigError` as `connect_sync` does."""
+def connection_string(dsn: str | SecretStr, application_name: str = "") -> str:
+    """`dsn` with what all our sessions have; raises `ConfigError` as `connect_sync` does.
+
+    Without a name, since some poolers would set it in a session that is not ours alone, and leave it there:
+    `session_settings` names the session. `application_name`: for a library that does not use those.
+    """
     text = dsn.get_secret_value() if isinstance(dsn, SecretStr) else dsn
     try:
         given = {k: v for k, v in conninfo_to_dict(text).items() if v is not None}
@@ -211,12 +216,17 @@ def connection_string(dsn: str | SecretStr, application_name: str) -> str:
             "the connection string has more than one '@' before its host; "
             "write %40 for one that belongs to the password"
         )
-    # A session whose name contains `backfill` would make backfill pods of every change.
-    name = re.sub("backfill", "back-fill", application_name, flags=re.IGNORECASE)
-    return make_conninfo("", **{**_DEFAULTS, **given, "application_name": name})
+    names = {"application_name": _session_name(application_name), "fallback_application_name": ""}
+    return make_conninfo("", **{**_DEFAULTS, **given, **names})
+
+
+def _session_name(application_name: str) -> str:
+    """A session whose name contains `backfill` would make backfill pods of every change."""
+    return re.sub("backfill", "back-fill", application_name, flags=re.IGNORECASE)
 
 
 def session_settings(
+    application_name: str,
     schema: str,
     also: Sequence[str],
     lock_timeout: float | None,
@@ -231,6 +241,7 @@ def session_settings(
     """
     path = sql.SQL(", ").join(sql.Identifier(name) for name in (schema, *also)).as_string()
     settings: dict[str, str] = {
+        "application_name": _session_name(application_name),
         "search_path": path,
         "idle_in_transaction_session_timeout": "10s",
         "lock_timeout": f"{int((lock_timeout or 0) * 1000)}ms",

@@ -61,7 +61,7 @@ def address(connection: psycopg.Connection | psycopg.AsyncConnection) -> str:
 
 
 def is_proven(conninfo: str) -> bool:
-    """Whether the pooler that `conninfo` leads to was lately seen to give each client a session of its own."""
+    """Whether the pooler behind `conninfo` was lately seen to give each client a session of its own."""
     return time.monotonic() - _proofs.get(conninfo, float("-inf")) < _HOLDS
 
 
