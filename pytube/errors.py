@@ -5,7 +5,10 @@ SQLSTATEs of class TU are raised by our SQL; `SQLSTATES` maps them to types, her
 
 from __future__ import annotations
 
+from pytube.collision import refuse_collision
 from pytube.model import Token
+
+refuse_collision()
 
 
 class PytubeError(Exception):
