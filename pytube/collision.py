@@ -26,8 +26,8 @@ def find_collision() -> str | None:
     folder = _THEIRS.removesuffix("/cli.py")
     return (
         "the distribution pytube, which downloads videos, has overwritten or removed files of "
-        f"{DISTRIBUTION} in {folder}; run `pip uninstall pytube {DISTRIBUTION}`, install {DISTRIBUTION} again, and "
-        "the other one in an environment of its own"
+        f"{DISTRIBUTION} in {folder}; run `pip uninstall pytube {DISTRIBUTION}`, install {DISTRIBUTION} "
+        "again, and the other one in an environment of its own"
     )
 
 

@@ -57,7 +57,8 @@ class _Finding(Enum):
 
 def address(connection: psycopg.Connection | psycopg.AsyncConnection) -> str:
     """`host:port` of the server or pooler, for messages."""
-    return f"{connection.info.host or 'localhost'}:{connection.info.port}"
+    info = connection.info
+    return f"{info.host or info.hostaddr or 'localhost'}:{info.port}"
 
 
 def is_proven(conninfo: str) -> bool:

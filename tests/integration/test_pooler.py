@@ -243,8 +243,9 @@ def test_two_poolers_behind_one_name(program: Path, dsn: str, monkeypatch: pytes
             connect_sync(one)
 
 
-def test_a_worker_that_starts_ends(dsn: str, tmp_path: Path) -> None:
-    with pgbouncer(min(programs().values()), dsn, "transaction") as pooled:
+@pytest.mark.parametrize("program", EACH[:1], indirect=True)
+def test_a_worker_that_starts_ends(program: Path, dsn: str, tmp_path: Path) -> None:
+    with pgbouncer(program, dsn, "transaction") as pooled:
         process = start("worker", config=configuration(tmp_path, pooled))
         _, said = process.communicate(timeout=60)
     assert process.returncode == 2
@@ -286,10 +287,20 @@ async def test_a_worker_that_runs_refuses_and_says_it_once(
 # --- served ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 2, 20])
-def test_a_pool_in_session_mode(program: Path, size: int, dsn: str, tmp_path: Path) -> None:
-    """Whatever its size; the next client finds nothing of ours."""
-    with pgbouncer(program, dsn, "session", default_pool_size=size) as pooled:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"default_pool_size": 1},
+        {"default_pool_size": 2},
+        {},
+        {"server_reset_query": "", "server_lifetime": 0},
+    ],
+)
+def test_a_pool_in_session_mode(
+    program: Path, settings: dict[str, str | int], dsn: str, tmp_path: Path
+) -> None:
+    """Whatever its size, be sessions reset or ended: the next client finds nothing of ours."""
+    with pgbouncer(program, dsn, "session", **settings) as pooled:
         run("tube", "create", "t", dsn=pooled)
         assert "t" in run("tube", "list", dsn=pooled).stdout
         checks = {check.subject: check for check in examine(load(configuration(tmp_path, pooled)))}
