@@ -48,7 +48,7 @@ class _Finding(Enum):
     OWN = auto()
     """Each client has a session of its own, which is reset when the client leaves."""
     SHARED = auto()
-    """Two clients were seen in one session."""
+    """A client was given another session between two statements, or another client used its session."""
     NOT_RESET = auto()
     """A session stayed as its client had left it."""
     UNSEEN = auto()
@@ -119,13 +119,13 @@ class _Client:
     def send(self, statement: str) -> None:
         self._pgconn.send_query(f"{self.mark} {statement}".encode())
 
-    def receive(self, seconds: float) -> list[str | None] | None:
+    def poll(self, seconds: float) -> list[str | None] | None:
         """The row that was asked for; None if there is no answer in that time."""
         deadline = time.monotonic() + seconds
-        poll = select.poll()
-        poll.register(self._pgconn.socket, select.POLLIN)
+        pending = select.poll()
+        pending.register(self._pgconn.socket, select.POLLIN)
         while self._pgconn.is_busy():
-            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            if not pending.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 return None
             self._pgconn.consume_input()
         result = self._pgconn.get_result()
@@ -138,9 +138,13 @@ class _Client:
         return [None if value is None else value.decode() for value in values]
 
     def ask(self, statement: str) -> list[str | None]:
-        """The row; raises `psycopg.OperationalError` if there is no answer."""
+        """Send a statement, and receive its row."""
         self.send(statement)
-        row = self.receive(_ANSWER_LIMIT)
+        return self.receive()
+
+    def receive(self) -> list[str | None]:
+        """The row that was asked for; raises `psycopg.OperationalError` if there is no answer."""
+        row = self.poll(_ANSWER_LIMIT)
         if row is None:
             raise psycopg.OperationalError(f"a pooler gave no session within {_ANSWER_LIMIT:g} s")
         return row
@@ -163,7 +167,7 @@ _HIDDEN = ("", "<insufficient privilege>")
 
 _LEAVE = "SELECT pg_catalog.set_config('pytube.looks', 'left', false)"
 _FIND = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('pytube.looks', true)"
-_REMOVE = "SELECT pg_catalog.set_config('pytube.looks', '', false)"
+_CLEAR = "SELECT pg_catalog.set_config('pytube.looks', '', false)"
 
 
 def _watch(conninfo: str) -> _Finding:
@@ -176,7 +180,7 @@ def _watch(conninfo: str) -> _Finding:
     with _Client(conninfo) as one, _Client(conninfo) as other:
         backend = one.ask(_BACKEND)[0]
         other.send(_BACKEND)
-        answer = other.receive(_WAITING)
+        answer = other.poll(_WAITING)
         if answer is None:
             return _watch_full(conninfo, one, other, backend)
         last_asked = 0.0
@@ -217,12 +221,11 @@ def _watch_full(conninfo: str, one: _Client, other: _Client, backend: str | None
         # A pool in transaction mode that is full would answer `other` first, since it has waited longer.
         if one.ask(_BACKEND)[0] != backend:
             return _Finding.SHARED
-        answer = other.receive(_LOOK)
+        answer = other.poll(_LOOK)
         if answer is not None:
             return _Finding.SHARED if answer[0] == backend else _Finding.UNSEEN
     one.close()
-    answer = other.receive(_ANSWER_LIMIT)
-    if answer is None or answer[0] != backend:
+    if other.receive()[0] != backend:
         return _Finding.UNSEEN
     # This is session mode; so a setting harms nobody, and the next client shows whether it was reset.
     other.ask(_LEAVE)
@@ -230,6 +233,6 @@ def _watch_full(conninfo: str, one: _Client, other: _Client, backend: str | None
     with _Client(conninfo) as third:
         own, setting = third.ask(_FIND)
         if setting == "left":
-            third.ask(_REMOVE)
+            third.ask(_CLEAR)
             return _Finding.NOT_RESET
         return _Finding.OWN if own == backend else _Finding.UNSEEN
