@@ -24,7 +24,6 @@ from pytube.events import (
 )
 
 Format = Literal["auto", "human", "json"]
-LEVELS = ("debug", "info", "warning", "error")
 _WARNINGS = (DatabaseDown, LeaderFenced, Parked, SinkDown, SourceDown, SweepFailed, TrustLapsed)
 
 
@@ -32,7 +31,7 @@ def configure(level: str = "info", log_format: Format = "auto", stream: TextIO |
     """Set up the process's logging, the standard library's included.
 
     Args:
-        level: one of `LEVELS`; what is below it is dropped.
+        level: debug, info, warning or error; what is below it is dropped.
         log_format: `auto` is `human` on a terminal and `json` elsewhere.
         stream: where to; stderr by default.
     """

@@ -14,8 +14,9 @@ import click
 from pytube.backfill.admin import Backfills
 from pytube.backfill.limits import BackfillLimits
 from pytube.cli.backfill_work import Job, run_backfills
-from pytube.cli.context import Database, Settings, database_options, json_option
+from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import print_json, print_rows, seconds
+from pytube.cli.settings import Settings
 from pytube.errors import UnknownBackfill, UsageError
 
 _OFF = "off"

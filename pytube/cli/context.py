@@ -6,29 +6,17 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 import psycopg
 from pydantic import SecretStr
 
-from pytube.config import Config, PostgresConfig, load
+from pytube.cli.settings import Settings
+from pytube.config import PostgresConfig
 from pytube.db.connect import connect_sync
 from pytube.db.errors import translated
 from pytube.errors import ConfigError
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The global options."""
-
-    path: Path
-    debug: bool
-
-    def config(self) -> Config:
-        """The configuration; `ConfigError` says what is wrong with it."""
-        return load(self.path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from typing import Any
 import click
 import orjson
 
-from pytube.cli.context import Database, Settings, database_options, json_option
+from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import console, print_json
+from pytube.cli.settings import Settings
 from pytube.config import Config, PostgresConfig, masked
 from pytube.config.environment import key_path
 from pytube.db import install as database_install

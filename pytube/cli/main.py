@@ -5,23 +5,44 @@ An error is one sentence on stderr, and an exit code that means something.
 
 from __future__ import annotations
 
+import importlib
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import psycopg
 
 import pytube
-from pytube import logs
-from pytube.cli.backfill import backfill
-from pytube.cli.context import Settings
-from pytube.cli.installation import config, doctor, install, uninstall, upgrade
-from pytube.cli.spark import spark
-from pytube.cli.status import status
-from pytube.cli.tube import park, tube
-from pytube.cli.worker import demo, worker
-from pytube.db.errors import describe
-from pytube.errors import PytubeError
+from pytube.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from pytube.logs import Format
+
+COMMANDS = {
+    "install": ("installation", "Install our SQL into the database, or bring it up to date."),
+    "upgrade": (
+        "installation",
+        "Run the migrations that are missing, and renew the functions; writers and workers may go on.",
+    ),
+    "uninstall": ("installation", "Take our SQL away, with all tubes."),
+    "doctor": ("installation", "Check everything a worker needs and suggest fixes."),
+    "config": ("installation", "The configuration file."),
+    "tube": ("tube", "Make, attach, list and drop tubes."),
+    "worker": ("worker", "Serve tubes: lead partitions, and bring what was touched to the sinks."),
+    "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
+    "park": ("tube", "Documents that could not be delivered."),
+    "backfill": (
+        "backfill",
+        "Touch every row of a table, at low priority; what the source lacks is swept from the sink.",
+    ),
+    "spark": ("spark", "Fan-outs, backfills and reconciliation by PySpark, on this machine."),
+    "demo": (
+        "worker",
+        "Show it all on this machine: servers, load, workers, one of them killed, and the proof.",
+    ),
+}
+"""The module of each command in this package, and the first sentence of its help. `--help` and `--version`
+load no module: to import all takes half a second and more."""
 
 EXIT_CODES = """\b
 Exit codes:
@@ -34,8 +55,31 @@ Exit codes:
 """
 
 
+class Later(click.Command):
+    """A command whose module is not loaded yet."""
+
+    def __init__(self, name: str, module: str, summary: str) -> None:
+        super().__init__(name, help=summary)
+        self._module = module
+
+    def load(self) -> click.Command:
+        """The command itself."""
+        command = getattr(importlib.import_module(f"pytube.cli.{self._module}"), str(self.name))
+        assert isinstance(command, click.Command)
+        return command
+
+
 class Program(click.Group):
-    """A group whose commands may raise errors of ours."""
+    """A group whose commands are loaded when they are called, and may raise errors of ours."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called."""
+        command = self.commands.get(args[0])
+        if isinstance(command, Later):
+            self.commands[args[0]] = command.load()
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command; what it raises becomes a sentence and an exit code."""
@@ -53,6 +97,11 @@ class Program(click.Group):
 
 def _explain(error: Exception) -> tuple[str, int]:
     """The sentence and the exit code for an error."""
+    import psycopg
+
+    from pytube.db.errors import describe
+    from pytube.errors import PytubeError
+
     match error:
         case PytubeError():
             return str(error), error.exit_code
@@ -75,7 +124,7 @@ def _explain(error: Exception) -> tuple[str, int]:
 )
 @click.option(
     "--log-level",
-    type=click.Choice(logs.LEVELS),
+    type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
     help="Log this and above.",
@@ -90,26 +139,13 @@ def _explain(error: Exception) -> tuple[str, int]:
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(pytube.__version__, prog_name="pytube")
 @click.pass_context
-def cli(
-    context: click.Context, config_path: Path, log_level: str, log_format: logs.Format, debug: bool
-) -> None:
+def cli(context: click.Context, config_path: Path, log_level: str, log_format: Format, debug: bool) -> None:
     """Keep copies of Postgres data equal to their source, and prove it."""
+    from pytube import logs
+
     logs.configure(log_level, log_format)
     context.obj = Settings(config_path, debug)
 
 
-for command in (
-    install,
-    upgrade,
-    uninstall,
-    doctor,
-    config,
-    tube,
-    worker,
-    status,
-    park,
-    backfill,
-    spark,
-    demo,
-):
-    cli.add_command(command)
+for name, (module, summary) in COMMANDS.items():
+    cli.add_command(Later(name, module, summary))

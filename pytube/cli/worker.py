@@ -13,7 +13,7 @@ from typing import Literal
 import click
 import structlog
 
-from pytube.cli.context import Settings
+from pytube.cli.settings import Settings
 from pytube.config import Config
 
 GARBAGE_THRESHOLD = 100_000

@@ -16,7 +16,7 @@ from pytube.config.names import leader_name
 from pytube.db import version
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
-from pytube.errors import ConfigError, PytubeError, SchemaMismatch
+from pytube.errors import ConfigError, PooledSession, PytubeError, SchemaMismatch
 from pytube.health.duplicates import Sample, sample_ids
 from pytube.sinks import build_sink
 from pytube.sources import rights
@@ -74,6 +74,7 @@ def examine(config: Config) -> Iterator[Check]:
     try:
         with connect_sync(dsn, schema, application_name="pytube doctor") as connection, translated():
             yield ok("Postgres", "answers")
+            yield check_pooler(connection)
             yield from check_server(connection)
             installed = check_version(connection, schema)
             yield installed
@@ -86,7 +87,9 @@ def examine(config: Config) -> Iterator[Check]:
             yield check_connections(connection)
             yield from check_settings(connection)
             yield from check_transactions(connection)
-            yield check_pooler(connection, dsn, schema)
+    except PooledSession as error:
+        finding, _, remedy = str(error).rpartition("; ")
+        yield fail("pooler", finding, remedy)
     except PytubeError as error:
         yield fail("Postgres", str(error), "correct postgres.dsn, or start the server")
     except psycopg.Error as error:
@@ -337,28 +340,12 @@ def check_transactions(connection: psycopg.Connection) -> Iterator[Check]:
         yield ok("transactions", f"none that wrote is open for more than {_OLD:.0f} s")
 
 
-def check_pooler(connection: psycopg.Connection, dsn: str, schema: str) -> Check:
-    """Whether LISTEN works on such a session, or a transaction pooler stands in front.
-
-    A pooler makes up the process id that it tells clients. Behind one that hands a server session
-    to another client at the end of a transaction, what a session sets is gone once another client
-    has taken that server session.
-    """
+def check_pooler(connection: psycopg.Connection) -> Check:
+    """Which way the session takes; where a pooler gives us none of our own, there is no session to check."""
     (pid,) = _row(connection, "SELECT pg_catalog.pg_backend_pid()")
     if pid == connection.info.backend_pid:
-        return ok("pooler", "none: LISTEN works")
-    connection.execute("SELECT set_config('pytube.pooler', 'kept', false)")
-    with connect_sync(dsn, schema, application_name="pytube doctor") as other, other.transaction():
-        other.execute("SELECT 1")
-        (kept,) = _row(connection, "SELECT current_setting('pytube.pooler', true)")
-        (now,) = _row(connection, "SELECT pg_catalog.pg_backend_pid()")
-    if kept == "kept" and now == pid:
-        return ok("pooler", "a session pooler: LISTEN works")
-    return warn(
-        "pooler",
-        "a transaction pooler stands in front, so LISTEN does not work and workers poll",
-        "connect workers to Postgres directly, or through a session pool",
-    )
+        return ok("pooler", "none")
+    return ok("pooler", "in session mode")
 
 
 def _row(connection: psycopg.Connection, query: LiteralString) -> tuple[Any, ...]:

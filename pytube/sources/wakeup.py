@@ -1,7 +1,7 @@
 """The wake-up: how a sleeping worker learns that pods arrived, at little cost to writers.
 
 A worker leaves a sleeper row; a writer that sees its flag sends a NOTIFY. One session listens for all tubes
-of the process. Where notifications do not arrive (behind a transaction pooler), workers poll instead.
+of the process. Where notifications do not arrive, workers poll instead.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Listener:
         if self.works:
             return
         if self._writers_notify:
-            reason = "notifications do not arrive (a pooler in front of Postgres?)"
+            reason = "notifications do not arrive (a pooler in front of Postgres that drops them?)"
             remedy = "point postgres.dsn at the server itself"
         else:
             reason = "writers do not notify, because a transaction that does can't be prepared"

@@ -23,7 +23,7 @@ import structlog
 from pytube import clock
 from pytube.config import PostgresConfig
 from pytube.db.session import Session, SessionPool
-from pytube.errors import RECOVERABLE, DatabaseUnavailable, PytubeError, SequenceWentBack
+from pytube.errors import RECOVERABLE, DatabaseUnavailable, PooledSession, PytubeError, SequenceWentBack
 from pytube.events import DatabaseDown, DatabaseUp, Event
 from pytube.logs import Repeats
 from pytube.pipeline.retry_queue import backoff
@@ -42,6 +42,7 @@ _SETTLE_AT_LEAST = 5.0
 _LONGEST_PAUSE = 2.0
 _STEADY = 10.0
 """Seconds after which a session counts as having worked."""
+_NO_SESSION = "no session can be opened"
 _IDLE = 60.0
 """Seconds after which a session of the pool that nobody used is closed."""
 
@@ -111,9 +112,16 @@ class Database:
     async def _open(self, purpose: str, answer_timeout: float, settings: Mapping[str, str]) -> Session:
         dsn = self._postgres.dsn.get_secret_value()
         schema = self._postgres.schema_name
-        session = await Session.open(
-            dsn, schema, f"pytube {purpose}", answer_timeout=answer_timeout, settings=settings
-        )
+        try:
+            session = await Session.open(
+                dsn, schema, f"pytube {purpose}", answer_timeout=answer_timeout, settings=settings
+            )
+        except PooledSession as error:
+            # Whoever starts is told by the error; here Postgres has been reached before by another way.
+            if self._incarnation is not None and self._repeats.is_new(_NO_SESSION, str(error)):
+                self._log.error(_NO_SESSION, reason=str(error))
+            raise
+        self._repeats.forget(_NO_SESSION)
         try:
             self._check_incarnation(await session.value(queries.INCARNATION))
         except BaseException:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from pytube.config import Config, parse
-from pytube.health.doctor import Check, Level, check_pooler, examine
+from pytube.health.doctor import Check, Level, examine
 from tests.conftest import Connect
 from tests.helpers.capture import Conn, attach, make_tube, open_session
 from tests.helpers.cli import run, run_json
@@ -187,29 +186,6 @@ def test_tubes_and_sinks(dsn: str, tmp_path: Path) -> None:
     one(config, "sink of here", Level.OK)
     assert "smoke-signals" in one(config, "sink of none", Level.FAIL).finding
     assert "/nonexistent/folder" in one(config, "sink of bad", Level.FAIL).finding
-
-
-class Pooled:
-    """A session as a pooler shows it: a made-up process id, and server sessions of the pooler's choice."""
-
-    def __init__(self, first: psycopg.Connection, later: psycopg.Connection) -> None:
-        self.info = SimpleNamespace(backend_pid=0)
-        self._sessions = [first, first, later]
-
-    def execute(self, query: LiteralString) -> psycopg.Cursor:
-        session = self._sessions.pop(0) if len(self._sessions) > 1 else self._sessions[0]
-        return session.execute(query)
-
-
-def test_poolers(dsn: str, connect: Connect) -> None:
-    one, other = connect(), connect()
-    of_sessions: Any = Pooled(one, one)
-    check = check_pooler(of_sessions, dsn, "tube")
-    assert (check.level, check.finding) == (Level.OK, "a session pooler: LISTEN works")
-    of_transactions: Any = Pooled(one, other)
-    check = check_pooler(of_transactions, dsn, "tube")
-    assert check.level is Level.WARN
-    assert "LISTEN does not work" in check.finding
 
 
 class TestBroker:

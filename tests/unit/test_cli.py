@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import pytest
 
 import pytube
 from pytube import logs
-from pytube.cli.main import Program, cli
+from pytube.cli.main import COMMANDS, Later, Program, cli
 from pytube.cli.output import seconds
 from tests.helpers.cli import run, run_json
+from tests.helpers.database import ROOT
 
 DOWN = "postgresql://app:hunter2@127.0.0.1:1/app"
 CONFIG = f"""
@@ -29,8 +32,9 @@ password = "hunter2"
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """All commands, by the words that name them."""
     found: list[tuple[str, ...]] = []
-    for name, command in group.commands.items():
+    for name, listed in group.commands.items():
         here = (*path, name)
+        command = listed.load() if isinstance(listed, Later) else listed
         found += [here, *(commands(command, here) if isinstance(command, click.Group) else [])]
     return found
 
@@ -56,6 +60,29 @@ def test_every_command_has_help(words: tuple[str, ...]) -> None:
 
 def test_version() -> None:
     assert run("--version").stdout == f"pytube, version {pytube.__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summaries(name: str) -> None:
+    """Those that `--help` shows without loading a command are the commands' own."""
+    module, summary = COMMANDS[name]
+    command = Later(name, module, summary).load()
+    assert command.get_short_help_str(limit=200) == summary
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_what_a_quick_answer_does_not_load(option: str) -> None:
+    """Each of these takes longer to import than the answer may take."""
+    slow = {"psycopg", "pydantic", "structlog", "rich", "confluent_kafka", "orjson", "alembic", "asyncio"}
+    program = (
+        "import sys, pytube.cli as c; sys.argv[1:] = [{!r}]\ntry: c.main()\nfinally: print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program.format(option)], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "click" in loaded
+    assert loaded & slow == set()
 
 
 @pytest.mark.parametrize(
