@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import structlog
 from click.testing import CliRunner, Result
 
 from pytube.cli.main import cli
@@ -31,7 +30,6 @@ def run(*arguments: str, dsn: str | None = None, code: int = 0, folder: Path | N
         # The command has set up logging to a stream that is gone now.
         logging.getLogger().handlers[:] = handlers
         logging.getLogger().setLevel(level)
-        structlog.reset_defaults()
     assert result.exit_code == code, f"exit code {result.exit_code}:\n{result.output}\n{result.exception!r}"
     assert "Traceback" not in result.output
     return result

@@ -111,7 +111,8 @@ class TestTubes:
     def test_repartition_builds_its_index_first(self, dsn: str, conn: psycopg.Connection) -> None:
         run("tube", "create", "t", "--partitions", "2", dsn=dsn)
         err = run("tube", "create", "t", "--partitions", "3", dsn=dsn).stderr
-        assert "building the index of t for 3 partitions" in err
+        (built,) = [line for line in map(json.loads, err.splitlines()) if line["level"] == "info"]
+        assert (built["event"], built["tube"], built["partitions"]) == ("index_build_started", "t", 3)
         assert [valid for _, valid in queue_indexes(conn)] == [True]
         assert " % 3)" in queue_indexes(conn)[0][0]
 
@@ -324,5 +325,5 @@ class TestProcess:
         finally:
             process.kill()
         assert process.returncode == 143
-        assert "ended at once" in err
+        assert "worker_ended_at_once" in err
         assert conn.execute("SELECT count(*) FROM t").fetchone() == (1,)
