@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import click
 from click.testing import CliRunner, Result
 
 from pytube.cli.main import cli
@@ -49,3 +55,25 @@ def start(*arguments: str, config: Path, **environment: str) -> subprocess.Popen
         stderr=subprocess.PIPE,
         env={**{k: v for k, v in os.environ.items() if not k.startswith("PYTUBE_")}, **environment},
     )
+
+
+def run_in_terminal(*arguments: str, dsn: str, width: int) -> list[str]:
+    """Run the program as a process in a terminal of this width; the lines that it shows, without colors."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "PYTUBE_CONFIG")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytube", "--config", "/nonexistent/pytube.toml", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment | {"PYTUBE_DSN": dsn, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # how the end of a terminal is told
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    process.wait()
+    return click.unstyle(shown.decode()).splitlines()
