@@ -131,6 +131,7 @@ def test_by_command(spark: SparkSession, dsn: str, conn: Conn, table: str, tmp_p
     assert spark is not None  # the command's session is this one
     arguments = ["spark", "reconcile", "--source", table, "--sink", str(exported(conn, tmp_path))]
     assert "1 missing, 1 extra, 4 different" in cli.run(*arguments, dsn=dsn, code=1).output
-    found = cli.run_json(*arguments, "--tube", "t", "--job", "mend", dsn=dsn)
+    assert "no table is attached" in cli.run(*arguments, "--tube", "t", dsn=dsn, code=2).output
+    found = cli.run_json(*arguments, "--tube", "t", "--shard", "0", "--job", "mend", dsn=dsn)
     assert (found["missing"], found["extra"], found["different"], found["touched"]) == (1, 1, 4, 6)
     assert touched(conn) == sorted((0, key) for _, key in WRONG)
