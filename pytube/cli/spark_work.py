@@ -115,8 +115,7 @@ def read_sink(
     from pytube.spark import jsonl
 
     if kind == "jsonl" or (kind is None and jsonl.is_log(session, path)):
-        number = shard if isinstance(shard, int) else None
-        return jsonl.documents(session, path, rows, key, tube=tube, shard=number)
+        return jsonl.documents(session, path, rows, key, tube=tube, shard=shard)
     texts = [name for name, of_type in rows.dtypes if name == key and of_type == "string"]
     return read(session, kind or "json", path, texts)
 

@@ -33,7 +33,7 @@ def documents(
     key: str = "id",
     *,
     tube: str | None = None,
-    shard: int | None = None,
+    shard: str | int | None = None,
 ) -> DataFrame:
     """What a sink that compares tokens would hold after all lines of the files: a row for each document.
 
@@ -46,24 +46,27 @@ def documents(
         source: the rows that the documents are compared with, for the types of their fields.
         key: the column of the ids, in the result too.
         tube: the tube whose documents count; None: the only one in the files.
-        shard: the shard whose documents count; None: all.
+        shard: as for `reconcile`: a column of the result for the shards, or the one shard whose documents
+            count; None: all, without a column.
 
     Raises:
         UsageError: the files are not of the sink `jsonl`, or have documents of several tubes or of another.
     """
-    fields = _shared_fields(spark, path, source, key, tube)
+    shared = _shared_fields(spark, path, source, tube)
+    fields = [field for field in shared if field.name not in (key, shard)]
     # Parsed with the line, not out of its text: only so does Spark keep nested JSON as it is written.
     doc = StructType([StructField(field.name, _written_type(field.dataType)) for field in fields])
     lines = spark.read.schema(StructType([*_beginning(), StructField("doc", doc)])).json(path)
     # A field of another type than the source's makes a line corrupt as well, but is a difference.
     whole = lines.where("_corrupt_record IS NULL OR try_parse_json(_corrupt_record) IS NOT NULL")
     wanted = whole if tube is None else whole.where(sf.col("tube") == tube)
-    if shard is not None:
+    if isinstance(shard, int):
         wanted = wanted.where(sf.col("shard") == shard)
     latest = sf.max_by(sf.struct("op", "doc"), sf.struct("epoch", "counter")).alias("latest")
     held = wanted.groupBy("shard", "id").agg(latest).where("latest.op <> 'delete'")
     values = [_value(f"latest.doc.`{field.name.replace('`', '``')}`", field) for field in fields]
-    return held.select(sf.col("id").cast(source.schema[key].dataType).alias(key), "shard", *values)
+    places = [sf.col("shard").alias(shard)] if isinstance(shard, str) else []
+    return held.select(sf.col("id").cast(source.schema[key].dataType).alias(key), *places, *values)
 
 
 def _beginning() -> list[StructField]:
@@ -73,9 +76,7 @@ def _beginning() -> list[StructField]:
     return found.fields
 
 
-def _shared_fields(
-    spark: SparkSession, path: str, source: DataFrame, key: str, tube: str | None
-) -> list[StructField]:
+def _shared_fields(spark: SparkSession, path: str, source: DataFrame, tube: str | None) -> list[StructField]:
     """The columns of the source that documents of the tube have; raises as `documents`."""
     text = StructType([*_beginning(), StructField("doc", StringType())])
     lines = spark.read.schema(text).json(path).where("_corrupt_record IS NULL")
@@ -88,7 +89,7 @@ def _shared_fields(
         raise UsageError(f"{path} has documents of several tubes; say which one: {', '.join(tubes)}")
     if tube is not None and tube not in tubes:
         raise UsageError(f"{path} has no document of tube {tube!r}, but of: {', '.join(tubes) or 'none'}")
-    shared = {name for of, name in present if tube in (None, of)} - {key, "shard"}
+    shared = {name for of, name in present if tube in (None, of)}
     return [field for field in source.schema.fields if field.name in shared]
 
 

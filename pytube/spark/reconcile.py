@@ -22,7 +22,7 @@ from pytube.errors import UsageError
 from pytube.model import Id
 from pytube.spark import frame, job
 from pytube.spark.hosts import Where, shard_map
-from pytube.spark.job import JobSpec
+from pytube.spark.job import JobSpec, Parts
 from pytube.spark.keys.kinds import BIGINT, KeyKind
 from pytube.spark.touch import BUCKETS as UNITS
 from pytube.spark.touch import Touched, derived_shard, touch
@@ -119,8 +119,10 @@ def reconcile(
     name = key if isinstance(key, str) else str(key["id"])
     compared = list(columns) if columns is not None else _shared(source_df, sink_df, name, shard)
     types = _types(source_df, sink_df, [name, *([shard] if isinstance(shard, str) else []), *compared])
-    of_tubes = _kind_of(tubes, dsn, str(touching.get("schema", "tube")), derives=shard is None)
-    kind = frame.kind_to_compare(source_df, name, key_type, of_tubes)
+    parts = _look(tubes, dsn, str(touching.get("schema", "tube")))
+    kind = frame.kind_to_compare(source_df, name, key_type, parts.kind if parts is not None else None)
+    if parts is not None and shard is None:
+        derived_shard(parts)  # refuses before it compares
     sides = [hashed(df, name, shard, compared, types, kind) for df in (source_df, sink_df)]
     with frame.refusals(), ExitStack() as kept:
 
@@ -160,20 +162,14 @@ def reconcile(
     return result
 
 
-def _kind_of(tubes: str | Sequence[str], dsn: Where | None, schema: str, *, derives: bool) -> KeyKind | None:
-    """The kind of the tubes' keys; None without tubes.
-
-    Raises:
-        UsageError: there is no such tube, or shards are to be derived and can't be.
-    """
+def _look(tubes: str | Sequence[str], dsn: Where | None, schema: str) -> Parts | None:
+    """What the databases know of the tubes; None without tubes. Raises `UsageError` if one is missing."""
     if not tubes or dsn is None:
         return None
     names = (tubes,) if isinstance(tubes, str) else tuple(tubes)
     parts = job.look(JobSpec("reconcile", names, "direct", ""), shard_map(dsn, schema))
-    if derives:
-        parts.look_at_shards()
-        derived_shard(parts)
-    return parts.kind
+    parts.look_at_shards()
+    return parts
 
 
 # --- one side -------------------------------------------------------------------------------------

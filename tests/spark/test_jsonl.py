@@ -45,6 +45,7 @@ def table(conn: Conn) -> str:
         "INSERT INTO public.orders SELECT i, i + 0.123456789012, '\\xff00', 'n' || i, now(),"
         " '{\"a\": 1.50}' FROM generate_series(1, 6) AS i"
     )
+    conn.execute('DELETE FROM "es-live"')
     return "public.orders"
 
 
@@ -55,8 +56,9 @@ async def written(conn: Conn, path: Path) -> None:
     ).fetchall()
     old, new = Token(7, 1), Token(7, 2)
     for shard, key, text in rows:
-        if key != 4:
-            await write(path, "es-live", new, shard, {key: orjson.Fragment(text)})
+        if key == 4:
+            continue
+        await write(path, "es-live", new, shard, {key: orjson.Fragment(text)})
         if key == 2:
             await write(path, "es-live", Token(8, 1), shard, {key: {"id": 2, "note": "other"}})
         if key == 3:
@@ -87,7 +89,7 @@ async def test_the_latest_line_of_each_key_is_compared(
         ("missing", None, 4),
     ]
     assert (found["source"], found["sink"], found["touched"]) == (6, 5, 5)
-    assert sorted(key for _, key in touched(conn, '"es-live"')) == [2, 3, 4, 6, 9]
+    assert sorted(key for _, key in touched(conn, "es-live")) == [2, 3, 4, 6, 9]
     refused = cli.run(*arguments, dsn=dsn, code=2).output
     assert "has documents of several tubes; say which one: es-live, other" in refused
     told = cli.run(*arguments, "--sink-tube", "es-live", dsn=dsn, code=1).output
