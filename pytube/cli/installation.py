@@ -10,7 +10,7 @@ import click
 import orjson
 
 from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.output import console, print_json
+from pytube.cli.output import print_json, print_text
 from pytube.cli.settings import Settings
 from pytube.config import Config, PostgresConfig, masked
 from pytube.config.environment import key_path
@@ -75,7 +75,7 @@ def _flat(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str |
         yield path, value
 
 
-_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+_COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
 @click.command()
@@ -107,8 +107,7 @@ def doctor(settings: Settings, database: Database, as_json: bool) -> None:
 
 
 def _print(check: Check) -> None:
-    out = console()
-    out.print(check.level.ljust(4), style=_STYLES[check.level], end=" ")
-    out.print(f"{check.subject}: {check.finding}", markup=False, soft_wrap=True)
+    level = click.style(check.level.ljust(4), fg=_COLORS[check.level])
+    print_text("     ", f"{check.subject}: {check.finding}", level)
     if check.remedy is not None:
-        out.print(f"     -> {check.remedy}", markup=False, soft_wrap=True)
+        print_text("     -> ", check.remedy)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-import structlog
 from psycopg.errors import Diagnostic
 
 from pytube.db.hints import for_command_line
 from pytube.errors import SQLSTATES, DatabaseUnavailable, PytubeError, SchemaMismatch
+from pytube.logs import Logger
 
 TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 """Rolled back as a whole through no fault of the statement, which may succeed when repeated at once.
@@ -80,7 +81,7 @@ def translated() -> Iterator[None]:
         raise ours from error
 
 
-_log = structlog.get_logger("pytube.postgres")
+_log = Logger("pytube.postgres")
 
 
 def with_hint(notice: Diagnostic) -> str:
@@ -93,8 +94,9 @@ def log_notice(notice: Diagnostic) -> None:
     """Log one message by its severity; what only repeats that nothing was to be done, as debug."""
     text = with_hint(notice)
     if notice.severity_nonlocalized == "WARNING":
-        _log.warning(text)
+        level = logging.WARNING
     elif "already exists, skipping" in text or "does not exist, skipping" in text:
-        _log.debug(text)
+        level = logging.DEBUG
     else:
-        _log.info(text)
+        level = logging.INFO
+    _log.write(level, "postgres_said", {"text": text})

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any, LiteralString
 
 import psycopg
-import structlog
 from psycopg import sql
 from psycopg.rows import class_row, dict_row
 
 from pytube.db.errors import translated
 from pytube.db.version import check
 from pytube.errors import InvalidShard, NoUsableKey, UnknownTube, UsageError
+from pytube.logs import Logger
 from pytube.model import KeyType
 from pytube.tubes import queries
 from pytube.tubes.tables import find_table, with_retries
 
-_log = structlog.get_logger("pytube.tubes")
+_log = Logger("pytube.tubes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class Tubes:
                 table=oid,
                 name=table,
                 limit=limit,
-                on_wait=_log.warning,
+                on_wait=lambda text: _log.warning("lock_awaited", reason=text),
             )
         assert column is not None  # or our SQL has refused the table
         return column if root is None else IdColumn(column.name, f"it holds ids of {root}")
@@ -230,7 +230,7 @@ class Tubes:
                 table=oid,
                 name=table,
                 limit=limit,
-                on_wait=_log.warning,
+                on_wait=lambda text: _log.warning("lock_awaited", reason=text),
             )
 
     def list(self) -> list[Attachment]:
@@ -246,7 +246,9 @@ class Tubes:
         for schema, name in self._connection.execute(
             queries.LEFTOVERS, {"schema": self._schema, "tube": tube}
         ).fetchall():
-            _log.info(f"dropping {name}, which an interrupted build left behind")
+            _log.info(
+                "index_drop_started", tube=tube, index=name, reason="an interrupted build left it behind"
+            )
             self._connection.execute(
                 sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier(schema, name))
             )
@@ -254,9 +256,9 @@ class Tubes:
         parameters = {"tube": tube, "partitions": partitions}
         while (row := self._connection.execute(statement, parameters).fetchone()) and row[0]:
             if row[0].startswith("DROP"):
-                _log.info(f"dropping the index of {tube} for another number of partitions")
+                _log.info("index_drop_started", tube=tube, reason="it is for another number of partitions")
             else:
-                _log.info(f"building the index of {tube} for {partitions} partitions")
+                _log.info("index_build_started", tube=tube, partitions=partitions)
             self._connection.execute(str(row[0]).encode())
 
     def _run(self, query: LiteralString, **parameters: object) -> None:

@@ -59,6 +59,8 @@ LEFTOVERS = """
         AND c.relname ~ '_cc(new|old)[0-9]*$'
 """
 
+JOB_LIST = "SELECT * FROM {s}.tube_job_list(%(job)s)"
+
 PARK_LIST = "SELECT * FROM {s}.tube_park_list(%(tube)s, %(limit)s)"
 
 TABLE = "SELECT pg_catalog.to_regclass(%(table)s)::oid"

@@ -26,6 +26,7 @@ from pytube.errors import (
 )
 from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
 from pytube.faults import Point, fault
+from pytube.logs import UserFaults
 from pytube.model import Batch, Documents, Id, Key, PodClass, Result, Token
 from pytube.pipeline.batches import Answers, BatchSize, by_shard, is_all_ok, keys_of, sort_answers, split
 from pytube.pipeline.inflight import Flight
@@ -133,6 +134,7 @@ class Deliverer:
         enricher: Enricher,
         sink: Sink,
         limits: Limits,
+        faults: UserFaults,
         emit: Callable[[Event], None],
     ) -> None:
         """Starts nothing.
@@ -142,6 +144,7 @@ class Deliverer:
             enricher: reads the documents.
             sink: receives the documents.
             limits: batch sizes and timeouts.
+            faults: logs what user code in the sink raises.
             emit: receives an event when sink or source go down, and when they are back.
         """
         where = active_term.term.tube, active_term.term.partition
@@ -158,6 +161,7 @@ class Deliverer:
         self._enricher = enricher
         self._sink = sink
         self._limits = limits
+        self._faults = faults
         self._turns = asyncio.Semaphore(limits.sends)
         self._slow_since: WeakKeyDictionary[Flight, float] = WeakKeyDictionary()
         """When the last read of each flight that timed out began."""
@@ -287,7 +291,7 @@ class Deliverer:
         try:
             self.sending.add(task)
             async with asyncio.timeout(timeout):
-                return await self._sink.send(batch)
+                return await self._sink_send(batch)
         except TimeoutError:
             raise SinkTimeout(f"the sink did not answer within {timeout:g} s") from None
         except asyncio.CancelledError:
@@ -298,6 +302,13 @@ class Deliverer:
             raise
         finally:
             self.sending.discard(task)
+
+    async def _sink_send(self, batch: Batch) -> Sequence[Result]:
+        try:
+            return await self._sink.send(batch)
+        except Exception as error:
+            self._faults.log_sink("send", error, partition=batch.partition)
+            raise
 
     async def _handle_timeout(
         self, outcome: Outcome, batch: Batch, keys: Sequence[Key], reason: str, begun: float

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import structlog
+import click
 from click.testing import CliRunner, Result
 
 from pytube.cli.main import cli
@@ -31,7 +36,6 @@ def run(*arguments: str, dsn: str | None = None, code: int = 0, folder: Path | N
         # The command has set up logging to a stream that is gone now.
         logging.getLogger().handlers[:] = handlers
         logging.getLogger().setLevel(level)
-        structlog.reset_defaults()
     assert result.exit_code == code, f"exit code {result.exit_code}:\n{result.output}\n{result.exception!r}"
     assert "Traceback" not in result.output
     return result
@@ -51,3 +55,25 @@ def start(*arguments: str, config: Path, **environment: str) -> subprocess.Popen
         stderr=subprocess.PIPE,
         env={**{k: v for k, v in os.environ.items() if not k.startswith("PYTUBE_")}, **environment},
     )
+
+
+def run_in_terminal(*arguments: str, dsn: str, width: int) -> list[str]:
+    """Run the program as a process in a terminal of this width; the lines that it shows, without colors."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "PYTUBE_CONFIG")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytube", "--config", "/nonexistent/pytube.toml", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment | {"PYTUBE_DSN": dsn, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # how the end of a terminal is told
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    process.wait()
+    return click.unstyle(shown.decode()).splitlines()

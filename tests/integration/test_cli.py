@@ -13,7 +13,7 @@ import pytest
 
 from pytube.db.version import needed
 from tests.conftest import Connect
-from tests.helpers.cli import run, run_json, start
+from tests.helpers.cli import run, run_in_terminal, run_json, start
 from tests.helpers.waiting import LIMIT, wait_until
 
 
@@ -173,7 +173,8 @@ class TestTubes:
     def test_repartition_builds_its_index_first(self, dsn: str, conn: psycopg.Connection) -> None:
         run("tube", "create", "t", "--partitions", "2", dsn=dsn)
         err = run("tube", "create", "t", "--partitions", "3", dsn=dsn).stderr
-        assert "building the index of t for 3 partitions" in err
+        (built,) = [line for line in map(json.loads, err.splitlines()) if line["level"] == "info"]
+        assert (built["event"], built["tube"], built["partitions"]) == ("index_build_started", "t", 3)
         assert [valid for _, valid in queue_indexes(conn)] == [True]
         assert " % 3)" in queue_indexes(conn)[0][0]
 
@@ -268,13 +269,13 @@ class TestTubes:
         assert done.is_set()
 
 
-def lead(conn: psycopg.Connection) -> UUID:
-    """Acquire partition 1 of the tube `a`, which has 2."""
+def lead(conn: psycopg.Connection, tube: str = "a") -> UUID:
+    """Acquire partition 1 of the tube, which has 2."""
     leader = uuid4()
     conn.execute(
-        "SELECT tube_leader_acquire('a', 2, 1, %s, gen_random_uuid(), 'host-7',"
-        " tube_leader_epoch('a', 2, 1))",
-        [leader],
+        "SELECT tube_leader_acquire(%(tube)s, 2, 1, %(leader)s, gen_random_uuid(), 'host-7',"
+        " tube_leader_epoch(%(tube)s, 2, 1))",
+        {"tube": tube, "leader": leader},
     )
     return leader
 
@@ -297,7 +298,7 @@ class TestLooking:
         assert "nobody" in out
 
     def test_parked(self, dsn: str, conn: psycopg.Connection) -> None:
-        assert run("park", "list", dsn=dsn).stdout == "nothing is parked\n"
+        assert run("park", "list", dsn=dsn).stderr == "nothing is parked\n"
         run("tube", "create", "a", "--partitions", "2", dsn=dsn)
         leader = lead(conn)
         items = [{"shard": 3, "id": "7", "op": "U", "seq": 9, "error": "too [bold]big", "attempts": 5}]
@@ -306,6 +307,35 @@ class TestLooking:
         assert [(x["tube"], x["shard"], x["id"], x["attempts"]) for x in rows] == [("a", 3, "7", 5)]
         assert "too [bold]big" in run("park", "list", "--tube", "a", dsn=dsn).stdout
         assert [x["parked"] for x in run_json("status", dsn=dsn)] == [0, 1]
+
+
+class TestTerminal:
+    """What a terminal shows."""
+
+    ERROR = "the mapping wants a number where the document has a text; see https://search/errors/mapping"
+
+    def test_all_fits_and_nothing_is_left_out(self, dsn: str, conn: psycopg.Connection) -> None:
+        tube = "a_tube_with_a_long_name"
+        conn.execute(
+            "CREATE SCHEMA warehouse_of_1; CREATE TABLE warehouse_of_1.goods (id bigint PRIMARY KEY)"
+        )
+        predicate = "id > 1000 AND id < 1000000"
+        run("tube", "create", tube, "--partitions", "2", "--predicate", predicate, dsn=dsn)
+        run("tube", "attach", tube, "warehouse_of_1.goods", "--shard", "0", dsn=dsn)
+        run("backfill", "start", "--tube", tube, dsn=dsn)
+        leader = lead(conn, tube)
+        items = [{"shard": 1, "id": "7", "op": "U", "seq": 9, "error": self.ERROR, "attempts": 5}]
+        conn.execute("SELECT tube_pods_park(%s, 2, 1, %s, %s)", [tube, leader, json.dumps(items)])
+        for words, wanted in [
+            (("tube", "list"), predicate),
+            (("status",), "host-7"),
+            (("backfill", "status"), "delivering"),
+            (("park", "list"), self.ERROR),
+            (("doctor",), "Postgres"),
+        ]:
+            lines = run_in_terminal(*words, dsn=dsn, width=60)
+            assert [line for line in lines if len(line) > 60] == [], words
+            assert wanted in " ".join(" ".join(lines).split()), words
 
 
 class TestProcess:
@@ -329,6 +359,18 @@ class TestProcess:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=LIMIT)
         assert "Traceback" not in out + err
+        assert process.returncode == 0
+
+    def test_status_watched_without_a_terminal(self, dsn: str, config: Path) -> None:
+        run("tube", "create", "t", dsn=dsn)
+        process = start("status", "--watch", "--interval", "0.1", config=config, TEST_DSN=dsn)
+        assert process.stdout is not None
+        heading, *lines = [process.stdout.readline().rstrip("\n").split("\t") for _ in range(3)]
+        assert heading[:3] == ["time", "tube", "part"]
+        assert [line[1:3] for line in lines] == [["t", "0"]] * 2
+        assert len(heading) == len(lines[0])
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=LIMIT)
         assert process.returncode == 0
 
     def test_down_at_the_start(self, config: Path) -> None:
@@ -393,5 +435,5 @@ class TestProcess:
         finally:
             process.kill()
         assert process.returncode == 143
-        assert "ended at once" in err
+        assert "worker_ended_at_once" in err
         assert conn.execute("SELECT count(*) FROM t").fetchone() == (1,)

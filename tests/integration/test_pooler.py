@@ -12,7 +12,6 @@ from typing import Any
 import click
 import psycopg
 import pytest
-import structlog
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -29,6 +28,7 @@ from pytube.spark.sources.base import read
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers.cli import run, start
+from tests.helpers.logs import capture_logs
 from tests.helpers.pgbouncer import pgbouncer, programs
 from tests.helpers.waiting import wait_until_async
 
@@ -270,12 +270,12 @@ async def test_a_worker_that_runs_refuses_and_says_it_once(
 
     monkeypatch.setattr(worker._database, "_open", counted)
     try:
-        with pgbouncer(program, dsn, "transaction") as pooled, structlog.testing.capture_logs() as log:
+        with pgbouncer(program, dsn, "transaction") as pooled, capture_logs() as log:
             worker._database._postgres = load(configuration(tmp_path, pooled)).postgres
             ours = "datname = current_database() AND application_name LIKE 'pytube %'"
             conn.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}".encode())
             await wait_until_async(lambda: len(refusals) > 5, what="more sessions are refused")
-        said = [entry for entry in log if entry["event"] == "no session can be opened"]
+        said = [entry for entry in log if entry["event"] == "session_refused"]
         assert len(said) == 1, log
         assert "in transaction or statement mode" in said[0]["reason"]
         worker._database._postgres = load(configuration(tmp_path, dsn)).postgres
