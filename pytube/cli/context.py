@@ -24,11 +24,22 @@ class Settings:
     """The global options."""
 
     path: Path
+    is_named: bool
+    """Whether the file was named, by the option or the variable; else it may be missing."""
     debug: bool
 
     def config(self) -> Config:
         """The configuration; `ConfigError` says what is wrong with it."""
         return load(self.path)
+
+    @property
+    def has_file(self) -> bool:
+        """Whether there is a configuration file; `ConfigError` if one was named that is not there."""
+        if not self.path.exists():
+            if self.is_named:
+                self.config()
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +94,10 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _database(settings: Settings, dsn: str | None, schema: str | None) -> Database:
+    has_file = settings.has_file
     if dsn is not None:
         return Database(SecretStr(dsn), schema or str(PostgresConfig.model_fields["schema_name"].default))
-    if not settings.path.exists():
+    if not has_file:
         raise ConfigError(f"which database? There is no {settings.path}; give --dsn, PYTUBE_DSN, or --config")
     postgres = settings.config().postgres
     return Database(postgres.dsn, schema or postgres.schema_name, postgres.answer_timeout)

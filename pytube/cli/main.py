@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import psycopg
+from click.core import ParameterSource
 
 import pytube
 from pytube import logs
@@ -95,7 +96,8 @@ def cli(
 ) -> None:
     """Keep copies of Postgres data equal to their source, and prove it."""
     logs.configure(log_level, log_format)
-    context.obj = Settings(config_path, debug)
+    named = context.get_parameter_source("config_path") is not ParameterSource.DEFAULT
+    context.obj = Settings(config_path, named, debug)
 
 
 for command in (
