@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 import psycopg
+from rich.console import Group
 from rich.live import Live
+from rich.text import Text
 
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import console, make_table, print_json, print_rows, seconds
@@ -23,6 +25,7 @@ _COLUMNS = {
     "backfill": "backfill",
     "lag": "lag",
     "parked": "parked",
+    "state": "state",
     "leader": "leader",
     "epoch": "epoch",
     "renewed_ago": "renewed ago",
@@ -44,7 +47,8 @@ _COLUMNS = {
 def status(database: Database, name: str | None, watch: bool, interval: float, as_json: bool) -> None:
     """What waits in each partition, who leads it, and how far behind it is.
 
-    Lag is the age of the oldest touch that waits. --json tells more.
+    Lag is the age of the oldest touch that waits. A lost partition has a leader that renews its term no more.
+    --json tells more.
     """
     with database.connect() as connection:
         check(connection, database.schema)
@@ -56,6 +60,8 @@ def status(database: Database, name: str | None, watch: bool, interval: float, a
                 print_rows(
                     _COLUMNS, _shown(rows), "there are no tubes; make one with: pytube tube create NAME"
                 )
+                for trouble in _troubles(rows):
+                    click.echo(trouble)
             return
         try:
             if as_json:
@@ -76,7 +82,8 @@ def _watch_table(connection: psycopg.Connection, schema: str, name: str | None, 
     with Live(console=console(), auto_refresh=False) as live:
         while True:
             rows = _read(connection, schema, name)
-            live.update(make_table(_COLUMNS, _shown(rows)), refresh=True)
+            troubles = (Text(trouble) for trouble in _troubles(rows))
+            live.update(Group(make_table(_COLUMNS, _shown(rows)), *troubles), refresh=True)
             time.sleep(interval)
 
 
@@ -85,6 +92,20 @@ def _read(connection: psycopg.Connection, schema: str, name: str | None) -> list
     if name is not None and not rows:
         raise UnknownTube(f"there is no tube {name!r}; `pytube tube list` names those that there are")
     return rows
+
+
+def _troubles(rows: list[PartitionStatus]) -> list[str]:
+    """A line for each sink and source that is down, of characters that do nothing to a terminal."""
+    lines = (
+        f"{row.tube} partition {row.partition}: {what} down for {seconds(since)}: {reason}"
+        for row in rows
+        for what, reason, since in (
+            ("sink", row.sink_down, row.sink_down_for),
+            ("source", row.source_down, row.source_down_for),
+        )
+        if reason is not None
+    )
+    return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
 
 
 def _shown(rows: list[PartitionStatus]) -> list[dict[str, Any]]:
