@@ -3,6 +3,14 @@
 --
 -- A schema made elsewhere, or default privileges, may have given somebody more; so new functions are called by nobody
 -- until here, which is in the same transaction.
+
+-- Who was granted functions that a migration had to make anew; see migrations/0002_owners.sql.
+DO $$
+BEGIN
+    EXECUTE coalesce(nullif(current_setting('pytube.renewed_grants', true), ''), 'SELECT');
+END
+$$;
+
 REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 REVOKE ALL ON SCHEMA :"capture" FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";

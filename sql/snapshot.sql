@@ -1156,20 +1156,23 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) IS 'Returns how long a new term has to wait before its first mark.';
 
-CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone)
+CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone, lost boolean, sink_down text, sink_down_since timestamp with time zone, source_down text, source_down_since timestamp with time zone)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
     SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
-        l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, l.renewed_at + coalesce(l.lease, l.hold)
+        l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, r.runs_out, r.runs_out <= clock_timestamp(),
+        t.sink_down, t.sink_down_since, t.source_down, t.source_down_since
     FROM tube_leader AS l
+    CROSS JOIN LATERAL (SELECT l.renewed_at + coalesce(l.lease, l.hold)) AS r (runs_out)
+    LEFT JOIN tube_trouble AS t ON t.leader_id = l.leader_id AND r.runs_out > clock_timestamp()
     WHERE l.leader_id IS NOT NULL AND (in_tube IS NULL OR l.tube = in_tube)
     ORDER BY l.tube, l.partition
 $$;
 
 COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the current leader of each partition.';
 
-CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) RETURNS TABLE(leader_id uuid, renewed boolean)
+CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb DEFAULT NULL::jsonb) RETURNS TABLE(leader_id uuid, renewed boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -1190,6 +1193,19 @@ BEGIN
         FROM present AS p
         WHERE l.tube = p.tube AND l.partition = p.partition
         RETURNING l.leader_id
+    ), troubled AS (
+        INSERT INTO tube_trouble AS t (leader_id, sink_down, sink_down_since, source_down, source_down_since)
+        SELECT r.leader_id,
+            e.value #>> '{sink,reason}', clock_timestamp() - (e.value #>> '{sink,seconds}')::float8 * interval '1 second',
+            e.value #>> '{source,reason}', clock_timestamp() - (e.value #>> '{source,seconds}')::float8 * interval '1 second'
+        FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
+        ON CONFLICT (leader_id) DO UPDATE
+        SET sink_down = excluded.sink_down, sink_down_since = excluded.sink_down_since,
+            source_down = excluded.source_down, source_down_since = excluded.source_down_since
+        WHERE (t.sink_down, t.source_down) IS DISTINCT FROM (excluded.sink_down, excluded.source_down)
+    ), mended AS (
+        DELETE FROM tube_trouble AS t USING renewal AS r
+        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text) IS NULL
     )
     SELECT l.leader_id, r.leader_id IS NOT NULL
     FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
@@ -1197,7 +1213,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) IS 'Renews all terms of a process in one statement and returns those that still lead.';
+COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) IS 'Renews all terms of a process in one statement and returns those that still lead.';
 
 CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -2807,6 +2823,9 @@ BEGIN
     FROM tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
         AND l.leader_id IS NOT NULL;
+    DELETE FROM tube_trouble AS t USING tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+        AND t.leader_id = l.leader_id;
     DELETE FROM tube_term AS t
     WHERE t.tube = tube_private_end_terms.tube
       AND t.ended_at < clock_timestamp() - interval '1 day'
@@ -5345,6 +5364,15 @@ CREATE TABLE tube.tube_term (
     CONSTRAINT tube_term_outcome_check CHECK ((outcome = ANY (ARRAY['released'::text, 'superseded'::text, 'repartitioned'::text])))
 );
 
+CREATE TABLE tube.tube_trouble (
+    leader_id uuid NOT NULL,
+    sink_down text,
+    sink_down_since timestamp with time zone,
+    source_down text,
+    source_down_since timestamp with time zone
+)
+WITH (fillfactor='50');
+
 CREATE TABLE tube.tube_version (
     version_num character varying(32) NOT NULL
 );
@@ -5390,6 +5418,9 @@ ALTER TABLE ONLY tube.tube_sleeper
 
 ALTER TABLE ONLY tube.tube_term
     ADD CONSTRAINT tube_term_pkey PRIMARY KEY (leader_id);
+
+ALTER TABLE ONLY tube.tube_trouble
+    ADD CONSTRAINT tube_trouble_pkey PRIMARY KEY (leader_id);
 
 ALTER TABLE ONLY tube.tube_version
     ADD CONSTRAINT tube_version_pkc PRIMARY KEY (version_num);
@@ -5614,9 +5645,9 @@ GRANT ALL ON FUNCTION tube.tube_leaders(in_tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_leaders(in_tube text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_leaders(in_tube text) TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) TO tube_admin;
@@ -6128,6 +6159,8 @@ GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_writer;
 GRANT SELECT ON TABLE tube.tube_sleeper TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_term TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_trouble TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_version TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_version TO tube_worker;

@@ -71,9 +71,10 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _database(settings: Settings, dsn: str | None, schema: str | None) -> Database:
+    has_file = settings.has_file
     if dsn is not None:
         return Database(SecretStr(dsn), schema or str(PostgresConfig.model_fields["schema_name"].default))
-    if not settings.path.exists():
+    if not has_file:
         raise ConfigError(f"which database? There is no {settings.path}; give --dsn, PYTUBE_DSN, or --config")
     postgres = settings.config().postgres
     return Database(postgres.dsn, schema or postgres.schema_name, postgres.answer_timeout)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 import pytube
 from pytube.cli.settings import Settings
@@ -144,7 +145,8 @@ def cli(context: click.Context, config_path: Path, log_level: str, log_format: F
     from pytube import logs
 
     logs.configure(log_level, log_format)
-    context.obj = Settings(config_path, debug)
+    named = context.get_parameter_source("config_path") is not ParameterSource.DEFAULT
+    context.obj = Settings(config_path, named, debug)
 
 
 for name, (module, summary) in COMMANDS.items():

@@ -15,6 +15,8 @@ class Settings:
     """The global options."""
 
     path: Path
+    is_named: bool
+    """Whether the file was named, by the option or the variable; else it may be missing."""
     debug: bool
 
     def config(self) -> Config:
@@ -23,3 +25,12 @@ class Settings:
         from pytube.config import load
 
         return load(self.path)
+
+    @property
+    def has_file(self) -> bool:
+        """Whether there is a configuration file; `ConfigError` if one was named that is not there."""
+        if not self.path.exists():
+            if self.is_named:
+                self.config()
+            return False
+        return True

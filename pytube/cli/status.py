@@ -33,6 +33,7 @@ _COLUMNS = {
     "backfill": "backfill",
     "lag": "lag",
     "parked": "parked",
+    "state": "state",
     "leader": "leader",
     "epoch": "epoch",
     "renewed_ago": "renewed ago",
@@ -60,7 +61,8 @@ _NONE = "there are no tubes; make one with: pytube tube create NAME"
 def status(database: Database, name: str | None, watch: bool, interval: float, as_json: bool) -> None:
     """What waits in each partition, who leads it, and how far behind it is.
 
-    Lag is the age of the oldest touch that waits. --json tells more.
+    Lag is the age of the oldest touch that waits. A lost partition has a leader that renews its term no more.
+    --json tells more.
     """
     with database.connect() as connection:
         check(connection, database.schema)
@@ -70,6 +72,8 @@ def status(database: Database, name: str | None, watch: bool, interval: float, a
                 print_json([asdict(row) for row in rows])
             else:
                 print_rows(_COLUMNS, _shown(rows), _NONE)
+                for trouble in _troubles(rows):
+                    click.echo(trouble, err=not is_terminal())  # no line of the table
             return
         try:
             if as_json:
@@ -105,9 +109,9 @@ def _watch_table(connection: psycopg.Connection, schema: str, name: str | None, 
 
     with Live(console=console(), auto_refresh=False) as live:
         while True:
-            rows = _shown(_read(connection, schema, name))
-            text = "\n".join(shown(_COLUMNS, rows, terminal_width())) if rows else _NONE
-            live.update(Text.from_ansi(text), refresh=True)
+            rows = _read(connection, schema, name)
+            table = shown(_COLUMNS, _shown(rows), terminal_width()) if rows else [_NONE]
+            live.update(Text.from_ansi("\n".join([*table, *_troubles(rows)])), refresh=True)
             time.sleep(interval)
 
 
@@ -116,6 +120,20 @@ def _read(connection: psycopg.Connection, schema: str, name: str | None) -> list
     if name is not None and not rows:
         raise UnknownTube(f"there is no tube {name!r}; `pytube tube list` names those that there are")
     return rows
+
+
+def _troubles(rows: list[PartitionStatus]) -> list[str]:
+    """A line for each sink and source that is down, of characters that do nothing to a terminal."""
+    lines = (
+        f"{row.tube} partition {row.partition}: {what} down for {seconds(since)}: {reason}"
+        for row in rows
+        for what, reason, since in (
+            ("sink", row.sink_down, row.sink_down_for),
+            ("source", row.source_down, row.source_down_for),
+        )
+        if reason is not None
+    )
+    return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
 
 
 def _shown(rows: list[PartitionStatus]) -> list[dict[str, Any]]:

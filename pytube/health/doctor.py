@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
@@ -17,10 +15,10 @@ from pytube.db import version
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.errors import ConfigError, PooledSession, PytubeError, SchemaMismatch
-from pytube.health.duplicates import Sample, sample_ids
+from pytube.health.findings import Check, Level, fail, ok, warn
+from pytube.health.tubes import check_ids, check_leaders, check_sources, check_tubes, read_tubes
 from pytube.sinks import build_sink
 from pytube.sources import rights
-from pytube.tubes.queries import within
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -31,49 +29,21 @@ _OLD = 60.0
 """Seconds after which the doctor reports an open transaction."""
 _BROKER_TIMEOUT = 5.0
 
-_TUBES = "SELECT DISTINCT tube, partitions FROM {s}.tube_list() ORDER BY tube"
 
+def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
+    """Every finding, as it is made. Does not raise: what fails is a finding.
 
-class Level(enum.StrEnum):
-    """How bad it is. `warn` works, but worse than it could; `fail` does not work."""
+    Nothing is said about tubes where they could not be looked at.
 
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What was looked at, what was found, and what to do about it."""
-
-    subject: str
-    level: Level
-    finding: str
-    remedy: str | None = None
-
-
-def ok(subject: str, finding: str) -> Check:
-    """All is well."""
-    return Check(subject, Level.OK, finding)
-
-
-def warn(subject: str, finding: str, remedy: str) -> Check:
-    """It works, but worse than it could."""
-    return Check(subject, Level.WARN, finding, remedy)
-
-
-def fail(subject: str, finding: str, remedy: str) -> Check:
-    """It does not work."""
-    return Check(subject, Level.FAIL, finding, remedy)
-
-
-def examine(config: Config) -> Iterator[Check]:
-    """Every finding, as it is made. Does not raise: what fails is a finding."""
-    partitions: dict[str, int] = {}
+    Args:
+        config: what a worker would use.
+        origin: what names the database.
+    """
+    partitions: dict[str, int] | None = None
     dsn, schema = config.postgres.dsn.get_secret_value(), config.postgres.schema_name
     try:
         with connect_sync(dsn, schema, application_name="pytube doctor") as connection, translated():
-            yield ok("Postgres", "answers")
+            yield ok("Postgres", f"{_where(connection)} answers ({origin})")
             yield check_pooler(connection)
             yield from check_server(connection)
             installed = check_version(connection, schema)
@@ -82,7 +52,9 @@ def examine(config: Config) -> Iterator[Check]:
             yield check_rights(connection, schema)
             if there:
                 yield check_sequence(connection, schema)
-                partitions = _partitions(connection, schema)
+                partitions = read_tubes(connection, schema)
+            if partitions is not None:
+                yield from check_leaders(connection, schema)
                 yield from check_ids(connection, schema)
             yield check_connections(connection)
             yield from check_settings(connection)
@@ -91,32 +63,24 @@ def examine(config: Config) -> Iterator[Check]:
         finding, _, remedy = str(error).rpartition("; ")
         yield fail("pooler", finding, remedy)
     except PytubeError as error:
-        yield fail("Postgres", str(error), "correct postgres.dsn, or start the server")
+        yield fail("Postgres", f"{error} ({origin})", "correct postgres.dsn, or start the server")
     except psycopg.Error as error:
         yield fail("Postgres", f"it refused: {describe(error)}", "see the server's log")
-    yield from _check_tubes(config, partitions)
+    if partitions is not None:
+        yield from check_tubes(config, partitions)
+        yield from check_sources(config, [name for name in config.tubes if name in partitions])
     if config.election_kind == "neli":
-        yield from check_broker(config, partitions)
+        yield from check_broker(config, partitions or {})
     else:
         yield ok("election", "by leases in Postgres, without a broker")
     for name, tube in config.tubes.items():
         yield check_sink(name, tube.sink)
 
 
-def _partitions(connection: psycopg.Connection, schema: str) -> dict[str, int]:
-    """The tubes that are there, with their numbers of partitions; none when we may not look."""
-    try:
-        return dict(connection.execute(within(_TUBES, schema)).fetchall())
-    except psycopg.errors.InsufficientPrivilege:
-        return {}
-
-
-def _check_tubes(config: Config, partitions: dict[str, int]) -> Iterator[Check]:
-    for name in config.tubes:
-        if name in partitions:
-            yield ok(f"tube {name}", f"{partitions[name]} partitions")
-        else:
-            yield fail(f"tube {name}", "is not in the database", f"pytube tube create {name}")
+def _where(connection: psycopg.Connection) -> str:
+    """Which database it is, and as whom."""
+    info = connection.info
+    return f"database {info.dbname} at {info.host}:{info.port}, as {info.user},"
 
 
 # --- Postgres ---------------------------------------------------------------------------
@@ -260,40 +224,6 @@ def check_sequence(connection: psycopg.Connection, schema: str) -> Check:
         f"{name} {found}; pods could be overlooked",
         f"ALTER SEQUENCE {name} INCREMENT 1 CACHE 1 NO CYCLE, then restart the workers",
     )
-
-
-def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
-    """Whether one id is one row in attached tables, where no index proves it: in a sample."""
-    try:
-        samples = list(sample_ids(connection, schema))
-    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.QueryCanceled) as error:
-        yield warn("ids", f"not looked at: {describe(error)}", "see above: rights, or run the doctor again")
-        return
-    for sample in samples:
-        yield _check_sample(sample)
-    if not samples:
-        yield ok("ids", "an index proves them unique in each attached table")
-
-
-def _check_sample(sample: Sample) -> Check:
-    subject, column = f"ids of {sample.table}", sample.column
-    looked = f"the {sample.rows} rows of the tube that were looked at, which are "
-    looked += "all" if sample.is_whole else "not all"
-    if sample.trouble is not None:
-        finding = f"no index proves {column} unique, and its rows were not looked at: {sample.trouble}"
-        return warn(subject, finding, f"run the doctor as a role that may read {sample.table}")
-    if sample.repeated:
-        some = ", ".join(key if key.isprintable() else repr(key) for key in sample.examples)
-        return fail(
-            subject,
-            f"values of {column} that stand more than once: {sample.repeated} ({some}), in {looked}; "
-            "of rows with one id, any one becomes the document",
-            "attach it by a column that is unique: pytube tube attach … --id-col COLUMN",
-        )
-    finding = f"no index proves {column} unique; no value stands twice in {looked}"
-    if sample.is_key:
-        return ok(subject, finding)
-    return warn(subject, finding, f"make a unique index on {column}, or attach it by a column that has one")
 
 
 def check_connections(connection: psycopg.Connection) -> Check:

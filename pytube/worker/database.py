@@ -95,13 +95,13 @@ class Database:
 
     # --- sessions -------------------------------------------------------------------------
 
-    async def open_session(self, purpose: str) -> Session:
-        """A session of the caller's own, whose commits are durable.
+    async def open_session(self, purpose: str, settings: Mapping[str, str] | None = None) -> Session:
+        """A session of the caller's own, whose commits are durable; `settings`: more of the session's.
 
         Raises:
             DatabaseUnavailable: it can't be had.
         """
-        return await self._open(purpose, self._postgres.answer_timeout, {})
+        return await self._open(purpose, self._postgres.answer_timeout, settings or {})
 
     async def _open_pooled(self) -> Session:
         return await self._open("pool", self._postgres.answer_timeout, _POOLED)
@@ -204,7 +204,7 @@ class Database:
         """Renew all terms in one statement: over a slow network, one by one would be too late."""
         by_id: dict[UUID, ActiveTerm] = {one.term.leader_id: one for one in self.terms.values()}
         sent_at = clock.now()
-        present = await terms.renew(session, list(by_id))
+        present = await terms.renew(session, {key: one.troubles for key, one in by_id.items()})
         for leader_id, active_term in by_id.items():
             if present.get(leader_id):
                 active_term.confirm_renewal(sent_at)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 from pytube.enrich import Enricher
@@ -149,12 +150,23 @@ class Deliverer:
         """
         where = active_term.term.tube, active_term.term.partition
         self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
-        self.sink_breaker = CircuitBreaker(
-            lambda reason: emit(SinkDown(*where, reason)), lambda seconds: emit(SinkUp(*where, seconds))
-        )
-        self.source_breaker = CircuitBreaker(
-            lambda reason: emit(SourceDown(*where, reason)), lambda seconds: emit(SourceUp(*where, seconds))
-        )
+        troubles = active_term.troubles
+
+        def breaker(
+            what: Literal["sink", "source"], down: type[SinkDown | SourceDown], up: type[SinkUp | SourceUp]
+        ) -> CircuitBreaker:
+            def on_open(reason: str) -> None:
+                troubles.begin(what, reason)
+                emit(down(*where, reason))
+
+            def on_close(seconds: float) -> None:
+                troubles.end(what)
+                emit(up(*where, seconds))
+
+            return CircuitBreaker(on_open, on_close)
+
+        self.sink_breaker = breaker("sink", SinkDown, SinkUp)
+        self.source_breaker = breaker("source", SourceDown, SourceUp)
         self.sending: set[asyncio.Task[object]] = set()
         """The tasks that wait for an answer of the sink, and should not be cancelled."""
         self._active_term = active_term

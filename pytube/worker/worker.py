@@ -14,6 +14,7 @@ from pytube.db.connect import wait_for_answer
 from pytube.db.errors import translated
 from pytube.db.version import check_async
 from pytube.election import Claim, Election
+from pytube.enrich.check import SETTINGS, check_enriching
 from pytube.errors import RECOVERABLE, ConfigError
 from pytube.events import Event, EventCallback, WorkerStandsBy, WorkerStarted
 from pytube.logs import Logger, UserFaults, log_event
@@ -104,11 +105,13 @@ class Worker:
         Raises:
             SchemaMismatch: the installed SQL is not the one that this version needs.
             UnknownTube: there is no such tube.
+            ConfigError: rows can't be read as configured.
             PytubeError: what else is down or wrong; nothing is left open.
         """
         self._state = "running"
         try:
             await self._check_database()
+            await self._check_enriching()
             for tube in self._tubes.values():
                 await tube.open_sink()
             self._tell_start()
@@ -164,6 +167,22 @@ class Worker:
             await session.close()
         for tube in self._tubes.values():
             tube.check_exists()
+
+    async def _check_enriching(self) -> None:
+        """Whether documents can be read as configured, with the tables that are attached now."""
+        session = await self._database.open_session("start", SETTINGS)
+        try:
+            for name, tube in self._tubes.items():
+                checking = check_enriching(session.connection, name, self._config.tube(name).enrich)
+                with translated():
+                    limit = self._config.postgres.answer_timeout
+                    report = await wait_for_answer(session.connection, limit, checking)
+                for fault in report.faults:
+                    if fault.is_certain:
+                        raise ConfigError(f"tube {name!r} can't be served: {fault.finding}; {fault.remedy}")
+                    tube.log.warning("enriching_unchecked", reason=fault.finding, remedy=fault.remedy)
+        finally:
+            await session.close()
 
     # --- leadership -----------------------------------------------------------------------
 

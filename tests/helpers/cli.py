@@ -27,8 +27,9 @@ def run(*arguments: str, dsn: str | None = None, code: int = 0, folder: Path | N
 
     The configuration is `pytube.toml` in `folder`, where there is one.
     """
-    config = (folder or Path("/nonexistent")) / "pytube.toml"
-    environment = {"PYTUBE_DSN": dsn, "PYTUBE_SCHEMA": None, "PYTUBE_CONFIG": str(config)}
+    config = None if folder is None else folder / "pytube.toml"
+    named = str(config) if config is not None and config.exists() else None
+    environment = {"PYTUBE_DSN": dsn, "PYTUBE_SCHEMA": None, "PYTUBE_CONFIG": named}
     handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
     try:
         result = CliRunner().invoke(cli, arguments, env=environment)
@@ -46,10 +47,11 @@ def run_json(*arguments: str, dsn: str | None = None, code: int = 0, folder: Pat
     return json.loads(run(*arguments, "--json", dsn=dsn, code=code, folder=folder).stdout)
 
 
-def start(*arguments: str, config: Path, **environment: str) -> subprocess.Popen[str]:
+def start(*arguments: str, config: Path | None, **environment: str) -> subprocess.Popen[str]:
     """Start the program as a process, armed if `environment` asks for a fault; its output goes to pipes."""
+    named = [] if config is None else ["--config", str(config)]
     return subprocess.Popen(
-        [sys.executable, "-m", module(environment), "--config", str(config), *arguments],
+        [sys.executable, "-m", module(environment), *named, *arguments],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -63,7 +65,7 @@ def run_in_terminal(*arguments: str, dsn: str, width: int) -> list[str]:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "PYTUBE_CONFIG")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytube", "--config", "/nonexistent/pytube.toml", *arguments],
+        [sys.executable, "-m", "pytube", *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -75,7 +75,7 @@ class TestTubes:
         run("tube", "detach", "es-live", table, dsn=dsn)
         assert run_json("tube", "list", dsn=dsn)[0]["tbl"] is None
         run("tube", "drop", "es-live", "--force", dsn=dsn)
-        assert "there are no tubes" in run("tube", "list", dsn=dsn).stdout
+        assert "there are no tubes" in run("tube", "list", dsn=dsn).stderr
 
     def test_the_simplest_attach(self, dsn: str, conn: psycopg.Connection, table: str) -> None:
         run("tube", "create", "t", dsn=dsn)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 from pytube.config import Config, parse
-from pytube.health.doctor import Check, Level, examine
+from pytube.health.doctor import examine
+from pytube.health.findings import Check, Level
 from tests.conftest import Connect
 from tests.helpers.capture import Conn, attach, make_tube, open_session
 from tests.helpers.cli import run, run_json
@@ -55,7 +56,28 @@ def test_down() -> None:
     config = configured("postgresql://app:hunter2@127.0.0.1:1/app")
     check = one(config, "Postgres", Level.FAIL)
     assert "not available" in check.finding
+    assert "(postgres.dsn)" in check.finding
     assert "hunter2" not in repr(check)
+
+
+@pytest.mark.parametrize("there", ["down", "not_installed", "no_rights"])
+def test_nothing_is_said_of_tubes_that_can_not_be_looked_at(
+    there: str, dsn: str, bare_dsn: str, conn: psycopg.Connection
+) -> None:
+    more = '[tube.here.sink]\ntype = "jsonl"\npath = "/dev/null"\n'
+    run("tube", "create", "here", dsn=dsn)
+    conn.execute("DROP ROLE IF EXISTS a_guest")
+    conn.execute("CREATE ROLE a_guest LOGIN")
+    dsns = {
+        "down": "postgresql://127.0.0.1:1/app",
+        "not_installed": bare_dsn,
+        "no_rights": psycopg.conninfo.make_conninfo(dsn, user="a_guest"),
+    }
+    subjects = {check.subject for check in examine(configured(dsns[there], more))}
+    assert not subjects & {"tube here", "leaders", "enriching of here", "enriching"}
+    assert "sink of here" in subjects
+    subjects = {check.subject for check in examine(configured(dsn, more))}
+    assert {"tube here", "leaders", "enriching of here"} <= subjects
 
 
 def test_rights(dsn: str, conn: psycopg.Connection) -> None:
@@ -188,6 +210,32 @@ def test_tubes_and_sinks(dsn: str, tmp_path: Path) -> None:
     assert "/nonexistent/folder" in one(config, "sink of bad", Level.FAIL).finding
 
 
+def test_what_reads_the_documents(dsn: str, conn: psycopg.Connection) -> None:
+    sections = "".join(
+        f"""
+        [tube.{name}.sink]
+        type = "jsonl"
+        path = "/dev/null"
+        [tube.{name}.enrich]
+        mode = "query"
+        query = "SELECT {columns} FROM public.goods WHERE id = ANY(%(ids)s)"
+        """
+        for name, columns in (("good", "id, 1"), ("bad", "id"))
+    )
+    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY)")
+    for name in ("good", "bad"):
+        run("tube", "create", name, dsn=dsn)
+    config = configured(dsn, sections)
+    empty = one(config, "enriching of good", Level.OK)
+    assert empty.finding == "prepared as postgres for no table, as none is attached; no row was read"
+    for name in ("good", "bad"):
+        run("tube", "attach", name, "public.goods", "--shard", "0", dsn=dsn)
+    well = one(config, "enriching of good", Level.OK)
+    assert well.finding == "prepared as postgres for public.goods; no row was read"
+    wrong = one(config, "enriching of bad", Level.FAIL)
+    assert wrong.remedy == "give two columns: the id, of type bigint, and the document"
+
+
 class TestBroker:
     MORE = '[kafka]\nbootstrap_servers = "{}"\n[tube.t.sink]\ntype = "jsonl"\npath = "/dev/null"\n'
 
@@ -232,6 +280,21 @@ class TestCommand:
         failed = run("doctor", dsn=bare_dsn, code=1)
         assert "-> run `pytube install`" in failed.stdout
         assert "checks fail" in failed.stderr
+
+    def test_the_database_is_that_of_the_worker(self, dsn: str, bare_dsn: str, tmp_path: Path) -> None:
+        (tmp_path / "pytube.toml").write_text(f'[postgres]\ndsn = "{dsn}"\n')
+
+        def first(*options: str, dsn: str, folder: Path | None = None, code: int = 0) -> Any:
+            return run_json("doctor", *options, dsn=dsn, folder=folder, code=code)[0]["finding"]
+
+        ours, bare = (psycopg.conninfo.conninfo_to_dict(each)["dbname"] for each in (dsn, bare_dsn))
+        said = first(dsn=bare_dsn, folder=tmp_path)
+        assert said.startswith(f"database {ours} at 127.0.0.1:")
+        assert said.endswith(f", as postgres, answers ({tmp_path}/pytube.toml)")
+        said = first("--dsn", bare_dsn, dsn=dsn, folder=tmp_path, code=1)
+        assert said.startswith(f"database {bare} at ")
+        assert "not what a worker would use" in said
+        assert first(dsn=dsn).endswith("answers (PYTUBE_DSN)")
 
     def test_json(self, dsn: str) -> None:
         checks = run_json("doctor", dsn=dsn)

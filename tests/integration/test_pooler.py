@@ -21,7 +21,8 @@ from pytube.db import pooler
 from pytube.db.connect import connect_async, connect_sync
 from pytube.db.install import install, uninstall, upgrade
 from pytube.errors import PooledSession, PytubeError
-from pytube.health.doctor import Level, examine
+from pytube.health.doctor import examine
+from pytube.health.findings import Level
 from pytube.model import OK, Batch, Result
 from pytube.spark.hosts import Host
 from pytube.spark.sources.base import read

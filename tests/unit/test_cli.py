@@ -157,6 +157,12 @@ class TestDatabase:
     def test_which(self) -> None:
         assert "which database?" in run("tube", "list", code=2).stderr
 
+    @pytest.mark.parametrize("words", ["status", "tube list", "doctor", "backfill status", "worker"])
+    def test_a_file_that_is_named_has_to_be_there(self, words: str, tmp_path: Path) -> None:
+        missing = tmp_path / "missing.toml"
+        refused = run("--config", str(missing), *words.split(), dsn=DOWN, code=2)
+        assert refused.stderr.startswith(f"pytube: {missing}: there is no such file; name the configuration")
+
     def test_a_connection_string_that_is_none(self) -> None:
         err = run("tube", "list", dsn="nonsense hunter2", code=2).stderr
         assert err.startswith("pytube: the connection string can't be understood")
