@@ -11,6 +11,6 @@ def main() -> None:
     if (collision := find_collision()) is not None:
         sys.stderr.write(f"pytube: {collision}\n")
         sys.exit(2)
-    from pytube.cli.main import cli
+    from pytube.cli.program import cli
 
     cli(prog_name="pytube")

@@ -36,7 +36,7 @@ def test_repartition_under_load(fleet: Fleet) -> None:
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def test_a_tube_that_is_dropped_and_made_again(make_fleet: MakeFleet) -> None:
@@ -59,7 +59,7 @@ def test_a_tube_that_is_dropped_and_made_again(make_fleet: MakeFleet) -> None:
     fleet.wait_until_drained()
     assert fleet.terminate() == [0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def test_a_tube_is_dropped_under_load(fleet: Fleet) -> None:
@@ -88,7 +88,7 @@ def test_a_tube_is_dropped_under_load(fleet: Fleet) -> None:
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def delivering(fleet: Fleet, when: str) -> None:
@@ -124,7 +124,7 @@ def test_workers_killed_while_it_is_repartitioned(
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def test_a_tube_made_again_with_other_partitions_while_pods_wait(make_fleet: MakeFleet) -> None:
@@ -152,4 +152,4 @@ def test_a_tube_made_again_with_other_partitions_while_pods_wait(make_fleet: Mak
     fleet.wait_until_drained()
     assert fleet.terminate() == [0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict

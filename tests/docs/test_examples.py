@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from pytube.cli.main import cli
+from pytube.cli.program import cli
 from pytube.config import parse
 from pytube.embedded.postgres import Postgres
 from tests.docs.pages import BY_NAME, PAGES, Block

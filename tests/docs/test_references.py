@@ -15,7 +15,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
 from pytube import events
-from pytube.cli.main import EXIT_CODES
+from pytube.cli.program import EXIT_CODES
 from pytube.config.models import Config, PostgresConfig, TubeConfig
 from pytube.db.connect import connection_string
 from pytube.errors import SQLSTATES

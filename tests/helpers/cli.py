@@ -18,7 +18,7 @@ from typing import Any
 import click
 from click.testing import CliRunner, Result
 
-from pytube.cli.main import cli
+from pytube.cli.program import cli
 from tests.helpers.armed import module
 
 

@@ -15,7 +15,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from pytube.cli.main import Later, cli
+from pytube.cli.program import Later, cli
 from pytube.config import load
 from pytube.db import pooler
 from pytube.db.connect import connect_async, connect_sync

@@ -13,8 +13,8 @@ import pytest
 
 import pytube
 from pytube import logs
-from pytube.cli.main import COMMANDS, Later, Program, cli
 from pytube.cli.output import seconds
+from pytube.cli.program import COMMANDS, Later, Program, cli
 from tests.helpers.cli import run, run_json
 from tests.helpers.database import ROOT
 

@@ -7,7 +7,7 @@ import re
 import click
 import pytest
 
-from pytube.cli.main import cli
+from pytube.cli.program import cli
 from pytube.db.hints import for_command_line
 from pytube.db.version import sql_dir
 
