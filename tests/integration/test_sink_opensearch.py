@@ -245,15 +245,6 @@ async def test_a_zombie_loses_against_its_successor(index: Index) -> None:
     await successor.close()
 
 
-async def test_a_tombstone_outlives_a_crash(index: Index, opensearch: OpenSearch) -> None:
-    sink = await opened(index)
-    await sink.send(batch({1: None}, token=(6, 1)))
-    opensearch.kill()
-    opensearch.start()
-    assert await sink.send(batch({1: {"v": "late"}}, token=(5, 1))) == [Stale(int(Token(6, 1)))]
-    await sink.close()
-
-
 async def test_a_version_that_others_counted_up_hides_no_write(index: Index) -> None:
     """An `_update` by hand makes version T+1, which the next batch has as its token."""
     sink = await opened(index)
