@@ -137,7 +137,13 @@ async def test_an_alias_of_two_indices_is_refused(index: Index) -> None:
         request(f"{index.server}/{other}", "DELETE")
 
 
-async def test_an_index_that_must_not_be_created_is_waited_for(index: Index) -> None:
+async def test_an_index_that_has_lost_its_alias_is_not_used(index: Index) -> None:
+    request(f"{index.url}-000001", "PUT", {"settings": SMALL})
+    with pytest.raises(SinkUnavailable, match="but no alias .*; add the alias, or delete the index"):
+        await opened(index)
+
+
+async def test_an_index_that_must_not_be_created_is_asked_for(index: Index) -> None:
     with pytest.raises(SinkUnavailable, match="there is no index or alias"):
         await opened(index, create="never")
 
@@ -183,14 +189,19 @@ async def test_a_document_has_its_stamp_and_its_version(index: Index) -> None:
 
 
 async def test_one_poison_document_among_many(index: Index) -> None:
-    sink = await opened(index, mappings={"properties": {"n": {"type": "integer"}}})
-    values = {key: {"n": key} for key in range(50)} | {25: {"n": "secret of Ada"}}
+    sink = await opened(index, mappings={"properties": {"n": {"type": "integer"}, "k": {"type": "keyword"}}})
+    values = {key: {"n": key} for key in range(50)} | {25: {"n": "of Ada"}, 30: {"k": "a" * 40_000}}
     results = await sink.send(batch(values))
-    poison = results[25]
-    assert isinstance(poison, Reject)
-    assert poison.reason.startswith("mapper_parsing_exception: failed to parse field [n] of type [integer]")
-    assert "Ada" not in poison.reason
-    assert [result for at, result in enumerate(results) if at != 25] == [OK] * 49
+    for at, reason in (
+        (25, r"mapper_parsing_exception: failed to parse field \[n\] of type \[integer\] in document .*\."),
+        (30, r"illegal_argument_exception: Document contains at least one immense term in field=\"k\".*"),
+    ):
+        poison = results[at]
+        assert isinstance(poison, Reject)
+        assert re.fullmatch(reason, poison.reason)
+        assert "Ada" not in poison.reason
+        assert "97, 97" not in poison.reason  # bytes of the value
+    assert [result for at, result in enumerate(results) if at not in (25, 30)] == [OK] * 48
     await sink.close()
 
 

@@ -49,6 +49,7 @@ class Server:
         """By the last part of the path."""
         self.seen: list[tuple[str, list[Any]]] = []
         self.headers: dict[str, str] = {}
+        self.query: dict[str, str] = {}
 
     @asynccontextmanager
     async def listening(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
@@ -69,7 +70,7 @@ class Server:
         what = request.path.rsplit("/", 1)[-1]
         lines = [json.loads(line) for line in (await request.read()).splitlines()]
         self.seen.append((what, lines))
-        self.headers = dict(request.headers)
+        self.headers, self.query = dict(request.headers), dict(request.query)
         if what in self.other:
             return await self.other[what](request)
         if what != "_bulk":
@@ -180,15 +181,25 @@ OWN = int(Token(5, 1))
         ({"found": False}, OWN + 3, OWN + 3),
         ({"found": False}, OWN, None),
         ({}, OWN + 3, OWN + 3),
+        (None, OWN + 3, OWN + 3),
     ],
-    ids=["newer", "own, updated", "older, updated", "no source", "tombstone", "strange tombstone", "unknown"],
+    ids=[
+        "newer",
+        "own, updated",
+        "older, updated",
+        "no source",
+        "tombstone",
+        "strange tombstone",
+        "left out",
+        "failed",
+    ],
 )
 async def test_the_token_of_a_conflict(
-    server: Server, doc: dict[str, Any], said: int, expected: int | None
+    server: Server, doc: dict[str, Any] | None, said: int, expected: int | None
 ) -> None:
     sink = await opened(server)
     server.bulk = [items(item(409, "version_conflict_engine_exception", CONFLICT.format(said)))]
-    server.other = {"_mget": answers(200, {"docs": [doc]}) if doc else fails(500)}
+    server.other = {"_mget": fails(500) if doc is None else answers(200, {"docs": [doc] if doc else []})}
     (result,) = await sink.send(batch({1: {}}, token=(5, 1)))
     if expected is None:
         assert isinstance(result, Retry)
@@ -261,6 +272,8 @@ async def test_requests_are_bounded_by_bytes(server: Server) -> None:
     )
     assert results == [OK] * 11
     assert [len(names) for names in server.names] == [3, 3, 3, 1, 1]
+    # The client takes a "timeout" for its own, unless it is told otherwise.
+    assert (server.query["timeout"], server.query["require_alias"]) == ("5s", "true")
     await sink.close()
 
 

@@ -66,6 +66,16 @@ async def test_killed_in_the_middle_of_a_batch(index: Index, opensearch: OpenSea
     assert index.values() == {(0, key): value for key, value in values.items()}
 
 
+@pytest.mark.soak
+async def test_an_orderly_restart_forgets_tombstones(index: Index, opensearch: OpenSearch) -> None:
+    """What docs/sinks/opensearch.md says is missing; documents that are there are compared all the same."""
+    async with opened(index) as sink:
+        assert await sink.send(batch({1: None, 2: {"v": 1}}, token=(6, 1))) == [OK, OK]
+        await asyncio.to_thread(opensearch.restart)
+        late = await sink.send(batch({1: {"late": 1}, 2: {"late": 1}}, token=(5, 1)))
+    assert late == [OK, Stale(int(Token(6, 1)))]
+
+
 async def test_an_answer_that_is_lost(index: Index, proxy: Proxy) -> None:
     """The write is done, and nobody knows; what is sent under a new token wins."""
     url = f"http://{proxy.address}"

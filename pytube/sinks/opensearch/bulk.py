@@ -24,7 +24,7 @@ _OF_THE_DOCUMENT = (400, 413)
 _NOT_OF_THE_DOCUMENT = {"index_closed_exception", "cluster_block_exception", "index_not_found_exception"}
 """Errors that have the status of a document's fault at some versions, but are about the whole index."""
 
-_PREVIEW = re.compile(r"\s*Preview of field's value: .*", re.DOTALL)
+_VALUE = re.compile(r"\s*(Preview of field's value|The prefix of the first immense term is): .*", re.DOTALL)
 _LONGEST_REASON = 500
 
 
@@ -66,7 +66,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The server took the document for a reason that is not the document's, and that lasts: not at all."""
+    """The server refused the document for a lasting reason that is not the document's own."""
 
     reason: str
 
@@ -80,7 +80,7 @@ class Lines:
         self._by_shard = options.routing == "shard"
         self._limit = options.bulk_bytes
 
-    def chunks(self, batch: Batch, results: list[Result | None]) -> Iterator[Chunk]:
+    def chunks(self, batch: Batch, results: list[Result]) -> Iterator[Chunk]:
         """The batch in requests of at most `bulk_bytes`; what needs no request gets its result at once.
 
         A document that is larger by itself has a request of its own.
@@ -162,7 +162,7 @@ def _reason(kind: str, error: Mapping[str, Any]) -> str:
     if reason == "failed to parse" and cause:
         # This alone helps nobody. Its cause names tokens and fields.
         reason = f"{reason}: {cause.get('reason') or cause.get('type')}"
-    return f"{kind}: {_PREVIEW.sub('', reason)}"[:_LONGEST_REASON]
+    return f"{kind}: {_VALUE.sub('', reason)}"[:_LONGEST_REASON]
 
 
 _HELD = re.compile(r"current version \[(\d+)\] is higher or equal to the one provided \[\d+\]$")

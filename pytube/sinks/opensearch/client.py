@@ -112,15 +112,17 @@ class Client:
             data = await _compressed(data)
             headers["content-encoding"] = "gzip"
         _may_begin.set(lambda: may_begin() and not self._retired)
-        for left in reversed(range(self._attempts)):
+        left = self._attempts
+        while True:
+            left -= 1
             try:
                 return await self._transport.perform_request(
-                    # The transport takes "timeout" out of the query unless it is given one.
                     method,
                     path,
                     params=dict(params or {}),
                     body=data,
                     headers=headers,
+                    # Without this, the transport would take the server's "timeout" out of the query.
                     timeout=self._timeout,
                 )
             except (NoConnection, SerializationError) as error:
@@ -131,7 +133,6 @@ class Client:
                     raise SinkUnavailable(f"{self.where}: nothing was sent: {_words(cause)}") from error
             except TransportError as error:
                 raise _refused(error) from error
-        raise AssertionError("unreachable: the last attempt returns or raises")
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[None]:

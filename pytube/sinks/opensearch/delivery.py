@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from pytube.errors import SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Reject, Result, Retry, Stale
 from pytube.sinks.opensearch import bulk
@@ -13,6 +16,8 @@ from pytube.sinks.opensearch.options import OpenSearchOptions
 _REFRESH = {"no": "false", "wait_for": "wait_for", "yes": "true"}
 _SHARD_WAIT = "5s"
 """How long the server waits for a shard that is being moved, instead of a minute."""
+
+_UNSENT = Retry(bulk.RETRY_BLOCKED, "it was not sent")
 
 _NOTHING_DONE = {401, 403, 404, 429, 503}
 """Statuses of a whole request that say: not now, and nothing was written."""
@@ -28,24 +33,24 @@ class Delivery:
         self._index = index
         self._options = options
         self._batch = batch
-        self._results: list[Result | None] = [None] * len(batch)
+        self._results: list[Result] = [_UNSENT] * len(batch)
         self._answered = False
         """Whether a request of this batch was answered: from then on, not all of it can be untaken."""
         self._blocked: list[str] = []
 
     async def run(self, lines: bulk.Lines) -> list[Result]:
         """One result for each document, in order."""
-        waiting: Retry | None = None
+        unsent = _UNSENT
         try:
             for chunk in lines.chunks(self._batch, self._results):
                 await self._write(chunk)
         except SinkUnavailable as error:
             if not self._answered:
                 raise
-            waiting = Retry(bulk.RETRY_BLOCKED, str(error))
+            unsent = Retry(bulk.RETRY_BLOCKED, str(error))
         if self._blocked and len(self._blocked) == len(self._batch):
             raise SinkUnavailable(f"{self._client.where} takes nothing: {self._blocked[0]}")
-        return [result or waiting or _unanswered() for result in self._results]
+        return [unsent if result is _UNSENT else result for result in self._results]
 
     async def _write(self, chunk: Chunk) -> None:
         try:
@@ -102,27 +107,9 @@ class Delivery:
 
     async def _resolve(self, conflicts: list[tuple[Item, str]]) -> None:
         """Documents that were refused because of a write that is not older: answer which."""
-        stamp = self._options.stamp
-        wanted = [
-            {"_id": item.name}
-            | ({"routing": str(item.document.shard)} if self._options.routing == "shard" else {})
-            for item, _ in conflicts
-        ]
-        try:
-            answer = await self._client.request(
-                "POST",
-                f"{self._index.path}/_mget",
-                params={
-                    "_source_includes": f"{stamp}.token",
-                    "filter_path": "docs.found,docs._version,docs._source",
-                },
-                body={"docs": wanted},
-            )
-            found = answer["docs"]
-        except (Refused, SinkError):
-            found = [{}] * len(conflicts)
+        found = await self._held([item for item, _ in conflicts])
         for (item, reason), held in zip(conflicts, found, strict=True):
-            token = bulk.held_token(held, stamp, item.document, reason)
+            token = bulk.held_token(held, self._options.stamp, item.document, reason)
             if token is None:
                 why = f"refused for another write, whose token can't be told: {reason}"
                 self._results[item.at] = Retry(bulk.RETRY_BUSY, why)
@@ -131,6 +118,26 @@ class Delivery:
             else:
                 self._results[item.at] = Stale(token)
 
-
-def _unanswered() -> Result:
-    raise AssertionError("unreachable: each document has a result, or its request has raised")
+    async def _held(self, items: list[Item]) -> Sequence[Mapping[str, Any]]:
+        """What the server holds for each; an empty answer where it can't tell."""
+        unknown: list[Mapping[str, Any]] = [{}] * len(items)
+        wanted = [
+            {"_id": item.name}
+            | ({"routing": str(item.document.shard)} if self._options.routing == "shard" else {})
+            for item in items
+        ]
+        try:
+            answer = await self._client.request(
+                "POST",
+                f"{self._index.path}/_mget",
+                params={
+                    "_source_includes": f"{self._options.stamp}.token",
+                    # With the _id, because an object of which nothing is left is left out itself.
+                    "filter_path": "docs._id,docs.found,docs._version,docs._source",
+                },
+                body={"docs": wanted},
+            )
+        except (Refused, SinkError):
+            return unknown
+        found: Sequence[Mapping[str, Any]] = answer.get("docs", [])
+        return found if len(found) == len(items) else unknown

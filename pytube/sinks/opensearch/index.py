@@ -59,7 +59,8 @@ async def ensure(client: Client, options: OpenSearchOptions) -> Index:
         found = await _find(client, options, path)
         if found is None:
             raise SinkUnavailable(
-                f'sink "opensearch": "{options.index}" could not be found after it was created'
+                f'sink "opensearch": there is an index "{options.index}{_FIRST}", but no alias '
+                f'"{options.index}" for it; add the alias, or delete the index'
             )
     name, about = found
     await _check_settings(client, options, name, about)
