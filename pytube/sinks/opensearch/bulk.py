@@ -186,7 +186,7 @@ def held_token(found: Mapping[str, Any], stamp: str, document: Document, reason:
     return held if held > own or (held == own and document.is_delete) else None
 
 
-def matches(answer: Any, count: int) -> Sequence[Mapping[str, Any]] | None:
+def items_of(answer: Any, count: int) -> Sequence[Mapping[str, Any]] | None:
     """The items of a bulk answer; None when they are not one for each document."""
     items = answer.get("items", []) if isinstance(answer, dict) else []
     return items if len(items) == count else None

@@ -70,7 +70,7 @@ class Delivery:
         except Refused as error:
             await self._handle_refusal(chunk, error)
             return
-        items = bulk.matches(answer, len(chunk.items))
+        items = bulk.items_of(answer, len(chunk.items))
         if items is None:
             raise SinkTimeout(
                 f"{self._client.where}: not one answer for each of {len(chunk.items)} documents"
