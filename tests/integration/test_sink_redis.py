@@ -423,7 +423,7 @@ async def test_errors_of_one_user(server: RedisServer, store: redis_py.Redis) ->
     try:
         async with opened(server.url, username="app", password=SECRET) as sink:
             store.acl_setuser("app", enabled=True, keys=["*"], categories=["+@all"], commands=["-mset"])
-            with pytest.raises(SinkUnavailable, match="can't run this command") as denied:
+            with pytest.raises(SinkUnavailable, match="mset|this command") as denied:
                 await sink.send(batch({1: {}}))
             store.acl_setuser("app", enabled=True, keys=["*"], categories=["+@all"])
             assert await sink.send(batch({1: {}})) == [OK]
