@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,6 +23,7 @@ from pytube.sinks.redis_script import id_of
 from pytube.testing import SinkContract, batch
 from pytube.testing.harness import expect
 from pytube.worker import Worker
+from tests.docs.pages import BY_NAME
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.redis_server import RedisCluster, RedisServer
 from tests.helpers.waiting import wait_until_async
@@ -273,6 +274,34 @@ async def test_an_invalidation_deletes_and_leaves_its_token(
     assert set(store.scan_iter()) == names
     assert {store.get(name) for name in names} == {b"5:2"}
     assert all(50 < store.ttl(name) <= 60 for name in names)
+
+
+async def test_the_filler_of_the_page(server: RedisServer, store: redis_py.Redis) -> None:
+    """What it read before a change was delivered is not cached after it."""
+    (block,) = BY_NAME["docs/sinks/redis.md"].blocks("python")
+    page: dict[str, Any] = {}
+    exec(compile(block.text, str(block), "exec", dont_inherit=True), page)  # noqa: S102  # our page
+    changes = iter(range(1, 9))
+    async with opened(server.url, mode="invalidate", key="user:{id}") as sink:
+
+        def fill(read_row: Callable[[], bytes]) -> bytes | None:
+            page["cached"](store, "user:7", read_row)
+            held = store.get("user:7")
+            assert held is None or isinstance(held, bytes)
+            return held
+
+        def changed() -> bytes:
+            change = asyncio.run_coroutine_threadsafe(
+                sink.send(batch({7: {}}, token=(1, next(changes)))), loop
+            )
+            assert change.result(10) == [OK]
+            return b"old"
+
+        loop = asyncio.get_running_loop()
+        for _ in range(2):  # without a tombstone, and with an earlier one
+            assert await asyncio.to_thread(fill, changed) is None
+        assert await asyncio.to_thread(fill, lambda: b"new") == b"new"
+        assert await asyncio.to_thread(fill, lambda: b"not read") == b"new"
 
 
 async def test_the_script_is_sent_again_when_it_is_lost(server: RedisServer, store: redis_py.Redis) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import sys
 from importlib.metadata import EntryPoint
 
@@ -11,10 +12,16 @@ import pytest
 from pytube.config import parse as parse_config
 from pytube.config.loader import masked
 from pytube.errors import ConfigError
+from pytube.model import Ok, Reject, Retry, Stale
 from pytube.sinks import registry
+from pytube.sinks.redis_options import RedisOptions
+from pytube.sinks.registry import SinkOptions
 from pytube.sinks.webhook import WebhookOptions, WebhookSink
 from pytube.sinks.webhook_http import is_allowed
-from pytube.sinks.webhook_message import key_of, signature, wait_of
+from pytube.sinks.webhook_message import item, key_of, results_of, signature, wait_of
+from pytube.testing import document
+from tests.docs.pages import BY_NAME
+from tests.helpers.option_tables import defaults, documented
 
 CANARY = "canary-5e1f"
 
@@ -108,3 +115,28 @@ def test_retry_after(text: str | None, seconds: float | None) -> None:
 def test_public_addresses_are_allowed() -> None:
     assert is_allowed("93.184.216.34", ())
     assert is_allowed("2606:2800:220:1:248:1893:25c8:1946", ())
+
+
+def test_the_page_has_every_option_with_its_default() -> None:
+    assert documented("webhook") == defaults(WebhookOptions)
+
+
+def test_the_line_of_the_page_is_what_is_sent() -> None:
+    shown = BY_NAME["docs/sinks/webhook.md"].blocks("json")[0].text
+    body = json.dumps({"id": 7, "name": "Ada"}, separators=(",", ":")).encode()
+    sent = item(b'"es-live"', document((3, 7), body, token=(1760, 91), seq=4711))
+    assert sent.decode() == shown.strip()
+
+
+def test_the_answer_of_the_page_is_understood() -> None:
+    shown = BY_NAME["docs/sinks/webhook.md"].blocks("json")[1].text
+    results = results_of(shown.encode(), 4, required=True)
+    assert [type(result) for result in results] == [Ok, Retry, Reject, Stale]
+
+
+@pytest.mark.parametrize("page", ["redis", "webhook"])
+def test_the_configuration_of_the_page_is_taken(page: str) -> None:
+    (block,) = BY_NAME[f"docs/sinks/{page}.md"].blocks("toml")
+    sink = parse_config('[postgres]\ndsn = ""\n' + block.text, environment={}).tubes["es-live"].sink
+    kinds: dict[str, type[SinkOptions]] = {"redis": RedisOptions, "webhook": WebhookOptions}
+    kinds[sink.type].parse(page, sink.options)
