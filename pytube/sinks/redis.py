@@ -175,6 +175,8 @@ class RedisSink:
     ) -> str:
         """Have the calls done, and note their results; why some were not done, or nothing."""
         try:
+            if servers.in_doubt:
+                await servers.refresh(self._options.timeout)
             moved, trouble = await self._spread(servers, calls, batch, results)
             if moved:  # once more, where the cluster has those keys now
                 await servers.refresh(self._options.timeout)
@@ -219,10 +221,10 @@ class RedisSink:
             if batch.has_lapsed():
                 raise SinkUnavailable('sink "redis": not written, the right to send had lapsed')
 
-        replies = await self._round(server, calls, begin, with_text=False)
+        replies = await self._round(servers, server, calls, begin, with_text=False)
         lost = [at for at, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if lost:
-            again = await self._round(server, [calls[at] for at in lost], begin, with_text=True)
+            again = await self._round(servers, server, [calls[at] for at in lost], begin, with_text=True)
             for at, reply in zip(lost, again, strict=True):
                 replies[at] = reply
         if any(isinstance(reply, ReadOnlyError) for reply in replies):
@@ -230,7 +232,13 @@ class RedisSink:
         return replies
 
     async def _round(
-        self, server: Server, calls: Sequence[Call], begin: Callable[[], None], *, with_text: bool
+        self,
+        servers: Servers,
+        server: Server,
+        calls: Sequence[Call],
+        begin: Callable[[], None],
+        *,
+        with_text: bool,
     ) -> list[Any]:
         """One round trip."""
         options = self._options
@@ -239,7 +247,7 @@ class RedisSink:
         commands = [call.command(seconds, with_text=with_text and not at) for at, call in enumerate(calls)]
         wait = self._wait()
         limit = options.timeout + (options.wait_timeout if wait else 0)
-        replies = await server.ask([*commands, *wait], limit, begin)
+        replies = await servers.ask(server, [*commands, *wait], limit, begin)
         for demand, reply in zip(wait, replies[len(calls) :], strict=True):
             self._check_confirmed(server, demand, reply)
         return replies[: len(calls)]

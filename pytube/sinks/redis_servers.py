@@ -141,6 +141,8 @@ class Servers:
         self._seed = seed
         self._cluster = cluster
         self._make = make
+        self.in_doubt = False
+        """Whether a server of the cluster failed since the slots were read: another one may have them now."""
         self._known: dict[Address, Server] = {seed: make(seed)}
         self._slots: list[Server | None] = []
 
@@ -154,6 +156,16 @@ class Servers:
         """The servers that hold keys."""
         return list(dict.fromkeys(filter(None, self._slots))) if self._cluster else [self.seed]
 
+    async def ask(
+        self, server: Server, commands: Sequence[Command], limit: float, begin: Callable[[], None]
+    ) -> list[Any]:
+        """`Server.ask`; its failure puts the slots in doubt."""
+        try:
+            return await server.ask(commands, limit, begin)
+        except BaseException:
+            self.in_doubt = self._cluster
+            raise
+
     def of(self, key: bytes) -> Server:
         """The server that has `key`; `SinkUnavailable` while none of the cluster has its slot."""
         if not self._cluster:
@@ -161,6 +173,7 @@ class Servers:
         slot = key_slot(key)
         server = self._slots[slot]
         if server is None:
+            self.in_doubt = True
             raise SinkUnavailable(f'sink "redis": no server of the cluster has slot {slot}')
         return server
 
@@ -200,6 +213,7 @@ class Servers:
                 self._known[address] = self._make(address)
             slots[first : last + 1] = [self._known[address]] * (last + 1 - first)
         self._slots = slots
+        self.in_doubt = False
         for address in [*self._known]:
             if address != self._seed and self._known[address] not in slots:
                 await self._known.pop(address).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable
 from enum import StrEnum
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from pytube.model import Ok, Stale, Token
 from pytube.testing import MemoryStore, document
+from tests.helpers.certificates import Certificate
 
 
 class How(StrEnum):
@@ -43,7 +45,7 @@ class Request(NamedTuple):
 class Receiver:
     """Listens on a free port of loopback until it is closed."""
 
-    def __init__(self, *, compares: bool = False) -> None:
+    def __init__(self, *, compares: bool = False, tls: Certificate | None = None) -> None:
         self.how = How.OK
         self.status = 500
         self.headers: dict[str, str] = {}
@@ -59,6 +61,10 @@ class Receiver:
         self.go.set()
         self._mutex = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), self._handler())
+        if tls is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(tls.certificate, tls.key)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 

@@ -14,16 +14,19 @@ import pytest
 import redis as redis_py
 
 from pytube.config import load
+from pytube.embedded.ports import Port
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Key, Reject, Result, Retry, Stale, Token
 from pytube.sinks import redis_script
 from pytube.sinks.base import Sink
 from pytube.sinks.redis import RedisSink
 from pytube.sinks.redis_script import id_of
+from pytube.sinks.redis_servers import Servers
 from pytube.testing import SinkContract, batch
 from pytube.testing.harness import expect
 from pytube.worker import Worker
 from tests.docs.pages import BY_NAME
+from tests.helpers.certificates import make_certificate
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.redis_server import RedisCluster, RedisServer
 from tests.helpers.waiting import wait_until_async
@@ -356,6 +359,7 @@ async def test_no_answer(server: RedisServer, store: redis_py.Redis) -> None:
 async def test_the_connection_is_cut_before_the_answer(server: RedisServer, store: redis_py.Redis) -> None:
     with Proxy(server.port) as proxy:
         async with opened(f"redis://{proxy.address}") as sink:
+            assert await sink.send(batch({1: None})) == [OK]  # the server has the script now
             proxy.switch(Mode.ANSWERS_LOST)
             send = asyncio.create_task(sink.send(batch({1: {"v": 1}})))
             await wait_until_async(lambda: held(store), what="the server has taken it")
@@ -366,6 +370,23 @@ async def test_the_connection_is_cut_before_the_answer(server: RedisServer, stor
                 await sink.send(batch({1: {"v": 2}}, token=(1, 2)))
             proxy.switch(Mode.PASS)
             assert await sink.send(batch({1: {"v": 3}}, token=(1, 3))) == [OK]
+
+
+async def test_an_idle_connection_that_the_server_closed(server: RedisServer, store: redis_py.Redis) -> None:
+    """Is not written to."""
+    async with opened(server.url) as sink:
+        for at in range(1, 4):
+            assert await sink.send(batch({1: {"v": at}}, token=(1, at))) == [OK]
+            (connection,) = opened_servers(sink).seed._idle
+            store.client_kill_filter(_type="normal", skipme=True)
+            reader = connection._reader
+            assert reader is not None
+            await wait_until_async(reader.at_eof, what="the end of the connection has come")
+
+
+def opened_servers(sink: RedisSink) -> Servers:
+    assert sink._servers is not None
+    return sink._servers
 
 
 async def test_killed_and_restarted_in_a_bulk(tmp_path: Path) -> None:
@@ -470,6 +491,30 @@ async def test_errors_of_one_user(server: RedisServer, store: redis_py.Redis) ->
         assert [SECRET in str(error) for error in errors] == [False] * 3
     finally:
         store.acl_deluser("app")
+
+
+async def test_tls(tmp_path: Path) -> None:
+    own = make_certificate(tmp_path / "own", "IP:127.0.0.1")
+    strange = make_certificate(tmp_path / "strange", "IP:127.0.0.1")
+    files = (
+        "--tls-cert-file",
+        own.certificate,
+        "--tls-key-file",
+        own.key,
+        "--tls-ca-cert-file",
+        own.authority,
+    )
+    with (
+        Port() as port,
+        RedisServer(tmp_path, "--tls-port", str(port.number), *map(str, files), "--tls-auth-clients", "yes"),
+    ):
+        url = f"rediss://127.0.0.1:{port.number}"
+        ours = {"client_cert": str(own.certificate), "client_key": str(own.key)}
+        async with opened(url, ca_file=str(own.authority), **ours) as sink:
+            assert await sink.send(batch({1: {}})) == [OK]
+        for options in ({"ca_file": str(strange.authority), **ours}, ours, {"ca_file": str(own.authority)}):
+            with pytest.raises(SinkUnavailable):
+                await RedisSink.from_options({"url": url, **options}).open()
 
 
 # --- what the server and the options have to agree about ----------------------------------------
@@ -598,6 +643,32 @@ async def test_a_slot_of_the_cluster_moves(cluster: RedisCluster) -> None:
         assert await sink.send(batch({1: {"v": 1}}, tube="moved")) == [OK]
         with target.client() as client:
             assert client.get("{moved:0}:1") == b'{"v": 1}'
+
+
+async def test_a_server_of_the_cluster_is_lost(tmp_path: Path) -> None:
+    """When others have its slots, they are found without an answer of the lost one."""
+    cluster = RedisCluster(tmp_path)
+    try:
+        async with opened(cluster.url, cluster=True) as sink:
+            with cluster.servers[0].client() as client:
+                slot = client.cluster("KEYSLOT", "{lost:0}")
+            lost = slot * 3 // 16384
+            heir, other = (server for at, server in enumerate(cluster.servers) if at != lost)
+            assert await sink.send(batch({1: {"v": 1}}, tube="lost")) == [OK]
+            cluster.servers[lost].kill()
+            with pytest.raises(SinkError):
+                await sink.send(batch({1: {"v": 2}}, tube="lost", token=(1, 2)))
+            with heir.client() as client:
+                new = client.cluster("MYID").decode()
+            for server in (heir, other):
+                with server.client() as client:
+                    client.config_set("cluster-require-full-coverage", "no")
+                    client.cluster("SETSLOT", slot, "NODE", new)
+            assert await sink.send(batch({1: {"v": 3}}, tube="lost", token=(1, 3))) == [OK]
+        with heir.client() as client:
+            assert client.get("{lost:0}:1") == b'{"v": 3}'
+    finally:
+        cluster.close()
 
 
 async def test_cluster_or_not_is_checked(cluster: RedisCluster, server: RedisServer) -> None:

@@ -25,6 +25,7 @@ from pytube.sinks.webhook import WebhookOptions, WebhookSink
 from pytube.testing import SinkContract as Suite
 from pytube.testing import batch
 from pytube.worker import Worker
+from tests.helpers.certificates import make_certificate
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.receiver import How, Receiver
 from tests.helpers.waiting import wait_until_async
@@ -389,6 +390,37 @@ async def test_proxies_of_the_environment_are_not_used(
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     async with opened(receiver.url) as sink:
         assert await sink.send(batch({1: {}})) == [OK]
+
+
+async def test_tls(tmp_path: Path) -> None:
+    """The certificate has to be for the name in the URL, not for the address that it leads to."""
+    own = make_certificate(tmp_path / "own", "DNS:hook.test")
+    strange = make_certificate(tmp_path / "strange", "DNS:hook.test")
+
+    async def local(*_: object) -> list[str]:
+        return ["127.0.0.1"]
+
+    with Receiver(tls=own) as receiver:
+        for name, authority, fits in (
+            ("hook.test", own.authority, True),
+            ("other.test", own.authority, False),
+            ("hook.test", strange.authority, False),
+            ("hook.test", None, False),
+        ):
+            given = {
+                "url": f"https://{name}:{receiver.port}/",
+                **LOCAL,
+                "ca_file": authority and str(authority),
+            }
+            sink = WebhookSink(WebhookOptions.parse("webhook", given), resolve=local)
+            await sink.open()
+            if fits:
+                assert await sink.send(batch({1: {}})) == [OK]
+            else:
+                with pytest.raises(SinkUnavailable, match="certificate|CERTIFICATE"):
+                    await sink.send(batch({1: {}}))
+            await sink.close()
+        assert len(receiver.requests) == 1
 
 
 # --- by a worker --------------------------------------------------------------------------------
