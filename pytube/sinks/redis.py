@@ -9,7 +9,7 @@ from typing import Any, Self
 import structlog
 
 from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
-from pytube.model import OK, Batch, Id, Reject, Result, Retry
+from pytube.model import OK, Batch, Id, Reject, Result, Retry, Token
 from pytube.sinks.base import PAGE
 from pytube.sinks.keys import KeyTemplate
 from pytube.sinks.redis_options import RedisOptions
@@ -140,7 +140,7 @@ class RedisSink:
 
     def _calls(self, batch: Batch, results: dict[int, Result]) -> Iterator[Call]:
         """The batch as calls of the script; documents that can't be written get their result here."""
-        open_calls: dict[int, Call] = {}
+        open_calls: dict[tuple[int, int, Token], Call] = {}
         for position, document in enumerate(batch):
             name = self._name(batch.tube, document.shard, document.id)
             try:
@@ -150,13 +150,14 @@ class RedisSink:
                 mode = self._options.mode
                 results[position] = Reject(f'sink "redis", mode "{mode}": can\'t hold the document: {error}')
                 continue
-            call = open_calls.get(document.shard)
+            group = document.shard, document.seq, document.token
+            call = open_calls.get(group)
             if call is None:
                 register = register_of(hash_tag(name), batch.tube, document.shard)
-                call = open_calls[document.shard] = Call(register, document.seq, document.token)
+                call = open_calls[group] = Call(register, document.seq, document.token)
             call.add(position, name, member_of(document.id), payload)
             if call.is_full:
-                yield open_calls.pop(document.shard)
+                yield open_calls.pop(group)
         yield from open_calls.values()
 
     def _check_document(self, name: bytes, body: bytes | None) -> None:
@@ -254,10 +255,8 @@ class RedisSink:
 
     def _wait(self) -> list[list[bytes]]:
         """The command that waits until the writes before it are as safe as the options demand."""
-        replicas, milliseconds = (
-            b"%d" % self._options.wait_replicas,
-            b"%d" % (self._options.wait_timeout * 1000),
-        )
+        replicas = b"%d" % self._options.wait_replicas
+        milliseconds = b"%d" % (self._options.wait_timeout * 1000)
         if self._options.wait_fsync:
             return [[b"WAITAOF", b"1", replicas, milliseconds]]
         return [[b"WAIT", replicas, milliseconds]] if self._options.wait_replicas else []

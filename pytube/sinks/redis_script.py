@@ -90,7 +90,7 @@ _BYTES = 256 * 1024
 
 @dataclass(slots=True)
 class Call:
-    """One call of the script: documents of one shard that share a token."""
+    """One call of the script: documents of one shard that share a token and a seq."""
 
     register: bytes
     seq: int

@@ -19,18 +19,8 @@ def make_certificate(folder: Path, names: str) -> Certificate:
     """A certificate for `names`, as `DNS:hook.test,IP:127.0.0.1`, and a new authority."""
     folder.mkdir(parents=True, exist_ok=True)
     authority, certificate, key = folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
-    new = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "2",
-    ]
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    new += ["-nodes", "-days", "2"]
     signed = f"-CA {authority} -CAkey {folder}/ca.key -addext subjectAltName={names}".split()
     _run(*new, "-subj", "/CN=tests", "-keyout", f"{folder}/ca.key", "-out", str(authority))
     _run(*new, "-subj", "/CN=server", *signed, "-keyout", str(key), "-out", str(certificate))

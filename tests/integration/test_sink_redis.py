@@ -189,6 +189,18 @@ async def test_what_is_stored(server: RedisServer, store: redis_py.Redis) -> Non
     assert store.dbsize() == 3
 
 
+async def test_documents_of_one_batch_may_have_different_seqs(
+    server: RedisServer, store: redis_py.Redis
+) -> None:
+    sent = batch({1: {}, 2: {}, 3: {}})
+    for document, seq in zip(sent.documents, (5, 6, 5), strict=True):
+        document.seq = seq
+    async with opened(server.url) as sink:
+        assert await sink.send(sent) == [OK] * 3
+        assert [page async for page in sink.scan("conformance", 0, 6)] == [[1, 3]]
+    assert store.hget(REGISTER % (0, 0), "2") == b"1:1:6"
+
+
 async def test_a_key_of_ones_own(server: RedisServer, store: redis_py.Redis) -> None:
     async with opened(server.url, key="user:{id}", mode="hash") as sink:
         await sink.send(batch({(3, 7): {"name": "Ada", "age": 36, "tags": ["x"], "gone": None}}))
