@@ -26,6 +26,8 @@ SCENARIOS = (
     "insert",
     "backfill",
     "opensearch",
+    "sink_redis",
+    "sink_webhook",
 )
 """`latency`, which has a target in milliseconds, comes early: some machines slow down in minutes of work."""
 SPARK = ("spark_touch", "spark_keys", "spark_read", "spark_reconcile", "spark_growth", "spark_fifty")

@@ -150,7 +150,7 @@ def encode(batch: Batch, client: str | None) -> list[bytes]:
     pieces = [b""]
     for document in batch:
         pieces[-1] += head + _envelope(document)
-        pieces.append(tail + b',"doc":' + _body(document) + b"}\n")
+        pieces.append(tail + b',"doc":' + on_one_line(document.body) + b"}\n")
     return pieces
 
 
@@ -164,13 +164,12 @@ def _envelope(document: Document) -> bytes:
     return _NAMED % (document.shard, orjson.dumps(key), *rest)
 
 
-def _body(document: Document) -> bytes:
-    """The body on one line.
+def on_one_line(body: bytes | None) -> bytes:
+    """The body on one line; `null` for a delete.
 
     In JSON a raw line break can only stand between values, where a blank will do. So the body
     need not be decoded, which would round its numbers.
     """
-    body = document.body
     if body is None:
         return b"null"
     if b"\n" in body or b"\r" in body:

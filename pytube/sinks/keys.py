@@ -1,27 +1,29 @@
-"""How the documents of a store are named."""
+"""Names of documents in a store, made from a template."""
 
 from __future__ import annotations
 
-import string
+from string import Formatter
 
-_FIELDS = {"tube", "shard", "id"}
+_PLACEHOLDERS = ("tube", "shard", "id")
 
 
 class KeyTemplate:
-    """A text with `{id}`, and maybe `{shard}` and `{tube}`, which makes the name of each document."""
+    """A template such as `{tube}:{shard}:{id}`; `{{` and `}}` stand for braces."""
 
     def __init__(self, text: str) -> None:
-        """`ValueError` says what is wrong with the template."""
-        try:
-            parts = list(string.Formatter().parse(text))
-        except ValueError as error:
-            raise ValueError(f"a key template has braces around placeholders only: {error}") from None
-        fields = {field for _, field, _, _ in parts if field is not None}
-        if any(spec or conversion for _, _, spec, conversion in parts) or not fields <= _FIELDS:
-            raise ValueError("the placeholders of a key template are {tube}, {shard} and {id}")
-        if "id" not in fields:
-            raise ValueError("a key template needs {id}: else all documents of a shard have one name")
+        """Raises `ValueError` when two documents could get one name, or a placeholder is unknown."""
         self.text = text
+        fields: list[str] = []
+        for literal, field, spec, conversion in Formatter().parse(text):
+            if field is None:
+                continue
+            if field not in _PLACEHOLDERS or spec or conversion:
+                raise ValueError("the placeholders are {tube}, {shard} and {id}")
+            if fields and not literal:
+                raise ValueError("two placeholders need text between them, or names would be ambiguous")
+            fields.append(field)
+        if "id" not in fields:
+            raise ValueError("the placeholder {id} is missing, so all documents would have one name")
 
     def name(self, tube: str, shard: int, id: int | str) -> str:  # noqa: A002 # as the placeholder
         """The name of one document."""

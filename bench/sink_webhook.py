@@ -1,0 +1,96 @@
+"""How fast the sink `webhook` posts, beside the same bodies made before, posted by the same HTTP client."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from itertools import count
+
+import httpcore
+import orjson
+
+from bench.frame.page import Section, Target
+from bench.frame.rounds import interleave, rates
+from bench.frame.sends import AT_ONCE, BATCHES, DOCUMENTS, batches, send_all
+from bench.frame.server import Server
+from bench.frame.statistics import ratios, spread
+from pytube.model import Batch
+from pytube.sinks.webhook import WebhookSink
+from pytube.sinks.webhook_message import body_of, item
+
+ROUNDS = 7
+TO_BARE = 0.7
+"""The bodies that are compared with were made before, and are not signed: what is left of the work is to
+write to a socket, less than 2 µs a document. A worker takes longer than that to read one."""
+SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="  # noqa: S105 # of nobody
+WORDS = {"sink": "the sink, signed", "bare": "bodies made before, by httpcore"}
+
+
+def run(server: Server) -> Section:
+    """Measure."""
+    section = Section(
+        "The sink `webhook`",
+        f"{BATCHES} batches of {DOCUMENTS} documents of some 150 bytes, {AT_ONCE} batches at once, over "
+        "loopback to a process that reads them and answers 204.",
+    )
+    with subprocess.Popen([sys.executable, "-m", "bench.sinks.receiving"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            _measure(server, section, f"http://127.0.0.1:{int(process.stdout.readline())}/")
+        finally:
+            process.kill()
+    return section
+
+
+def _measure(server: Server, section: Section, url: str) -> None:
+    rounds = count(1)
+    made: dict[str, list[tuple[Batch, bytes]]] = {}
+
+    def before(name: str) -> None:
+        sent = batches(next(rounds))
+        bodies = [body_of([item(orjson.dumps(b.tube), d) for d in b], "ndjson") for b in sent]
+        made[name] = list(zip(sent, bodies, strict=True))
+
+    taken = interleave(
+        server.readings(server.postgres.dsn()),
+        {
+            "sink": lambda: asyncio.run(_sink(url, [batch for batch, _ in made["sink"]])),
+            "bare": lambda: asyncio.run(_bare(url, made["bare"])),
+        },
+        ROUNDS,
+        before,
+    )
+    reached = ratios(rates(taken, "sink"), rates(taken, "bare"))
+    section.table(
+        ["", "documents/s", "ratio", "own CPU µs"],
+        [
+            [
+                words,
+                spread(rates(taken, name)).text(0),
+                reached.text() if name == "sink" else "",
+                f"{spread([reading.own_cpu_each for reading in taken[name]]).middle:.1f}",
+            ]
+            for name, words in WORDS.items()
+        ],
+    )
+    section.targets.append(Target(f"{WORDS['sink']}, to {WORDS['bare']}", TO_BARE, reached.middle))
+
+
+async def _sink(url: str, sent: list[Batch]) -> float:
+    options = {"url": url, "secret": SECRET, "allow_plain_http": True, "allowed_networks": ["127.0.0.0/8"]}
+    sink = WebhookSink.from_options(options)
+    await sink.open()
+    documents = await send_all(sent, sink.send)
+    await sink.close()
+    return documents
+
+
+async def _bare(url: str, made: list[tuple[Batch, bytes]]) -> float:
+    bodies = {id(batch): body for batch, body in made}
+    async with httpcore.AsyncConnectionPool() as pool:
+
+        async def post(batch: Batch) -> None:
+            await pool.request("POST", url, content=bodies[id(batch)])
+
+        return await send_all([batch for batch, _ in made], post)

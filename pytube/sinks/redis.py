@@ -1,0 +1,385 @@
+"""The sink `redis`: a key per document, written by a script on the server that compares tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
+from pytube.logs import Logger
+from pytube.model import OK, Batch, Id, Reject, Result, Retry, Token
+from pytube.sinks.base import PAGE
+from pytube.sinks.keys import KeyTemplate
+from pytube.sinks.redis_options import RedisOptions
+from pytube.sinks.redis_script import (
+    RESERVED,
+    Call,
+    hash_tag,
+    id_of,
+    member_of,
+    payload_of,
+    register_of,
+    seq_of,
+)
+
+try:
+    from redis.exceptions import MovedError, NoScriptError, ReadOnlyError, ResponseError
+
+    from pytube.sinks.redis_servers import Server, Servers
+except ModuleNotFoundError as error:
+    raise ConfigError(
+        f"sink \"redis\" needs the package {error.name}: pip install 'pytube-pg[redis]'"
+    ) from None
+
+_SCAN_COUNT = 1000
+"""Entries of a register that the server looks at in one step of a scan."""
+_PAUSE = 1.0
+"""Seconds after which documents are sent again whose server took others of the batch."""
+
+
+class RedisSink:
+    """Writes documents as strings or hashes, or deletes the keys of a cache.
+
+    A script compares tokens in one step with the write, so `abandon` returns at once: a late write loses.
+    """
+
+    compares = True
+
+    def __init__(self, options: RedisOptions) -> None:
+        self._options = options
+        self._template = KeyTemplate(options.key)
+        self._servers: Servers | None = None
+        self._log = Logger("pytube.sinks.redis")
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> Self:
+        """The sink for these options; `ConfigError` names a bad one."""
+        return cls(RedisOptions.parse("redis", options))
+
+    async def open(self) -> None:
+        """Connect, and check what the configuration and the server have to agree about.
+
+        A wrong password counts as unavailable: it is mended at the server, without a restart of workers.
+        """
+        if self._servers is not None:
+            return
+        servers = self._make_servers()
+        try:
+            await servers.refresh(self._options.timeout)
+            for server in servers.all:
+                await self._check(server)
+        except BaseException as error:
+            await servers.close()
+            if isinstance(error, SinkTimeout):
+                raise SinkUnavailable(str(error)) from error
+            raise
+        await self._keep(servers)
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        """Write the batch, `max_bytes` a round trip."""
+        servers = self._opened()
+        results: dict[int, Result] = {}
+        trouble = ""
+        for calls in _trips(self._calls(batch, results), self._options.max_bytes):
+            if not trouble:
+                trouble = await self._trip(servers, calls, batch, results)
+        if trouble and not results:
+            raise SinkUnavailable(trouble)
+        return [results.get(at) or Retry(_PAUSE, trouble) for at in range(len(batch))]
+
+    async def abandon(self, batch: Batch) -> None:
+        """Return at once: what comes late has a lower token, and loses."""
+
+    async def close(self) -> None:
+        """Close the connections; a write that has begun goes on, and its connection is closed then."""
+        servers, self._servers = self._servers, None
+        if servers is not None:
+            await servers.close()
+
+    def cannot_scan(self) -> str | None:
+        """In the mode `invalidate`, the documents are not this sink's."""
+        return 'mode = "invalidate" keeps no documents' if self._options.mode == "invalidate" else None
+
+    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
+        """The ids of a shard's register with a lower seq.
+
+        The server's cursor is good on one server only, so the scan ends when another one answers.
+        """
+        servers = self._opened()
+        register = register_of(hash_tag(self._name(tube, shard, 0)), tube, shard)
+        cursor, run = b"0", b""
+        while True:
+            commands = [
+                [b"INFO", b"server"],
+                [b"HSCAN", register, cursor, b"COUNT", b"%d" % _SCAN_COUNT],
+            ]
+            about, reply = await servers.of(register).ask(commands, self._options.timeout)
+            for answer in (about, reply):
+                if isinstance(answer, ResponseError):
+                    raise SinkUnavailable(f'sink "redis": the scan was refused: {answer}')
+            if run not in (b"", _fields(about).get(b"run_id", b"")):
+                raise SinkUnavailable('sink "redis": another server answers than the one the scan began at')
+            run = _fields(about).get(b"run_id", b"")
+            cursor, entries = reply
+            found = [
+                id_of(member)
+                for member, stamp in zip(entries[::2], entries[1::2], strict=True)
+                if seq_of(stamp) < below_seq
+            ]
+            for start in range(0, len(found), PAGE):
+                yield found[start : start + PAGE]
+            if cursor == b"0":
+                return
+
+    # --- from a batch to calls ------------------------------------------------------------
+
+    def _name(self, tube: str, shard: int, key: Id) -> bytes:
+        return self._template.name(tube, shard, key).encode()
+
+    def _calls(self, batch: Batch, results: dict[int, Result]) -> Iterator[Call]:
+        """The batch as calls of the script; documents that can't be written get their result here."""
+        open_calls: dict[tuple[int, int, Token], Call] = {}
+        for position, document in enumerate(batch):
+            name = self._name(batch.tube, document.shard, document.id)
+            try:
+                self._check_document(name, document.body)
+                payload = payload_of(document, self._options.mode)
+            except ValueError as error:
+                mode = self._options.mode
+                results[position] = Reject(f'sink "redis", mode "{mode}": can\'t hold the document: {error}')
+                continue
+            group = document.shard, document.seq, document.token
+            call = open_calls.get(group)
+            if call is None:
+                register = register_of(hash_tag(name), batch.tube, document.shard)
+                call = open_calls[group] = Call(register, document.seq, document.token)
+            call.add(position, name, member_of(document.id), payload)
+            if call.is_full:
+                yield open_calls.pop(group)
+        yield from open_calls.values()
+
+    def _check_document(self, name: bytes, body: bytes | None) -> None:
+        """Raise `ValueError` with the reason if the document must not be written."""
+        if name.startswith(RESERVED):
+            raise ValueError(f"its key begins with {RESERVED.decode()!r}, as the sink's own keys do")
+        if body is not None and len(body) > self._options.max_document_bytes:
+            raise ValueError(
+                f"it has {len(body)} bytes; max_document_bytes is {self._options.max_document_bytes}"
+            )
+
+    # --- from calls to results ------------------------------------------------------------
+
+    async def _trip(
+        self, servers: Servers, calls: Sequence[Call], batch: Batch, results: dict[int, Result]
+    ) -> str:
+        """Have the calls done, and note their results; why some were not done, or nothing."""
+        try:
+            if servers.in_doubt:
+                await servers.refresh(self._options.timeout)
+            moved, trouble = await self._spread(servers, calls, batch, results)
+            if moved:  # once more, where the cluster has those keys now
+                await servers.refresh(self._options.timeout)
+                moved, later = await self._spread(servers, moved, batch, results)
+                trouble = trouble or later or ('sink "redis": slots of the cluster move' if moved else "")
+        except (SinkUnavailable, ConfigError) as error:
+            return str(error)
+        return trouble
+
+    async def _spread(
+        self, servers: Servers, calls: Sequence[Call], batch: Batch, results: dict[int, Result]
+    ) -> tuple[list[Call], str]:
+        """Have each server do its calls: those that have moved to another one, and another trouble."""
+        shares: dict[Server, list[Call]] = {}
+        for call in calls:
+            shares.setdefault(servers.of(call.register), []).append(call)
+        answers = await asyncio.gather(
+            *(self._ask(servers, server, share, batch) for server, share in shares.items()),
+            return_exceptions=True,
+        )
+        moved: list[Call] = []
+        trouble = ""
+        for share, answer in zip(shares.values(), answers, strict=True):
+            if isinstance(answer, SinkUnavailable):
+                trouble = str(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                for call, reply in zip(share, answer, strict=True):
+                    if isinstance(reply, MovedError):
+                        moved.append(call)
+                    else:
+                        trouble = _note(call, reply, results) or trouble
+        return moved, trouble
+
+    async def _ask(self, servers: Servers, server: Server, calls: Sequence[Call], batch: Batch) -> list[Any]:
+        """The reply to each call, all of them confirmed as the options demand."""
+
+        def begin() -> None:
+            if servers is not self._servers:
+                raise SinkUnavailable('sink "redis" is closed')
+            if batch.has_lapsed():
+                raise SinkUnavailable('sink "redis": not written, the right to send had lapsed')
+
+        replies = await self._round(servers, server, calls, begin, with_text=False)
+        lost = [at for at, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if lost:
+            again = await self._round(servers, server, [calls[at] for at in lost], begin, with_text=True)
+            for at, reply in zip(lost, again, strict=True):
+                replies[at] = reply
+        if any(isinstance(reply, ReadOnlyError) for reply in replies):
+            await server.drop_idle()  # the name may lead to the new primary by now
+        return replies
+
+    async def _round(
+        self,
+        servers: Servers,
+        server: Server,
+        calls: Sequence[Call],
+        begin: Callable[[], None],
+        *,
+        with_text: bool,
+    ) -> list[Any]:
+        """One round trip."""
+        options = self._options
+        seconds = options.tombstone_seconds
+        # The first call brings the script; the others find it there.
+        commands = [call.command(seconds, with_text=with_text and not at) for at, call in enumerate(calls)]
+        wait = self._wait()
+        limit = options.timeout + (options.wait_timeout if wait else 0)
+        replies = await servers.ask(server, [*commands, *wait], limit, begin)
+        for demand, reply in zip(wait, replies[len(calls) :], strict=True):
+            self._check_confirmed(server, demand, reply)
+        return replies[: len(calls)]
+
+    def _wait(self) -> list[list[bytes]]:
+        """The command that waits until the writes before it are as safe as the options demand."""
+        replicas = b"%d" % self._options.wait_replicas
+        milliseconds = b"%d" % (self._options.wait_timeout * 1000)
+        if self._options.wait_fsync:
+            return [[b"WAITAOF", b"1", replicas, milliseconds]]
+        return [[b"WAIT", replicas, milliseconds]] if self._options.wait_replicas else []
+
+    def _check_confirmed(self, server: Server, demand: Sequence[bytes], reply: Any) -> None:
+        """Raise `SinkUnavailable` unless the writes are safe.
+
+        They were done, but `SinkTimeout` would have them count against their documents, which are not at
+        fault. Sent again, they do no harm here.
+        """
+        if isinstance(reply, ResponseError):
+            raise SinkUnavailable(f'sink "redis": {server.name} refused {demand[0].decode()}: {reply}')
+        local, replicas = reply if self._options.wait_fsync else (1, reply)
+        if local < 1 or replicas < self._options.wait_replicas:
+            kept = "on its own disk" if local else "not on its own disk"
+            raise SinkUnavailable(
+                f'sink "redis": {server.name} confirmed writes {kept}, and of {replicas} replicas, within '
+                f"{self._options.wait_timeout:g} s; wait_replicas is {self._options.wait_replicas}"
+            )
+
+    # --- the server and the options -------------------------------------------------------
+
+    def _make_servers(self) -> Servers:
+        options = self._options
+        how = options.connection()
+        return Servers(
+            (options.parts.hostname or "", options.parts.port or 6379),
+            cluster=options.cluster,
+            make=lambda address: Server(address, options.pool_size, options.connect_timeout, how),
+        )
+
+    async def _keep(self, servers: Servers) -> None:
+        if self._servers is None:
+            self._servers = servers
+        else:  # another call of `open` was faster
+            await servers.close()
+
+    def _opened(self) -> Servers:
+        if self._servers is None:
+            raise SinkUnavailable('sink "redis" is not open')
+        return self._servers
+
+    async def _check(self, server: Server) -> None:
+        """Compare what the server says of itself with the options.
+
+        Raises:
+            ConfigError: documents would be lost, or a command that the options need is missing.
+        """
+        sections = (b"server", b"memory", b"persistence")
+        about: dict[bytes, bytes] = {}
+        for reply in await server.ask([[b"INFO", section] for section in sections], self._options.timeout):
+            if isinstance(reply, ResponseError):
+                self._log.warning(
+                    "redis_unchecked",
+                    server=server.name,
+                    reason=str(reply),
+                )
+                return
+            about |= _fields(reply)
+        self._check_kind(server, about)
+        self._check_eviction(server, about)
+        self._check_persistence(server, about)
+
+    def _check_kind(self, server: Server, about: Mapping[bytes, bytes]) -> None:
+        if about.get(b"redis_mode") == b"cluster" and not self._options.cluster:
+            raise ConfigError(f'sink "redis": {server.name} is a member of a cluster; set cluster = true')
+
+    def _check_eviction(self, server: Server, about: Mapping[bytes, bytes]) -> None:
+        policy = about.get(b"maxmemory_policy", b"unknown").decode()
+        if policy == "noeviction" or about.get(b"maxmemory") == b"0":
+            return
+        if policy.startswith("allkeys-") and self._options.mode != "invalidate":
+            if not self._options.allow_eviction:
+                raise ConfigError(
+                    f'sink "redis": {server.name} has maxmemory-policy {policy}, which drops documents; '
+                    "set it to noeviction, or allow_eviction = true if readers cope with missing documents"
+                )
+            lost = "documents and tombstones"
+        else:
+            lost = "tombstones"
+        self._log.warning(
+            "redis_may_evict",
+            server=server.name,
+            reason=f"its maxmemory-policy {policy} may drop {lost}; a late write may then win",
+        )
+
+    def _check_persistence(self, server: Server, about: Mapping[bytes, bytes]) -> None:
+        if not self._options.wait_fsync:
+            return
+        if about.get(b"aof_enabled") != b"1":
+            raise ConfigError(
+                f'sink "redis": option "wait_fsync" needs appendonly yes, and {server.name} has it off'
+            )
+        version = about.get(b"redis_version", b"").decode()
+        if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < (7, 2):
+            raise ConfigError(
+                f'sink "redis": option "wait_fsync" needs Redis 7.2 or newer, and {server.name} is {version}'
+            )
+
+
+def _trips(calls: Iterator[Call], max_bytes: int) -> Iterator[list[Call]]:
+    """The calls in groups of at most so many bytes; a larger one stands alone."""
+    group: list[Call] = []
+    size = 0
+    for call in calls:
+        if group and size + call.size > max_bytes:
+            yield group
+            group, size = [], 0
+        group.append(call)
+        size += call.size
+    if group:
+        yield group
+
+
+def _note(call: Call, reply: Any, results: dict[int, Result]) -> str:
+    """Note the results of a call; why it was not done, or nothing."""
+    if isinstance(reply, ResponseError):
+        return f'sink "redis": the server refused the write: {reply}'
+    results.update(dict.fromkeys(call.positions, OK))
+    results.update(call.refused(reply))
+    return ""
+
+
+def _fields(about: bytes) -> dict[bytes, bytes]:
+    """The lines of an answer to INFO."""
+    pairs = (line.partition(b":") for line in about.splitlines())
+    return {name: value for name, separator, value in pairs if separator}

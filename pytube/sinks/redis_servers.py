@@ -1,0 +1,219 @@
+"""The servers behind the sink `redis`: connections, round trips, and which server of a cluster has a key."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from redis.asyncio.connection import Connection, SSLConnection
+from redis.crc import key_slot
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    RedisError,
+    ResponseError,
+)
+
+from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
+
+Address = tuple[str, int]
+Command = Sequence[bytes]
+
+_TAKES_NOTHING = (AuthenticationError, AuthorizationError, BusyLoadingError)
+"""Errors that a server answers instead of doing anything; redis-py raises them as if the connection broke."""
+
+
+class Server:
+    """One server, and the connections to it.
+
+    The pool is our own: redis-py's has one timeout for the wait for a free connection and none for the
+    handshake of a new one.
+    """
+
+    def __init__(self, address: Address, size: int, connect_timeout: float, how: Mapping[str, Any]) -> None:
+        """Args:
+        address: host and port.
+        size: connections, at most; who needs one more waits.
+        connect_timeout: seconds for a connection, with its authentication.
+        how: further settings of redis-py's connections.
+        """
+        self.name = f"{address[0]}:{address[1]}"
+        self._connect_timeout = connect_timeout
+        self._kind = SSLConnection if "ssl_cert_reqs" in how else Connection
+        # A timeout of its own for each read would not bound the whole; `ask` does.
+        limits = {"socket_timeout": None, "socket_connect_timeout": connect_timeout}
+        self._settings = {"host": address[0], "port": address[1], "protocol": 2, **limits, **how}
+        self._slots = asyncio.Semaphore(size)
+        self._idle: list[Connection] = []
+        self._closed = False
+
+    async def ask(
+        self, commands: Sequence[Command], limit: float, begin: Callable[[], None] | None = None
+    ) -> list[Any]:
+        """One round trip: the replies in order; one that is an error is a `ResponseError`.
+
+        `begin` is called right before the first byte is written, and raises if it must not be.
+
+        Raises:
+            SinkUnavailable: the server can't be reached or takes nothing; no command was sent or done.
+            SinkTimeout: the connection broke, or `limit` seconds passed, after commands were sent.
+        """
+        async with self._slots:
+            connection = self._idle.pop() if self._idle else self._kind(**self._settings)
+            try:
+                await self._connect(connection)
+                if begin is not None:
+                    begin()
+                return await self._exchange(connection, commands, limit)
+            finally:
+                # Whatever broke off an exchange has disconnected the connection; it connects when used again.
+                if self._closed:
+                    await connection.disconnect(nowait=True)
+                else:
+                    self._idle.append(connection)
+
+    async def close(self) -> None:
+        """Close the connections that nobody uses; each of the others is closed after its exchange."""
+        self._closed = True
+        await self.drop_idle()
+
+    async def drop_idle(self) -> None:
+        """Close idle connections, so that the next ones go where the name leads to by then."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.disconnect(nowait=True)
+
+    async def _connect(self, connection: Connection) -> None:
+        """Connect, unless the connection is up and clean."""
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                await connection.connect()  # type: ignore[no-untyped-call]
+                if await connection.can_read():  # the server has closed it meanwhile
+                    await connection.disconnect(nowait=True)
+                    await connection.connect()  # type: ignore[no-untyped-call]
+        except (RedisError, OSError, TimeoutError) as error:
+            await connection.disconnect(nowait=True)
+            reason = str(error) or f"no connection within {self._connect_timeout:g} s"
+            raise SinkUnavailable(f'sink "redis": {self.name} can\'t be reached: {reason}') from error
+        except asyncio.CancelledError:
+            await connection.disconnect(nowait=True)
+            raise
+
+    async def _exchange(self, connection: Connection, commands: Sequence[Command], limit: float) -> list[Any]:
+        try:
+            async with asyncio.timeout(limit):
+                packed = connection.pack_commands(commands)
+                await connection.send_packed_command(packed, check_health=False)
+                return [await _reply(connection) for _ in commands]
+        except _TAKES_NOTHING as error:
+            raise SinkUnavailable(f'sink "redis": {self.name} takes nothing: {error}') from error
+        except TimeoutError as error:
+            raise SinkTimeout(f'sink "redis": {self.name} did not answer within {limit:g} s') from error
+        except (RedisError, OSError) as error:
+            raise SinkTimeout(
+                f'sink "redis": the connection to {self.name} broke before the answer: {error}'
+            ) from error
+
+
+async def _reply(connection: Connection) -> Any:
+    try:
+        # Without a limit of its own: the caller's is on all replies together.
+        return await connection.read_response(timeout=math.inf)
+    except ResponseError as error:
+        return error
+
+
+class Servers:
+    """All servers: one, or the primaries of a cluster."""
+
+    def __init__(self, seed: Address, *, cluster: bool, make: Callable[[Address], Server]) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            seed: the server, or any one of the cluster.
+            cluster: whether it is a cluster.
+            make: makes a server of its address.
+        """
+        self._seed = seed
+        self._cluster = cluster
+        self._make = make
+        self.in_doubt = False
+        """Whether a server of the cluster failed since the slots were read: another one may have them now."""
+        self._known: dict[Address, Server] = {seed: make(seed)}
+        self._slots: list[Server | None] = []
+
+    @property
+    def seed(self) -> Server:
+        """The server that the configuration names."""
+        return self._known[self._seed]
+
+    @property
+    def all(self) -> list[Server]:
+        """The servers that hold keys."""
+        return list(dict.fromkeys(filter(None, self._slots))) if self._cluster else [self.seed]
+
+    async def ask(
+        self, server: Server, commands: Sequence[Command], limit: float, begin: Callable[[], None]
+    ) -> list[Any]:
+        """`Server.ask`; its failure puts the slots in doubt."""
+        try:
+            return await server.ask(commands, limit, begin)
+        except BaseException:
+            self.in_doubt = self._cluster
+            raise
+
+    def of(self, key: bytes) -> Server:
+        """The server that has `key`; `SinkUnavailable` while none of the cluster has its slot."""
+        if not self._cluster:
+            return self.seed
+        slot = key_slot(key)
+        server = self._slots[slot]
+        if server is None:
+            self.in_doubt = True
+            raise SinkUnavailable(f'sink "redis": no server of the cluster has slot {slot}')
+        return server
+
+    async def refresh(self, limit: float) -> None:
+        """Ask which server of the cluster has which slots; does nothing where there is no cluster.
+
+        Raises:
+            ConfigError: the server is no member of a cluster.
+            SinkUnavailable: none of the known servers answers.
+        """
+        if not self._cluster:
+            await self.seed.drop_idle()
+            return
+        for server in [*self.all, self.seed]:
+            with contextlib.suppress(SinkUnavailable, SinkTimeout):
+                (reply,) = await server.ask([[b"CLUSTER", b"SLOTS"]], limit)
+                if isinstance(reply, ResponseError):
+                    raise ConfigError(
+                        f'sink "redis": option "cluster" is true, and {server.name} answers: {reply}'
+                    )
+                await self._arrange(reply)
+                return
+        raise SinkUnavailable('sink "redis": none of the servers of the cluster answers')
+
+    async def close(self) -> None:
+        """Close all connections that nobody uses."""
+        for server in self._known.values():
+            await server.close()
+
+    async def _arrange(self, ranges: Sequence[Any]) -> None:
+        slots: list[Server | None] = [None] * 16384
+        for first, last, primary, *_ in ranges:
+            # A server that does not know its own name gives none: it is the one that was asked.
+            host = primary[0].decode() if primary[0] else self._seed[0]
+            address = host, primary[1]
+            if address not in self._known:
+                self._known[address] = self._make(address)
+            slots[first : last + 1] = [self._known[address]] * (last + 1 - first)
+        self._slots = slots
+        self.in_doubt = False
+        for address in [*self._known]:
+            if address != self._seed and self._known[address] not in slots:
+                await self._known.pop(address).close()

@@ -1,0 +1,734 @@
+"""The sink `redis` against a real server: the suite, faults, zombies, a cluster, and a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import psycopg
+import pytest
+import redis as redis_py
+
+from pytube.config import load
+from pytube.embedded.ports import Port
+from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
+from pytube.model import OK, Key, Reject, Result, Retry, Stale, Token
+from pytube.sinks import redis_script
+from pytube.sinks.base import Sink
+from pytube.sinks.redis import RedisSink
+from pytube.sinks.redis_script import id_of
+from pytube.sinks.redis_servers import Servers
+from pytube.testing import SinkContract, batch
+from pytube.testing.harness import expect
+from pytube.worker import Worker
+from tests.docs.pages import BY_NAME
+from tests.helpers.certificates import make_certificate
+from tests.helpers.logs import capture_logs
+from tests.helpers.proxy import Mode, Proxy
+from tests.helpers.redis_server import RedisCluster, RedisServer
+from tests.helpers.waiting import wait_until_async
+
+SECRET = "canary-5e1f"
+REGISTER = b"pytube.register:{conformance:%d}conformance:%d"
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def store(server: RedisServer) -> Iterator[redis_py.Redis]:
+    """A client of the empty server."""
+    with server.client() as client:
+        client.client_unpause()
+        client.flushall()
+        client.config_set("maxmemory", 0)
+        client.config_set("repl-diskless-sync-delay", 0)
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_resetstat()
+        yield client
+
+
+@asynccontextmanager
+async def opened(url: str, **options: object) -> AsyncIterator[RedisSink]:
+    sink = RedisSink.from_options({"url": url, **options})
+    await sink.open()
+    try:
+        yield sink
+    finally:
+        await sink.close()
+
+
+def held(store: redis_py.Redis) -> dict[Key, bytes]:
+    """The documents by the names that the default template gives them."""
+    found: dict[Key, bytes] = {}
+    for name in store.scan_iter(count=5000):
+        if not name.startswith(b"pytube."):
+            tag, _, rest = name.partition(b"}:")
+            found[int(tag.rpartition(b":")[2]), rest.decode()] = name
+    return found
+
+
+# --- the suite ----------------------------------------------------------------------------------
+
+
+class TestJson(SinkContract):
+    mode = "json"
+
+    @pytest.fixture(autouse=True)
+    def _empty(self, server: RedisServer, store: redis_py.Redis) -> None:
+        self.server, self.store = server, store
+
+    def make_sink(self) -> Sink:
+        return RedisSink.from_options({"url": self.server.url, "mode": self.mode})
+
+    def unopenable_sink(self) -> Sink:
+        return RedisSink.from_options({"url": "redis://127.0.0.1:1"})
+
+    def read_back(self) -> dict[Key, Any]:
+        """By the registers, so that a document and its stamp are there together or not at all."""
+        names = held(self.store)
+        keys: list[tuple[Key, bytes]] = []
+        for register in self.store.scan_iter(match="pytube.register:*"):
+            shard = int(register.rpartition(b":")[2])
+            for member in self.store.hkeys(register):
+                assert isinstance(member, bytes)
+                key = id_of(member)
+                keys.append(((shard, key), b"{conformance:%d}:%b" % (shard, str(key).encode())))
+        assert {(shard, str(key)) for (shard, key), _ in keys} >= names.keys(), "documents without a stamp"
+        return self.values_of(keys)
+
+    def values_of(self, keys: list[tuple[Key, bytes]]) -> dict[Key, Any]:
+        texts = self.store.mget([name for _, name in keys]) if keys else []
+        return {key: json.loads(text or "") for (key, _), text in zip(keys, texts, strict=True)}
+
+    def stall(self) -> bool:
+        self.store.client_pause(60_000, all=False)
+        return True
+
+    def unstall(self) -> None:
+        with self.server.client() as client:
+            client.client_unpause()
+
+
+class TestHash(TestJson):
+    mode = "hash"
+
+    def values_of(self, keys: list[tuple[Key, bytes]]) -> dict[Key, Any]:
+        pipe = self.store.pipeline(transaction=False)
+        for _, name in keys:
+            pipe.hgetall(name)
+        return {
+            key: {name.decode(): text.decode() for name, text in fields.items()}
+            for (key, _), fields in zip(keys, pipe.execute(), strict=True)
+        }
+
+    async def expect_values(self, expected: Mapping[Key, Any], when: str) -> None:
+        """Texts are held as they are, nulls are left out, all else is held as its JSON text."""
+        held = await self.values()
+        expect(held.keys() == expected.keys(), f"{when}: {held.keys()} instead of {expected.keys()}")
+        for key, document in expected.items():
+            fields = {name: value for name, value in document.items() if value is not None}
+            found = {
+                name: text if isinstance(fields.get(name), str) else json.loads(text)
+                for name, text in held[key].items()
+            }
+            expect(found == fields, f"{when}: {key} holds {found!r:.200}, expected {fields!r:.200}")
+
+    def rejected_value(self) -> Any:
+        return ["no", "object"]
+
+
+NO_DOCUMENTS = {
+    "test_concurrent_sends_of_different_keys",
+    "test_acknowledged_writes_keep_their_order",
+    "test_close_while_a_send_runs",
+    "test_abandoned_send_has_no_later_effect",
+    "test_keys_that_are_texts",
+    "test_large_documents",
+    "test_leaves_the_batch_alone",
+    "test_lower_token_does_not_win",
+    "test_odd_documents",
+    "test_open_and_close_can_be_repeated",
+    "test_send_before",
+    "test_upsert_delete_upsert",
+}
+"""Checks that read documents back; the mode writes none."""
+
+
+def _skip(_: object) -> NoReturn:
+    pytest.skip('reads documents back, which mode = "invalidate" does not write')
+
+
+class TestInvalidate(TestJson):
+    """What does not need documents; tokens and order are checked below."""
+
+    mode = "invalidate"
+
+
+for _name in NO_DOCUMENTS:
+    setattr(TestInvalidate, _name, _skip)
+
+
+# --- what is in the store -----------------------------------------------------------------------
+
+
+async def test_what_is_stored(server: RedisServer, store: redis_py.Redis) -> None:
+    body = b'{"price": 1.10, "big": 9007199254740993}'
+    async with opened(server.url) as sink:
+        await sink.send(batch({7: body, 8: None}, token=(5, 3), seq=11, tube="es-live"))
+    assert store.get("{es-live:0}:7") == body
+    assert store.hgetall("pytube.register:{es-live:0}es-live:0") == {b"7": b"5:3:11"}
+    assert store.get("pytube.tombstone:{es-live:0}:8") == b"5:3"
+    assert 3590 < store.ttl("pytube.tombstone:{es-live:0}:8") <= 3600
+    assert store.dbsize() == 3
+
+
+async def test_documents_of_one_batch_may_have_different_seqs(
+    server: RedisServer, store: redis_py.Redis
+) -> None:
+    sent = batch({1: {}, 2: {}, 3: {}})
+    for document, seq in zip(sent.documents, (5, 6, 5), strict=True):
+        document.seq = seq
+    async with opened(server.url) as sink:
+        assert await sink.send(sent) == [OK] * 3
+        assert [page async for page in sink.scan("conformance", 0, 6)] == [[1, 3]]
+    assert store.hget(REGISTER % (0, 0), "2") == b"1:1:6"
+
+
+async def test_a_key_of_ones_own(server: RedisServer, store: redis_py.Redis) -> None:
+    async with opened(server.url, key="user:{id}", mode="hash") as sink:
+        await sink.send(batch({(3, 7): {"name": "Ada", "age": 36, "tags": ["x"], "gone": None}}))
+    assert store.hgetall("user:7") == {b"name": b"Ada", b"age": b"36", b"tags": b'["x"]'}
+
+
+async def test_a_document_may_not_have_a_key_of_the_sink(server: RedisServer, store: redis_py.Redis) -> None:
+    async with opened(server.url, key="{id}") as sink:
+        await sink.send(batch({"a": {}}, token=(5, 1)))
+        results = await sink.send(batch({"pytube.tombstone:a": b'"9:9"', "b": {}}, token=(6, 1)))
+        assert isinstance(results[0], Reject)
+        assert results[1] == OK
+        assert await sink.send(batch({"a": None}, token=(6, 2))) == [OK]
+    assert set(store.scan_iter(match="[^p]*")) == {b"b"}
+
+
+async def test_one_large_document_among_many(server: RedisServer, store: redis_py.Redis) -> None:
+    documents: dict[int, Any] = {at: {"n": at} for at in range(300)} | {150: {"text": "x" * 2000}}
+    async with opened(server.url, max_document_bytes=1000, max_bytes=2000) as sink:
+        results = await sink.send(batch(documents))
+    assert [at for at, result in enumerate(results) if result != OK] == [150]
+    assert isinstance(results[150], Reject)
+    assert "max_document_bytes" in results[150].reason
+    assert len(held(store)) == 299
+
+
+async def test_one_round_trip(server: RedisServer, store: redis_py.Redis) -> None:
+    """One script for each hundred documents of a shard, all in one packet and one answer."""
+    documents = {(at % 2, at): {"n": at} for at in range(400)}
+    async with opened(server.url, pool_size=1) as sink:
+        await sink.send(batch(documents))
+        store.config_resetstat()
+        await sink.send(batch(documents, token=(1, 2)))
+    stats = store.info("commandstats")
+    assert stats["cmdstat_evalsha"]["calls"] == 4
+    assert "cmdstat_eval" not in stats
+
+
+# --- tokens -------------------------------------------------------------------------------------
+
+
+async def late_writes(url: str, store: redis_py.Redis, mode: str = "json") -> tuple[list[Result], set[Key]]:
+    """A zombie writes and deletes what its successor has written and deleted."""
+    async with opened(url, mode=mode) as successor, opened(url, mode=mode) as zombie:
+        await zombie.send(batch({at: {"v": "old"} for at in range(1, 5)}, token=(4, 1)))
+        await successor.send(batch({1: {"v": "new"}, 2: {"v": "new"}, 3: None, 4: None}, token=(5, 1)))
+        late = await zombie.send(batch({1: {"v": "late"}, 2: None, 3: {"v": "late"}, 4: None}, token=(4, 9)))
+    return list(late), {key for key, name in held(store).items() if b"new" in (store.get(name) or b"")}
+
+
+async def test_a_zombie_loses(server: RedisServer, store: redis_py.Redis) -> None:
+    late, new = await late_writes(server.url, store)
+    assert late == [Stale(int(Token(5, 1)))] * 4
+    assert new == {(0, "1"), (0, "2")} == held(store).keys()
+
+
+async def test_a_zombie_would_win_without_tokens(
+    server: RedisServer, store: redis_py.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = redis_script.SCRIPT.replace(b"return e > epoch", b"return false and e > epoch").replace(
+        b"or (e == epoch and c > counter)", b""
+    )
+    monkeypatch.setattr(redis_script, "SCRIPT", text)
+    monkeypatch.setattr(redis_script, "SHA", b"0" * 40)
+    late, new = await late_writes(server.url, store)
+    assert late == [OK] * 4
+    assert new == set()
+    assert held(store).keys() == {(0, "1"), (0, "3")}
+
+
+async def test_a_zombie_of_a_cache_loses(server: RedisServer, store: redis_py.Redis) -> None:
+    """Its invalidation is refused, so it deletes nothing that was cached since."""
+    late, _ = await late_writes(server.url, store, "invalidate")
+    assert late == [Stale(int(Token(5, 1)))] * 4
+
+
+async def test_an_invalidation_deletes_and_leaves_its_token(
+    server: RedisServer, store: redis_py.Redis
+) -> None:
+    store.set("user:7", "cached")
+    store.hset("user:8", "cached", "1")
+    async with opened(server.url, mode="invalidate", key="user:{id}", tombstone_seconds=60) as sink:
+        assert await sink.send(batch({7: {"v": 1}, 8: {"v": 1}, 9: None}, token=(5, 2))) == [OK] * 3
+        assert sink.cannot_scan()
+    names = {b"pytube.tombstone:user:%d" % at for at in (7, 8, 9)}
+    assert set(store.scan_iter()) == names
+    assert {store.get(name) for name in names} == {b"5:2"}
+    assert all(50 < store.ttl(name) <= 60 for name in names)
+
+
+async def test_the_filler_of_the_page(server: RedisServer, store: redis_py.Redis) -> None:
+    """What it read before a change was delivered is not cached after it."""
+    (block,) = BY_NAME["docs/sinks/redis.md"].blocks("python")
+    page: dict[str, Any] = {}
+    exec(compile(block.text, str(block), "exec", dont_inherit=True), page)  # noqa: S102  # our page
+    changes = iter(range(1, 9))
+    async with opened(server.url, mode="invalidate", key="user:{id}") as sink:
+
+        def fill(read_row: Callable[[], bytes]) -> bytes | None:
+            page["cached"](store, "user:7", read_row)
+            held = store.get("user:7")
+            assert held is None or isinstance(held, bytes)
+            return held
+
+        def changed() -> bytes:
+            change = asyncio.run_coroutine_threadsafe(
+                sink.send(batch({7: {}}, token=(1, next(changes)))), loop
+            )
+            assert change.result(10) == [OK]
+            return b"old"
+
+        loop = asyncio.get_running_loop()
+        for _ in range(2):  # without a tombstone, and with an earlier one
+            assert await asyncio.to_thread(fill, changed) is None
+        assert await asyncio.to_thread(fill, lambda: b"new") == b"new"
+        assert await asyncio.to_thread(fill, lambda: b"not read") == b"new"
+
+
+async def test_the_script_is_sent_again_when_it_is_lost(server: RedisServer, store: redis_py.Redis) -> None:
+    async with opened(server.url) as sink:
+        for at in range(1, 4):
+            store.script_flush()
+            sent = batch({(shard, 1): {"v": at} for shard in range(3)}, token=(1, at))
+            assert await sink.send(sent) == [OK] * 3
+    assert {store.get(name) for name in held(store).values()} == {b'{"v": 3}'}
+
+
+# --- faults -------------------------------------------------------------------------------------
+
+
+async def test_the_right_to_send_lapses_while_it_waits_for_a_connection(
+    server: RedisServer, store: redis_py.Redis
+) -> None:
+    async with opened(server.url, pool_size=1) as sink:
+        store.client_pause(60_000, all=False)
+        first = asyncio.create_task(sink.send(batch({1: {}})))
+        await wait_until_async(lambda: held_up(store) == 1, what="the first send waits")
+        late = batch({2: {}})
+        second = asyncio.create_task(sink.send(late))
+        await asyncio.sleep(0)
+        late.send_before = 0.0
+        store.client_unpause()
+        assert await first == [OK]
+        with pytest.raises(SinkUnavailable, match="lapsed"):
+            await second
+    assert held(store).keys() == {(0, "1")}
+
+
+def held_up(store: redis_py.Redis) -> int:
+    """How many clients have a script that the server has not done yet."""
+    return sum(client["cmd"] == "evalsha" for client in store.client_list())
+
+
+async def test_no_answer(server: RedisServer, store: redis_py.Redis) -> None:
+    """Nobody knows whether it was taken; the connection is not used again."""
+    with Proxy(server.port) as proxy:
+        async with opened(f"redis://{proxy.address}", timeout=0.2, pool_size=1) as sink:
+            for mode in (Mode.HALF_OPEN, Mode.ANSWERS_LOST):
+                assert await sink.send(batch({1: {"v": 1}})) == [OK]
+                proxy.switch(mode)
+                with pytest.raises(SinkTimeout, match="did not answer within"):
+                    await sink.send(batch({1: {"v": 1}}))
+                proxy.switch(Mode.PASS)
+            assert await sink.send(batch({1: {"v": 3}}, token=(1, 3))) == [OK]
+    assert store.get(held(store)[0, "1"]) == b'{"v": 3}'
+
+
+async def test_the_connection_is_cut_before_the_answer(server: RedisServer, store: redis_py.Redis) -> None:
+    with Proxy(server.port) as proxy:
+        async with opened(f"redis://{proxy.address}") as sink:
+            assert await sink.send(batch({1: None})) == [OK]  # the server has the script now
+            proxy.switch(Mode.ANSWERS_LOST)
+            send = asyncio.create_task(sink.send(batch({1: {"v": 1}})))
+            await wait_until_async(lambda: held(store), what="the server has taken it")
+            proxy.switch(Mode.CUT)
+            with pytest.raises(SinkTimeout, match="broke before the answer"):
+                await send
+            with pytest.raises(SinkUnavailable, match="can't be reached"):
+                await sink.send(batch({1: {"v": 2}}, token=(1, 2)))
+            proxy.switch(Mode.PASS)
+            assert await sink.send(batch({1: {"v": 3}}, token=(1, 3))) == [OK]
+
+
+async def test_an_idle_connection_that_the_server_closed(server: RedisServer, store: redis_py.Redis) -> None:
+    """Is not written to."""
+    async with opened(server.url) as sink:
+        for at in range(1, 4):
+            assert await sink.send(batch({1: {"v": at}}, token=(1, at))) == [OK]
+            (connection,) = opened_servers(sink).seed._idle
+            store.client_kill_filter(_type="normal", skipme=True)
+            reader = connection._reader
+            assert reader is not None
+            await wait_until_async(reader.at_eof, what="the end of the connection has come")
+
+
+def opened_servers(sink: RedisSink) -> Servers:
+    assert sink._servers is not None
+    return sink._servers
+
+
+async def test_killed_and_restarted_in_a_bulk(tmp_path: Path) -> None:
+    """With `appendfsync always` nothing that was answered is lost, nor is its stamp."""
+    acknowledged: set[int] = set()
+    with RedisServer(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
+        async with opened(server.url) as sink:
+
+            async def write(lane: int) -> None:
+                for at in range(40):
+                    ids = range(lane * 10_000 + at * 50, lane * 10_000 + at * 50 + 50)
+                    try:
+                        results = await sink.send(batch({key: {"n": key} for key in ids}, partition=lane))
+                    except SinkError:
+                        await asyncio.sleep(0.001)
+                        continue
+                    acknowledged.update(key for key, r in zip(ids, results, strict=True) if r == OK)
+
+            writing = asyncio.gather(*(write(lane) for lane in range(4)))
+            await wait_until_async(lambda: len(acknowledged) > 500, what="some were acknowledged")
+            await asyncio.to_thread(server.kill)
+            before = len(acknowledged)
+            await asyncio.to_thread(server.start)
+            await writing
+            assert await sink.send(batch({1: {"n": "again"}}, token=(1, 2))) == [OK]
+            found = {key async for page in sink.scan("conformance", 0, 2) for key in page}
+        with server.client() as store:
+            assert {int(key) for _, key in held(store)} >= acknowledged
+        assert before <= len(acknowledged) <= len(found)
+        assert found >= acknowledged
+
+
+async def test_a_scan_ends_when_another_server_answers(tmp_path: Path) -> None:
+    """A cursor means nothing there."""
+    with RedisServer(tmp_path, "--appendonly", "yes") as server:
+        async with opened(server.url) as sink:
+            for start in range(0, 5000, 500):
+                await sink.send(batch({key: {} for key in range(start, start + 500)}))
+            scan = sink.scan("conformance", 0, 2)
+            assert await anext(scan)
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+            with pytest.raises(SinkUnavailable, match="another server"):
+                await anext(scan)
+
+
+async def test_full_memory(server: RedisServer, store: redis_py.Redis) -> None:
+    """Nothing is taken and nothing is parked; it goes on when there is memory again."""
+    async with opened(server.url) as sink:
+        await sink.send(batch({1: {"v": 1}}))
+        store.config_set("maxmemory", 1)
+        with pytest.raises(SinkUnavailable, match="maxmemory"):
+            await sink.send(batch({1: {"v": 2}, 2: {}}, token=(1, 2)))
+        store.config_set("maxmemory", 0)
+        assert store.get(held(store)[0, "1"]) == b'{"v": 1}'
+        assert await sink.send(batch({1: {"v": 2}}, token=(1, 2))) == [OK]
+
+
+async def test_a_server_that_became_a_replica(server: RedisServer, store: redis_py.Redis) -> None:
+    async with opened(server.url) as sink:
+        store.replicaof("127.0.0.1", "1")
+        try:
+            with pytest.raises(SinkUnavailable, match="read only replica"):
+                await sink.send(batch({1: {}}))
+        finally:
+            store.replicaof("NO", "ONE")
+        assert await sink.send(batch({1: {}})) == [OK]
+
+
+async def test_a_register_that_is_something_else(server: RedisServer, store: redis_py.Redis) -> None:
+    """Of a batch, the shard that is not concerned is written; the other is tried again, not parked."""
+    async with opened(server.url) as sink:
+        store.set(REGISTER % (1, 1), "mine")
+        results = await sink.send(batch({(0, 1): {}, (1, 1): {}}))
+        assert results[0] == OK
+        assert isinstance(results[1], Retry)
+        assert "WRONGTYPE" in results[1].reason
+        assert held(store).keys() == {(0, "1")}
+
+
+async def test_errors_of_one_user(server: RedisServer, store: redis_py.Redis) -> None:
+    """Rights that are missing, and a password that is wrong, are mended at the server; no secret is shown."""
+    store.acl_setuser("app", enabled=True, passwords=[f"+{SECRET}"], keys=["*"], categories=["+@all"])
+    try:
+        async with opened(server.url, username="app", password=SECRET) as sink:
+            store.acl_setuser("app", enabled=True, keys=["*"], categories=["+@all"], commands=["-mset"])
+            with pytest.raises(SinkUnavailable, match="mset|this command") as denied:
+                await sink.send(batch({1: {}}))
+            store.acl_setuser("app", enabled=True, keys=["*"], categories=["+@all"])
+            assert await sink.send(batch({1: {}})) == [OK]
+        errors = [denied.value]
+        for options in (
+            {"username": "app", "password": f"{SECRET}x"},
+            {"url": f"redis://app:{SECRET}x@127.0.0.1:{server.port}"},
+        ):
+            wrong = RedisSink.from_options({"url": server.url, **options})
+            with pytest.raises(SinkUnavailable, match="invalid username-password") as refused:
+                await wrong.open()
+            errors.append(refused.value)
+            assert SECRET not in repr(wrong)
+            assert SECRET not in repr(wrong._options)
+        assert [SECRET in str(error) for error in errors] == [False] * 3
+    finally:
+        store.acl_deluser("app")
+
+
+async def test_tls(tmp_path: Path) -> None:
+    own = make_certificate(tmp_path / "own", "IP:127.0.0.1")
+    strange = make_certificate(tmp_path / "strange", "IP:127.0.0.1")
+    files = (
+        "--tls-cert-file",
+        own.certificate,
+        "--tls-key-file",
+        own.key,
+        "--tls-ca-cert-file",
+        own.authority,
+    )
+    with (
+        Port() as port,
+        RedisServer(tmp_path, "--tls-port", str(port.number), *map(str, files), "--tls-auth-clients", "yes"),
+    ):
+        url = f"rediss://127.0.0.1:{port.number}"
+        ours = {"client_cert": str(own.certificate), "client_key": str(own.key)}
+        async with opened(url, ca_file=str(own.authority), **ours) as sink:
+            assert await sink.send(batch({1: {}})) == [OK]
+        for options in ({"ca_file": str(strange.authority), **ours}, ours, {"ca_file": str(own.authority)}):
+            with pytest.raises(SinkUnavailable):
+                await RedisSink.from_options({"url": url, **options}).open()
+
+
+# --- what the server and the options have to agree about ----------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "said"),
+    [
+        ("noeviction", {}, ""),
+        ("allkeys-lru", {"mode": "json"}, "error"),
+        ("allkeys-lru", {"mode": "hash", "allow_eviction": True}, "documents and tombstones"),
+        ("allkeys-lru", {"mode": "invalidate"}, "tombstones"),
+        ("volatile-ttl", {"mode": "json"}, "tombstones"),
+    ],
+)
+async def test_eviction(
+    server: RedisServer,
+    store: redis_py.Redis,
+    policy: str,
+    options: dict[str, object],
+    said: str,
+) -> None:
+    store.config_set("maxmemory-policy", policy)
+    async with opened(server.url, mode="json"):
+        pass  # without a limit of memory, nothing is evicted
+    store.config_set("maxmemory", 2**30)
+    sink = RedisSink.from_options({"url": server.url, **options})
+    with capture_logs() as log:
+        if said == "error":
+            with pytest.raises(ConfigError, match="noeviction"):
+                await sink.open()
+        else:
+            await sink.open()
+    await sink.close()
+    told = [line["reason"] for line in log if line["event"] == "redis_may_evict"]
+    assert bool(told) == (said not in ("", "error"))
+    assert all(f"may drop {said};" in reason for reason in told)
+
+
+async def test_wait_for_replicas(server: RedisServer, store: redis_py.Redis, tmp_path: Path) -> None:
+    async with opened(server.url, wait_replicas=1, wait_timeout=0.1) as sink:
+        with pytest.raises(SinkUnavailable, match="of 0 replicas"):
+            await sink.send(batch({1: {"v": 1}}))
+        with RedisServer(tmp_path, "--replicaof", "127.0.0.1", str(server.port)) as replica:
+            await wait_until_async(lambda: replica_is_up(store), what="the replica follows")
+            async with opened(server.url, wait_replicas=1, wait_timeout=5) as patient:
+                assert await patient.send(batch({1: {"v": 2}}, token=(1, 2))) == [OK]
+            with replica.client() as client:
+                assert client.get(held(client)[0, "1"]) == b'{"v": 2}'
+
+
+def replica_is_up(store: redis_py.Redis) -> bool:
+    about = store.info("replication")
+    return bool(about.get("slave0", {}).get("state") == "online")
+
+
+async def test_wait_for_the_disk(server: RedisServer, store: redis_py.Redis, tmp_path: Path) -> None:
+    """Needs an append-only file, and a server that has WAITAOF."""
+    with pytest.raises(ConfigError, match="appendonly"):
+        async with opened(server.url, wait_fsync=True):
+            pass
+    new = tuple(int(part) for part in store.info("server")["redis_version"].split(".")[:2]) >= (7, 2)
+    with RedisServer(tmp_path, "--appendonly", "yes", "--appendfsync", "everysec") as own:
+        if not new:
+            with pytest.raises(ConfigError, match="needs Redis 7.2"):
+                async with opened(own.url, wait_fsync=True):
+                    pass
+            return
+        async with opened(own.url, wait_fsync=True, wait_timeout=5) as sink:
+            assert await sink.send(batch({1: {"v": 1}})) == [OK]
+            own.kill()
+            own.start()
+            with own.client() as client:
+                assert held(client).keys() == {(0, "1")}
+        async with opened(own.url, wait_fsync=True, wait_replicas=1, wait_timeout=0.05) as sink:
+            with pytest.raises(SinkUnavailable, match="of 0 replicas"):
+                await sink.send(batch({1: {"v": 2}}, token=(1, 2)))
+
+
+# --- a cluster ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.close()
+
+
+async def test_a_cluster(cluster: RedisCluster) -> None:
+    """Shards are spread over the servers; of each shard, all keys are in one slot; slots may move."""
+    documents = {(shard, id_): {"n": id_} for shard in range(12) for id_ in range(30)}
+    gone: dict[Key, Any] = {(shard, 0): None for shard in range(12)}
+    async with opened(cluster.url, cluster=True) as sink:
+        assert await sink.send(batch(documents, seq=5)) == [OK] * 360
+        assert await sink.send(batch(gone, token=(1, 2))) == [OK] * 12
+        assert await sink.send(batch(documents, token=(1, 1))) == [
+            Stale(int(Token(1, 2))) if id_ == 0 else OK for _, id_ in documents
+        ]
+        slots: dict[int, set[int]] = {}
+        for number, server in enumerate(cluster.servers):
+            with server.client() as client:
+                found = list(client.scan_iter())
+                assert found, f"server {number} has no key"
+                for name in found:
+                    tag = name[name.index(b":", name.index(b"{")) + 1 : name.index(b"}")]
+                    slots.setdefault(int(tag), set()).add(client.cluster("KEYSLOT", name))
+        assert {shard: len(found) for shard, found in slots.items()} == dict.fromkeys(range(12), 1)
+        for shard in range(12):
+            ids = {key async for page in sink.scan("conformance", shard, 6) for key in page}
+            assert ids == {*range(1, 30)}
+
+
+async def test_a_slot_of_the_cluster_moves(cluster: RedisCluster) -> None:
+    """Its first write afterwards finds the new server."""
+    async with opened(cluster.url, cluster=True) as sink:
+        with cluster.servers[0].client() as client:
+            slot = client.cluster("KEYSLOT", "{moved:0}")
+        owner = slot * 3 // 16384
+        target = cluster.servers[(owner + 1) % 3]
+        with target.client() as client:
+            new = client.cluster("MYID").decode()
+        for server in (target, *cluster.servers):
+            with server.client() as client:
+                client.cluster("SETSLOT", slot, "NODE", new)
+        assert await sink.send(batch({1: {"v": 1}}, tube="moved")) == [OK]
+        with target.client() as client:
+            assert client.get("{moved:0}:1") == b'{"v": 1}'
+
+
+async def test_a_server_of_the_cluster_is_lost(tmp_path: Path) -> None:
+    """When others have its slots, they are found without an answer of the lost one."""
+    cluster = RedisCluster(tmp_path)
+    try:
+        async with opened(cluster.url, cluster=True) as sink:
+            with cluster.servers[0].client() as client:
+                slot = client.cluster("KEYSLOT", "{lost:0}")
+            lost = slot * 3 // 16384
+            heir, other = (server for at, server in enumerate(cluster.servers) if at != lost)
+            assert await sink.send(batch({1: {"v": 1}}, tube="lost")) == [OK]
+            cluster.servers[lost].kill()
+            with pytest.raises(SinkError):
+                await sink.send(batch({1: {"v": 2}}, tube="lost", token=(1, 2)))
+            with heir.client() as client:
+                new = client.cluster("MYID").decode()
+            for server in (heir, other):
+                with server.client() as client:
+                    client.config_set("cluster-require-full-coverage", "no")
+                    client.cluster("SETSLOT", slot, "NODE", new)
+            assert await sink.send(batch({1: {"v": 3}}, tube="lost", token=(1, 3))) == [OK]
+        with heir.client() as client:
+            assert client.get("{lost:0}:1") == b'{"v": 3}'
+    finally:
+        cluster.close()
+
+
+async def test_cluster_or_not_is_checked(cluster: RedisCluster, server: RedisServer) -> None:
+    with pytest.raises(ConfigError, match="set cluster = true"):
+        await RedisSink.from_options({"url": cluster.url}).open()
+    with pytest.raises(ConfigError, match="cluster support disabled"):
+        await RedisSink.from_options({"url": server.url, "cluster": True}).open()
+
+
+# --- by a worker --------------------------------------------------------------------------------
+
+
+async def test_a_worker_makes_the_store_equal_to_the_table(
+    dsn: str, server: RedisServer, store: redis_py.Redis, tmp_path: Path
+) -> None:
+    """Documents that nothing deleted are found by the sweep of a backfill."""
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public") as connection:
+        connection.execute("CREATE TABLE public.items (id bigint PRIMARY KEY, name text)")
+        connection.execute("SELECT tube_ensure_exists('items')")
+        connection.execute("SELECT tube_table_ensure_attached('items', 'public.items', 0)")
+        connection.execute("INSERT INTO public.items SELECT g, 'name ' || g FROM generate_series(1, 500) g")
+        async with opened(server.url) as earlier:
+            await earlier.send(batch({9000: {"id": 9000}}, tube="items", token=(0, 1), seq=0))
+        path = tmp_path / "pytube.toml"
+        path.write_text(
+            f"""
+            [postgres]
+            dsn = "{dsn}"
+            [tube.items.sink]
+            type = "redis"
+            url = "{server.url}"
+            """
+        )
+        worker = Worker(load(path))
+        await worker.start()
+        try:
+            await wait_until_async(lambda: len(held(store)) == 501, what="all rows are there")
+            connection.execute("UPDATE public.items SET name = 'new' WHERE id % 2 = 0")
+            connection.execute("DELETE FROM public.items WHERE id % 10 = 0")
+            connection.execute("SELECT tube_backfill_schedule('items', 'id', 0, 0)")
+
+            def is_equal() -> bool:
+                rows = connection.execute("SELECT id, row_to_json(i)::text FROM public.items i").fetchall()
+                names = held(store)
+                texts = dict(zip(names, store.mget(list(names.values())), strict=True))
+                return texts == {(0, str(id_)): text.encode() for id_, text in rows}
+
+            await wait_until_async(is_equal, what="the store is equal to the table")
+        finally:
+            await worker.stop()

@@ -1,0 +1,142 @@
+"""The options of the sink `webhook`, its messages, and what it makes of Retry-After."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from pytube.config import parse as parse_config
+from pytube.config.loader import masked
+from pytube.errors import ConfigError
+from pytube.model import Ok, Reject, Retry, Stale
+from pytube.sinks import registry
+from pytube.sinks.redis_options import RedisOptions
+from pytube.sinks.registry import SinkOptions
+from pytube.sinks.webhook import WebhookOptions, WebhookSink
+from pytube.sinks.webhook_http import is_allowed
+from pytube.sinks.webhook_message import item, key_of, results_of, signature, wait_of
+from pytube.testing import document
+from tests.docs.pages import BY_NAME
+from tests.helpers.option_tables import defaults, documented
+
+CANARY = "canary-5e1f"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"url": "http://x/"}, "allow_plain_http"),
+        ({"url": "ftp://x/", "allow_plain_http": True}, 'expected "https'),
+        ({"url": f"https://me:{CANARY}@x/"}, 'option "url"'),
+        ({"url": f"https://x/{CANARY}\r\nHost: y"}, 'option "url"'),
+        ({"url": f"https://x/{CANARY}#top"}, 'option "url"'),
+        ({"secret": CANARY}, 'option "secret"'),
+        ({"secret": f"whsec_{CANARY}"}, 'option "secret"'),
+        ({"old_secret": "whsec_c2hvcnQ="}, 'option "old_secret"'),
+        ({"headers": {"Authorization": f"{CANARY}\r\nX: y"}}, 'option "headers"'),
+        ({"headers": {"Host": CANARY}}, 'option "headers"'),
+        ({"headers": {"Webhook-Id": CANARY}}, 'option "headers"'),
+        ({"headers": {"x y": CANARY}}, 'option "headers"'),
+        ({"allowed_networks": ["10.0.0.1/8"]}, 'option "allowed_networks'),
+        ({"format": CANARY}, 'option "format"'),
+    ],
+)
+def test_bad_options(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        WebhookOptions.parse("webhook", {"url": "https://hook.example/x", **options})
+    assert said in str(caught.value)
+    assert CANARY not in str(caught.value)
+
+
+async def test_files_that_are_not_there() -> None:
+    options = {"url": "https://hook.example/x", "ca_file": "/nowhere.pem"}
+    with pytest.raises(ConfigError, match="ca_file"):
+        await WebhookSink.from_options(options).open()
+
+
+def test_no_secret_is_shown() -> None:
+    secret = "whsec_" + base64.b64encode(CANARY.encode() * 3).decode()
+    given = {"url": f"https://x/{CANARY}", "secret": secret, "headers": {"X-Api-Key": CANARY}}
+    assert CANARY not in repr(WebhookOptions.parse("webhook", given))
+    text = f"""
+        [postgres]
+        dsn = "x"
+        [tube.t.sink]
+        type = "webhook"
+        url = "https://x/"
+        secret = "{secret}"
+        headers = {{ X-Api-Key = "{CANARY}" }}
+        """
+    shown = str(masked(parse_config(text)))
+    assert CANARY not in shown
+    assert secret not in shown
+
+
+def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("pytube.sinks.webhook")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "httpcore", None)
+    point = EntryPoint("webhook", "pytube.sinks.webhook:WebhookSink", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
+    with pytest.raises(ConfigError, match=r"^sink \"webhook\" needs .*pip install 'pytube-pg\[webhook\]'$"):
+        registry.find_sink("webhook")
+
+
+def test_the_signature_of_the_specification() -> None:
+    """The example of Standard Webhooks' own libraries."""
+    key = key_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    body = b'{"test": 2432232314}'
+    assert (
+        signature([key], b"msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
+        == b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (None, None),
+        ("120", 120.0),
+        ("99999999", 3600.0),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 60.0),
+        ("Thu, 01 Jan 1970 00:00:10 GMT", 0.0),
+        ("soon", None),
+        ("-5", None),
+    ],
+)
+def test_retry_after(text: str | None, seconds: float | None) -> None:
+    assert wait_of(text, 40.0) == seconds
+
+
+def test_public_addresses_are_allowed() -> None:
+    assert is_allowed("93.184.216.34", ())
+    assert is_allowed("2606:2800:220:1:248:1893:25c8:1946", ())
+
+
+def test_the_page_has_every_option_with_its_default() -> None:
+    assert documented("webhook") == defaults(WebhookOptions)
+
+
+def test_the_line_of_the_page_is_what_is_sent() -> None:
+    shown = BY_NAME["docs/sinks/webhook.md"].blocks("json")[0].text
+    body = json.dumps({"id": 7, "name": "Ada"}, separators=(",", ":")).encode()
+    sent = item(b'"es-live"', document((3, 7), body, token=(1760, 91), seq=4711))
+    assert sent.decode() == shown.strip()
+
+
+def test_the_answer_of_the_page_is_understood() -> None:
+    shown = BY_NAME["docs/sinks/webhook.md"].blocks("json")[1].text
+    results = results_of(shown.encode(), 4, required=True)
+    assert [type(result) for result in results] == [Ok, Retry, Reject, Stale]
+
+
+@pytest.mark.parametrize("page", ["redis", "webhook"])
+def test_the_configuration_of_the_page_is_taken(page: str) -> None:
+    (block,) = BY_NAME[f"docs/sinks/{page}.md"].blocks("toml")
+    sink = parse_config('[postgres]\ndsn = ""\n' + block.text, environment={}).tubes["es-live"].sink
+    kinds: dict[str, type[SinkOptions]] = {"redis": RedisOptions, "webhook": WebhookOptions}
+    kinds[sink.type].parse(page, sink.options)
