@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import LiteralString, cast
 
 import psycopg
 from psycopg import sql
