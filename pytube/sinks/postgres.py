@@ -96,16 +96,8 @@ class PostgresOptions(SinkOptions):
         return Wanted(self.schema_name, self.table, stamps, self.key, self.document, self.columns)
 
     def column_types(self) -> dict[str, str]:
-        """The types of the columns of a new table; `ConfigError` lists those that are missing."""
-        if self.columns is None:
-            return {self.document: "jsonb"}
-        missing = sorted(self.columns.keys() - self.types.keys())
-        if missing:
-            raise ConfigError(
-                f'sink "postgres": create = true needs a type for each column; '
-                f'option "types" lacks {", ".join(missing)}'
-            )
-        return self.types
+        """The types of the columns of a new table, as far as they are known."""
+        return {self.document: "jsonb"} if self.columns is None else self.types
 
 
 class PostgresSink:
@@ -120,7 +112,7 @@ class PostgresSink:
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self._wanted = options.wanted()
-        self._types = options.column_types() if options.create else {}
+        self._types = options.column_types()
         connection_string(options.dsn, _NAME)  # understood, or a ConfigError
         self._pool: SessionPool | None = None
         self._tables: Tables | None = None

@@ -113,6 +113,12 @@ async def create(
         target = await _columns(connection, wanted.schema, wanted.table)
         if wanted.id in target and target[wanted.id].type in _KEY_TYPES:
             id_type = _KEY_TYPES[target[wanted.id].type].value
+        missing = _quoted(set(wanted.data) - types.keys())
+        if missing and not target:
+            raise ConfigError(
+                f'sink "postgres": there is no table {_name(wanted, wanted.table)}, and option "types" lacks '
+                f"{missing}; create the table, or give each of its columns a type"
+            )
         stamps = await _columns(connection, wanted.schema, wanted.stamps)
         if not target or not stamps:
             await connection.execute(_creation(wanted, id_type, None if target else types))
@@ -337,10 +343,10 @@ class Tables:
         self.is_jsonb = wanted.columns is None and data[wanted.document].type == "jsonb"
         """Whether documents are sent as jsonb: as json else, which the server parses only once, then."""
         self._names = {
-            "target": sql.Identifier(wanted.schema, wanted.table),
-            "stamps": sql.Identifier(wanted.schema, wanted.stamps),
-            "id": sql.Identifier(wanted.id),
-            "shard": sql.Identifier(wanted.shard) if wanted.shard else sql.SQL("NULL"),
+            "target": _named(wanted.schema, wanted.table),
+            "stamps": _named(wanted.schema, wanted.stamps),
+            "id": _named(wanted.id),
+            "shard": _named(wanted.shard) if wanted.shard else sql.SQL("NULL"),
             "id_array": sql.SQL(f"{keys.value}[]"),  # one of three names of ours
             "doc_array": sql.SQL("jsonb[]" if self.is_jsonb else "json[]"),
         }
@@ -351,7 +357,7 @@ class Tables:
         # Documents that were there before pytube have no stamp. Which shard they are of is known where
         # the target says so; a guess could delete one that belongs to another shard.
         self._scan = sql.SQL(_SCAN_TARGET if wanted.shard else _SCAN_STAMPS)
-        self._scan_by = self._names["id"] if wanted.shard else sql.Identifier("id")
+        self._scan_by = self._names["id"] if wanted.shard else _named("id")
 
     def scan(self, *, first: bool) -> sql.Composed:
         """One step of a scan: the first one, or from `%(after)s` on."""
@@ -361,32 +367,32 @@ class Tables:
     def _write(self, wanted: Wanted, data: Mapping[str, _Column]) -> sql.Composed:
         merged = [
             sql.SQL("{0} = CASE WHEN s.token <= excluded.token THEN excluded.{0} ELSE s.{0} END").format(
-                sql.Identifier(name)
+                _named(name)
             )
             for name in _STAMPS
             if name != "token" and name not in wanted.stamps_key
         ]
         if wanted.columns is None:
-            fields, values = _NONE, _commas([sql.Identifier("g", "doc")])
+            fields, values = _NONE, _commas([_named("g", "doc")])
         else:
             # A field that the document lacks is NULL. Types are written as the catalog shows them.
             record = [
-                sql.SQL("{} {}").format(sql.Identifier(field), _as_it_is(data[column].shown))
+                sql.SQL("{} {}").format(_named(field), _as_it_is(data[column].shown.replace("%", "%%")))
                 for column, field in wanted.columns.items()
             ]
             parsed = sql.SQL("CROSS JOIN LATERAL pg_catalog.json_to_record(g.doc) AS r ({})")
             fields = parsed.format(_commas(record))
-            values = _commas([sql.Identifier("r", field) for field in wanted.columns.values()])
+            values = _commas([_named("r", field) for field in wanted.columns.values()])
         return sql.SQL(_WRITE).format(
-            stamps_key=_names(wanted.stamps_key),
+            stamps_key=_list(wanted.stamps_key),
             merge=_commas(merged),
-            columns=_names((*wanted.key, *wanted.data)),
-            key=_names(wanted.key),
-            key_values=_commas([sql.Identifier("g", name) for name in wanted.stamps_key]),
-            and_shard=sql.SQL("AND s.shard = g.shard"),
+            columns=_list((*wanted.key, *wanted.data)),
+            key=_list(wanted.key),
+            key_values=_commas([_named("g", name) for name in wanted.stamps_key]),
+            and_shard=sql.SQL("AND s.shard = g.shard") if wanted.shard else _NONE,
             fields=fields,
             values=values,
-            updates=_commas([sql.SQL("{0} = excluded.{0}").format(sql.Identifier(n)) for n in wanted.data]),
+            updates=_commas([sql.SQL("{0} = excluded.{0}").format(_named(n)) for n in wanted.data]),
             **self._names,
         )
 
@@ -397,6 +403,15 @@ _NONE = sql.Composed([])
 def _as_it_is(text: str) -> sql.SQL:
     """A type, as the catalog or the checked configuration writes it."""
     return sql.SQL(text)
+
+
+def _named(*names: str) -> sql.SQL:
+    """An identifier in a statement with placeholders, where a percent sign is written twice."""
+    return _as_it_is(sql.Identifier(*names).as_string().replace("%", "%%"))
+
+
+def _list(names: Sequence[str]) -> sql.Composed:
+    return _commas([_named(name) for name in names])
 
 
 def _commas(parts: Sequence[sql.Composable]) -> sql.Composed:

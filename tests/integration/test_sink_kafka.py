@@ -3,74 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from pytube.embedded.kafka_real import RealKafka
-from pytube.model import Id, Key
+from pytube.model import Key
 from pytube.sinks.base import Sink
 from pytube.sinks.kafka import KafkaSink
 from pytube.testing import SinkContract
+from tests.helpers.kafka_reader import PARTITIONS, Reader
 
-PARTITIONS = 2
 topics = (f"copies-{number}" for number in itertools.count())
-
-
-class Reader:
-    """Reads a topic as a consumer that does not compare: the last record of a key wins."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.topic = topic
-        self.records: list[tuple[Key, Any, dict[str, str]]] = []
-        """Key, value and headers, as they were read."""
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "reader",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 1,
-                "log_level": 0,
-            }
-        )
-        self._next = dict.fromkeys(range(PARTITIONS), 0)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-    def read(self) -> dict[Key, Any]:
-        """What the topic holds now."""
-        self._consumer.assign([TopicPartition(self.topic, *place) for place in self._next.items()])
-        left = set(self._next)
-        while left:
-            message = self._consumer.poll(10)
-            assert message is not None
-            error = message.error()
-            if error is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                left.discard(message.partition())
-                continue
-            self._next[message.partition()] = message.offset() + 1
-            headers = {name: value.decode() for name, value in message.headers()}
-            key = key_of(message.key().decode(), int(headers["shard"]))
-            value = message.value()
-            self.records.append((key, None if value is None else json.loads(value), headers))
-        held = {key: value for key, value, _ in self.records}
-        deleted = {key: headers["op"] == "delete" for key, _, headers in self.records}
-        return {key: value for key, value in held.items() if not deleted[key]}
-
-
-def key_of(text: str, shard: int) -> Key:
-    key: Id = json.loads(text)["id"]
-    assert json.loads(text)["shard"] == shard
-    return shard, key
 
 
 class TestRecords(SinkContract):
@@ -81,10 +28,10 @@ class TestRecords(SinkContract):
     def _topic(self, kafka_real: RealKafka) -> Iterator[None]:
         self.kafka = kafka_real
         self.topic = next(topics)
-        self.reader: Reader | None = None
+        self.readers: list[Reader] = []
         yield
-        if self.reader is not None:
-            self.reader.close()
+        for reader in self.readers:
+            reader.close()
 
     def options(self) -> dict[str, object]:
         return {
@@ -104,9 +51,9 @@ class TestRecords(SinkContract):
         return KafkaSink.from_options({**self.options(), "topic": "nobody-made-it", "create_topic": False})
 
     def read_back(self) -> dict[Key, Any]:
-        if self.reader is None:
-            self.reader = Reader(self.kafka.bootstrap, self.topic)
-        return self.reader.read()
+        if not self.readers:
+            self.readers.append(Reader(self.kafka.bootstrap, self.topic))
+        return self.readers[0].read()
 
     def rejected_value(self) -> Any:
         return "x" * 2_100_000

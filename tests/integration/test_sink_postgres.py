@@ -58,5 +58,27 @@ class TestDocument(SinkContract):
         self.locker.rollback()
 
 
-class TestColumns(TestDocument):
-    """A table that was there, with the whole document in a column of a field."""
+class TestTableOfOthers(TestDocument):
+    """A table that was there, whose names need quotes, and whose documents are json."""
+
+    @pytest.fixture(autouse=True)
+    def _made(self, _table: None) -> None:
+        self.eye.execute(
+            'CREATE TABLE "Copy of it" (note text DEFAULT \'%\', "the ""id" {} NOT NULL, shard int NOT NULL, '
+            'doc json, UNIQUE ("the ""id", shard))'.format(
+                {"bigint": "int8", "text": "varchar"}[self.id_type]
+            )
+        )
+
+    def options(self) -> dict[str, object]:
+        return {**super().options(), "key": ["shard", 'the "id'], "stamps": "Stämpel %s"}
+
+    def unopenable_sink(self) -> Sink:
+        return PostgresSink.from_options({**self.options(), "table": "another", "create": False})
+
+    def read_back(self) -> dict[Key, Any]:
+        rows = self.eye.execute('SELECT shard, "the ""id", doc::text FROM "Copy of it"').fetchall()
+        return {(shard, key): json.loads(doc) for shard, key, doc in rows}
+
+    def rejected_value(self) -> Any:
+        return b"{"  # json keeps what jsonb refuses
