@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
-import orjson
 from pydantic import Field, field_validator
 
 from pytube.errors import ConfigError, SinkUnavailable
-from pytube.model import Batch, Document, Result
+from pytube.model import Batch, Result
 from pytube.sinks.calls import Abandoned
 from pytube.sinks.keys import KeyTemplate
 from pytube.sinks.registry import SinkOptions
 
 try:
     from pytube.sinks.kafka_clients import Clients, Topic
-    from pytube.sinks.kafka_records import Record, Stream
+    from pytube.sinks.kafka_records import Records, Stream
     from pytube.sinks.kafka_transactions import Lane
 except ModuleNotFoundError as missing:
     if missing.name != "confluent_kafka":
@@ -118,7 +116,7 @@ class KafkaSink:
             raise SinkUnavailable('sink "kafka": it is not open')
         if not batch.documents:
             return []
-        records = [self._record(batch, document) for document in batch]
+        records = Records(batch, self._template if self._options.key_format == "text" else None)
         stream = self._stream
         sending = (self._lane(batch) if stream is None else stream).begin(batch, records)
         try:
@@ -154,18 +152,3 @@ class KafkaSink:
             name = name.replace("{partition}", str(batch.partition)).replace("{tube}", batch.tube)
             lane = self._lanes[batch.partition] = Lane(self._clients, self._options.topic, name)
         return lane
-
-    def _record(self, batch: Batch, document: Document) -> Record:
-        if self._options.key_format == "json":
-            key = orjson.dumps({"shard": document.shard, "id": document.id})
-        else:
-            key = self._template.name(batch.tube, document.shard, document.id).encode()
-        headers: list[tuple[str, str | bytes | None]] = [
-            ("token", str(document.token)),
-            ("seq", str(document.seq)),
-            ("shard", str(document.shard)),
-            ("tube", batch.tube),
-            ("op", "delete" if document.is_delete else "upsert"),
-            ("ts", f"{time.time():.6f}"),
-        ]
-        return Record(key, document.body, headers)

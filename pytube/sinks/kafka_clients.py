@@ -92,7 +92,9 @@ class Clients:
             "message.timeout.ms": milliseconds,
         }
         if transactional_id is not None:
-            settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": milliseconds}
+            # That a late commit is refused is the successor's doing. This ends the transaction of one that
+            # died, for which readers of committed records wait.
+            settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": 3 * milliseconds}
         return self._make(Producer, settings)
 
     def admin(self) -> AdminClient:

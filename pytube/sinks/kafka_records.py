@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Sequence
+import time
 from typing import NamedTuple
 
+import orjson
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from pytube.errors import SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Reject, Result, Retry
 from pytube.sinks.kafka_clients import Clients
+from pytube.sinks.keys import KeyTemplate
 
 # ruff: noqa: SLF001 -- librdkafka's own codes begin with an underscore
 
@@ -59,6 +61,35 @@ class Record(NamedTuple):
     headers: list[tuple[str, str | bytes | None]]
 
 
+class Records:
+    """The records of one batch; each is made when it is asked for, so that nobody waits for all."""
+
+    def __init__(self, batch: Batch, template: KeyTemplate | None) -> None:
+        """Without a template, keys are JSON."""
+        self._batch = batch
+        self._template = template
+        self._token = str(batch.token)
+
+    def __len__(self) -> int:
+        return len(self._batch.documents)
+
+    def __getitem__(self, number: int) -> Record:
+        document = self._batch.documents[number]
+        if self._template is None:
+            key = orjson.dumps({"shard": document.shard, "id": document.id})
+        else:
+            key = self._template.name(self._batch.tube, document.shard, document.id).encode()
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("token", self._token),
+            ("seq", str(document.seq)),
+            ("shard", str(document.shard)),
+            ("tube", self._batch.tube),
+            ("op", "delete" if document.is_delete else "upsert"),
+            ("ts", f"{time.time():.6f}"),
+        ]
+        return Record(key, document.body, headers)
+
+
 class Flag:
     """An event of the event loop that another thread sets."""
 
@@ -91,7 +122,7 @@ class Stream:
         self._broken = False
         threading.Thread(target=self._poll, name="kafka-poll", daemon=True).start()
 
-    def begin(self, batch: Batch, records: Sequence[Record]) -> Sending:
+    def begin(self, batch: Batch, records: Records) -> Sending:
         """Nothing is produced before the `answer` of what this returns is awaited."""
         if self._broken:
             self._renew()
@@ -119,7 +150,7 @@ class Stream:
 class Sending:
     """One batch. Its reports come in the thread that polls."""
 
-    def __init__(self, stream: Stream, batch: Batch, records: Sequence[Record]) -> None:
+    def __init__(self, stream: Stream, batch: Batch, records: Records) -> None:
         self._stream = stream
         self._batch = batch
         self._records = records
@@ -234,8 +265,8 @@ class Sending:
         for code, error in errors.items():
             if code in OF_RECORDS:
                 raise SinkError(f"the broker refuses a record: {say(error)}")
-        for number, record in enumerate(self._records):
-            refused = self._failed.get(record.key)
+        for number in range(len(self._records)):
+            refused = self._failed.get(self._records[number].key)
             if refused is not None:
                 self._results[number] = Retry(_PUT_OFF, say(refused))
         if OK not in self._results:

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pytube.errors import SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Reject, Result, Retry
 from pytube.sinks.kafka_clients import Clients
-from pytube.sinks.kafka_records import OF_RECORDS, Flag, Record, too_large
+from pytube.sinks.kafka_records import OF_RECORDS, Flag, Record, Records, too_large
 
 _STEP = 1.0
 """Seconds that one try of a commit lasts at most."""
@@ -31,7 +31,7 @@ _FULL = 0.05
 class Ticket:
     """One batch that waits for its transaction."""
 
-    def __init__(self, batch: Batch, records: Sequence[Record]) -> None:
+    def __init__(self, batch: Batch, records: Records) -> None:
         self.batch = batch
         self.records = records
         self.results: list[Result] = [OK] * len(records)
@@ -115,7 +115,7 @@ class Lane:
         self._changed = threading.Condition()
         threading.Thread(target=self._run, name=f"kafka-{transactional_id}", daemon=True).start()
 
-    def begin(self, batch: Batch, records: Sequence[Record]) -> Ticket:
+    def begin(self, batch: Batch, records: Records) -> Ticket:
         """Put the batch into the next transaction."""
         ticket = Ticket(batch, records)
         with self._changed:
@@ -184,8 +184,8 @@ class Lane:
         try:
             producer.begin_transaction()
             for ticket in tickets:
-                for number, record in enumerate(ticket.records):
-                    self._produce(producer, ticket, number, record, deadline)
+                for number in range(len(ticket.records)):
+                    self._produce(producer, ticket, number, ticket.records[number], deadline)
         except KafkaException as error:
             self._abort(producer, tickets, error.args[0])
             return
