@@ -88,7 +88,9 @@ class Tube:
         self.emit = emit
         self.limits = Limits.of(settings, config.worker)
         self.backfill_limits = BackfillLimits.of(settings.backfill)
-        self.sink = build_sink(settings.sink.type, settings.sink.options)
+        self.sink = build_sink(
+            settings.sink.type, settings.sink.options, request_timeout=settings.sink.request_timeout
+        )
         self.enricher = build_enricher(settings.enrich, name, pool, config.postgres.answer_timeout)
         self.candidate = Candidate(
             instance_id=instance_id,
