@@ -88,6 +88,8 @@ def _load(point: EntryPoint) -> SinkFactory:
     """The object that the entry point names."""
     try:
         factory = point.load()
+    except ConfigError:
+        raise  # it says which package is missing
     except Exception as error:
         raise ConfigError(
             f'sink type "{point.name}" can\'t be loaded from {point.value}: {type(error).__name__}: {error}'
