@@ -154,10 +154,10 @@ class Lane:
         epoch = max(self._epoch, *(ticket.batch.token.epoch for ticket in tickets))
         old = [ticket for ticket in tickets if ticket.batch.token.epoch < epoch]
         _end(old, SinkUnavailable('sink "kafka": a later term of this worker writes already'))
-        current = [ticket for ticket in tickets if ticket.batch.token.epoch == epoch]
         # What lapsed while it waited must not take the id from a successor.
-        current = [t for t in current if not t.batch.has_lapsed()] if self._epoch < epoch else current
-        _end(set(tickets) - {*old, *current}, SinkUnavailable('sink "kafka": the right to send had lapsed'))
+        lapsed = [ticket for ticket in tickets if ticket not in old and ticket.batch.has_lapsed()]
+        _end(lapsed, SinkUnavailable('sink "kafka": not written, the right to send had lapsed'))
+        current = [ticket for ticket in tickets if ticket not in old and ticket not in lapsed]
         if not current:
             return
         try:
@@ -253,6 +253,6 @@ class Lane:
         self._producer = None
 
 
-def _end(tickets: Sequence[Ticket] | set[Ticket], error: SinkError | None = None) -> None:
+def _end(tickets: Sequence[Ticket], error: SinkError | None = None) -> None:
     for ticket in tickets:
         ticket.end(error)

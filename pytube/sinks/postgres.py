@@ -208,13 +208,14 @@ class PostgresSink:
     # --- writing ------------------------------------------------------------------------------
 
     async def _send(self, connection: psycopg.AsyncConnection, batch: Batch) -> list[Result]:
+        writing = _Write(connection, batch)
         try:
             tables = await self._known(connection)
-            results = await _Write(connection, tables, batch).results()
+            results = await writing.results(tables)
         except ConfigError as error:  # the table was changed since it was opened
             raise _unavailable(error) from error
         except psycopg.Error as error:
-            if is_connection_lost(error):
+            if is_connection_lost(error) or writing.has_written:
                 raise SinkTimeout(f'sink "postgres": {describe(error)}') from error
             self._tables = None
             if error.sqlstate in _PUT_OFF_STATES or isinstance(error, TRANSIENT):
@@ -256,51 +257,53 @@ class PostgresSink:
 class _Write:
     """One batch that is written in one session."""
 
-    def __init__(self, connection: psycopg.AsyncConnection, tables: Tables, batch: Batch) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection, batch: Batch) -> None:
+        self.has_written = False
+        """Whether a part of the batch was committed."""
         self._connection = connection
-        self._tables = tables
         self._batch = batch
-        self._begun = False
 
-    async def results(self) -> list[Result]:
+    async def results(self, tables: Tables) -> list[Result]:
         """The answers, in the batch's order."""
         documents = list(self._batch)
-        if not self._tables.keys.has(documents[0].id):
-            raise _unavailable(f"ids are {type(documents[0].id).__name__}s, and its table has "
-                               f"{self._tables.keys.value}")  # fmt: skip
+        if not tables.keys.has(documents[0].id):
+            kind = type(documents[0].id).__name__
+            raise _unavailable(f"ids are {kind}s, and its table has {tables.keys.value}")
         # All writers take the rows of their keys in one order, so that no two wait for each other.
         order = sorted(range(len(documents)), key=lambda n: (documents[n].id, documents[n].shard))
         results: list[Result] = [OK] * len(documents)
-        answers = await self._settled([documents[n] for n in order])
+        answers = await self._settled(tables, [documents[n] for n in order])
         for n, answer in zip(order, answers, strict=True):
             results[n] = answer
         return results
 
-    async def _settled(self, documents: list[Document]) -> list[Result]:
+    async def _settled(self, tables: Tables, documents: list[Document]) -> list[Result]:
         """Write them; where one makes the transaction fail, the others are written without it."""
         if self._batch.has_lapsed():
-            if not self._begun:
+            if not self.has_written:
                 raise _unavailable("not written, the right to send had lapsed")
             return [Retry(0.0, "the right to send had lapsed")] * len(documents)
-        self._begun = True
         try:
-            return await self._retried(documents)
+            results = await self._retried(tables, documents)
+            self.has_written = True
+            return results
         except psycopg.Error as error:
             if not (error.sqlstate or "").startswith(_OF_DOCUMENTS):
                 raise
             if len(documents) == 1:
                 return [Reject(f"{describe(error)} (SQLSTATE {error.sqlstate})")]
         half = len(documents) // 2
-        return await self._settled(documents[:half]) + await self._settled(documents[half:])
+        first = await self._settled(tables, documents[:half])
+        return first + await self._settled(tables, documents[half:])
 
-    async def _retried(self, documents: list[Document]) -> list[Result]:
+    async def _retried(self, tables: Tables, documents: list[Document]) -> list[Result]:
         for _ in range(_TRIES - 1):
             with suppress(*TRANSIENT):
-                return await self._written(documents)
-        return await self._written(documents)
+                return await self._written(tables, documents)
+        return await self._written(tables, documents)
 
-    async def _written(self, documents: list[Document]) -> list[Result]:
-        tables, connection = self._tables, self._connection
+    async def _written(self, tables: Tables, documents: list[Document]) -> list[Result]:
+        connection = self._connection
         bodies = [document.body for document in documents]
         arguments = {
             "tube": self._batch.tube,
