@@ -46,8 +46,8 @@ def run(server: Server) -> Section:
     section = Section(
         "The sink `postgres`",
         f"{DOCUMENTS:,} documents of some {len(bodies()[-1])} bytes over rows that are there, {EACH} a "
-        f"transaction, {AT_ONCE} at once, each durable: by the sink, which compares and stamps each; and by hand, "
-        "in as many sessions, without stamps.",
+        f"transaction, {AT_ONCE} at once, each durable: by the sink, which compares and stamps each; and by "
+        "hand, in as many sessions, without stamps.",
     )
     dsn = server.database("bench_sink_postgres")
     with connect(dsn) as admin, asyncio.Runner() as runner:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from pytube.model import Id, Key
+from tests.helpers.waiting import wait_until
 
 PARTITIONS = 2
 """Of the topics."""
@@ -33,13 +35,21 @@ class Reader:
             }
         )
         self._next = dict.fromkeys(range(PARTITIONS), 0)
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def close(self) -> None:
         """Leave the broker."""
         self._consumer.close()
 
-    def read(self) -> dict[Key, Any]:
-        """What the topic holds now."""
+    def read(self, *, settled: bool = True) -> dict[Key, Any]:
+        """What the topic holds now.
+
+        Args:
+            settled: whether to wait for transactions. A commit is answered when it is sure to come; the
+                broker shows its records a moment later.
+        """
+        if settled:
+            wait_until(self._is_settled, what="no transaction is open")
         self._consumer.assign([TopicPartition(self.topic, *place) for place in self._next.items()])
         left = set(self._next)
         while left:
@@ -58,6 +68,14 @@ class Reader:
         held = {key: value for key, value, _ in self.records}
         deleted = {key: headers["op"] == "delete" for key, _, headers in self.records}
         return {key: value for key, value in held.items() if not deleted[key]}
+
+    def _is_settled(self) -> bool:
+        return self._ends(IsolationLevel.READ_COMMITTED) == self._ends(IsolationLevel.READ_UNCOMMITTED)
+
+    def _ends(self, level: IsolationLevel) -> list[int]:
+        asked = {TopicPartition(self.topic, number): OffsetSpec.latest() for number in self._next}
+        answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=10)
+        return [answers[place].result(10).offset for place in asked]
 
 
 def _key_of(text: str, shard: int) -> Key:
