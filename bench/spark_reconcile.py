@@ -68,6 +68,7 @@ def run(server: Server) -> Section:
                     sink(kind),
                     tubes="t",
                     dsn=dsn,
+                    shard=0,
                     told=None,
                     max_connections=TASKS,
                 )

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, LiteralString
 
-import structlog
-
 from bench.frame import by_hand
 from bench.frame.page import Section, Target
 from bench.frame.readings import Reading
@@ -95,7 +93,7 @@ def run(server: Server) -> Section:
         "for, and as the three columns of the table. That reader neither marks nor purges; the targets are "
         "against it all the same. CPU of the worker's process is its own.",
     )
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    logging.getLogger("pytube").setLevel(logging.ERROR)
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)  # as the command `pytube worker` does
     with ExitStack() as stack:

@@ -11,6 +11,7 @@ import os
 from pyspark.sql import SparkSession
 
 from pytube.spark import backfill
+from pytube.spark.session import run_program
 
 
 def main() -> None:
@@ -23,6 +24,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--backlog", type=int, help="wait while so many backfill pods wait in the tube")
     options = parser.parse_args()
+    dsn = os.environ.get("PYTUBE_DSN") or parser.error("the variable PYTUBE_DSN has to name the database")
 
     spark = SparkSession.builder.appName(f"backfill {options.table}").getOrCreate()
     done = backfill(
@@ -30,7 +32,7 @@ def main() -> None:
         options.tube,
         options.table,
         options.order_col,
-        dsn=os.environ["PYTUBE_DSN"],
+        dsn=dsn,
         ranges=options.ranges,
         max_connections=options.connections,
         backlog=options.backlog,
@@ -41,4 +43,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

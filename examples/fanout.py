@@ -13,6 +13,7 @@ import os
 from pyspark.sql import SparkSession
 
 from pytube.spark import touch
+from pytube.spark.session import run_program
 
 
 def main() -> None:
@@ -27,19 +28,25 @@ def main() -> None:
     )
     parser.add_argument("--connections", type=int, default=8)
     options = parser.parse_args()
+    dsn = os.environ.get("PYTUBE_DSN") or parser.error("the variable PYTUBE_DSN has to name the database")
 
     spark = SparkSession.builder.appName(f"fan-out {options.job}").getOrCreate()
     done = touch(
         spark.read.format(options.format).load(options.input),
         tubes=options.tube,
-        dsn=os.environ["PYTUBE_DSN"],
+        dsn=dsn,
         shard=options.shard,
         job_id=options.job,
         max_connections=options.connections,
     )
-    print(f"{done.ids} ids in {done.pods} pods, {done.units} units written, in {done.seconds:.1f} s")
+    if done.units:
+        print(f"{done.ids} ids in {done.pods} pods, {done.units} units written, in {done.seconds:.1f} s")
+    else:
+        print(
+            f"job {options.job} was finished before: {done.ids} ids in {done.pods} pods; nothing was written"
+        )
     spark.stop()
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from pytube.spark import register
+from pytube.spark.session import run_program
 
 
 def main() -> None:
@@ -25,9 +26,10 @@ def main() -> None:
     parser.add_argument("--purge", action="store_true")
     parser.add_argument("--follow", action="store_true", help="go on for ever; default: until all is read")
     options = parser.parse_args()
+    dsn = os.environ.get("PYTUBE_DSN") or parser.error("the variable PYTUBE_DSN has to name the database")
 
     spark = SparkSession.builder.appName(f"stream {options.tube}").getOrCreate()
-    register(spark, os.environ["PYTUBE_DSN"])
+    register(spark, dsn)
     pods = (
         spark.readStream.format("tube")
         .option("tube", options.tube)
@@ -43,4 +45,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

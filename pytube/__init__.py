@@ -1,3 +1,30 @@
 """pytube keeps copies of Postgres data equal to their source, and proves it."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytube.collision import DISTRIBUTION as DISTRIBUTION
+from pytube.collision import refuse_collision
+
+if TYPE_CHECKING:
+    from pytube.config import Config
+    from pytube.worker import Worker
+
+__all__ = ["Config", "Worker", "__version__"]
 __version__ = "0.1.0"
+
+refuse_collision()
+
+
+def __getattr__(name: str) -> Any:
+    """`Worker` and `Config`, imported when they are first used: they take longer to load than the rest."""
+    if name == "Worker":
+        from pytube.worker import Worker
+
+        return Worker
+    if name == "Config":
+        from pytube.config import Config
+
+        return Config
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

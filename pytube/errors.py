@@ -5,7 +5,10 @@ SQLSTATEs of class TU are raised by our SQL; `SQLSTATES` maps them to types, her
 
 from __future__ import annotations
 
+from pytube.collision import refuse_collision
 from pytube.model import Token
+
+refuse_collision()
 
 
 class PytubeError(Exception):
@@ -30,6 +33,15 @@ class DatabaseUnavailable(PytubeError):
     """Postgres can't be reached, or went away."""
 
     exit_code = 3
+
+
+class PooledSession(DatabaseUnavailable):
+    """A pooler between us and Postgres gives us no session of our own; nothing was changed in one.
+
+    A worker that runs retries as if Postgres were down. One that starts ends, since a retry changes nothing.
+    """
+
+    exit_code = 2
 
 
 class SequenceWentBack(DatabaseUnavailable):
@@ -102,7 +114,7 @@ class UnknownTable(UsageError):
 
 
 class TubesNotEmpty(UsageError):
-    """Tubes hold pods, so nothing was uninstalled. TU109."""
+    """Tubes hold pods, or have tables, so nothing was uninstalled or dropped. TU109."""
 
 
 class SequenceAltered(UsageError):

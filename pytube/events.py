@@ -23,6 +23,28 @@ class PartitionEvent(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerStarted(Event):
+    """The database is as it should be and the sinks are open: the worker joins its elections."""
+
+    version: str
+    tubes: tuple[str, ...]
+    election: str
+    """`lease` or `neli`."""
+    sinks: tuple[str, ...]
+    """The types of the sinks, in the order of `tubes`."""
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStandsBy(Event):
+    """The worker leads none of a tube's partitions: others do, and it takes over when one of them ends."""
+
+    tube: str
+    partitions: int
+    """How many the tube has."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderAcquired(PartitionEvent):
     """A term began, and may mark."""
 

@@ -1,16 +1,23 @@
-"""Structured logs: for people on a terminal, JSON otherwise; always to stderr."""
+"""Logs: named events with fields, through the loggers `pytube.…` of the standard library.
+
+Only the command line sets logging up (`configure`). Within another program, that program does.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import re
 import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Literal, TextIO
+from uuid import UUID
 
-import structlog
-from structlog.typing import FilteringBoundLogger, Processor
-
+from pytube.errors import PytubeError
 from pytube.events import (
     DatabaseDown,
     Event,
@@ -24,58 +31,89 @@ from pytube.events import (
 )
 
 Format = Literal["auto", "human", "json"]
-LEVELS = ("debug", "info", "warning", "error")
 _WARNINGS = (DatabaseDown, LeaderFenced, Parked, SinkDown, SourceDown, SweepFailed, TrustLapsed)
+_FIRST = ("tube", "partition")
+"""Fields that lead, in this order."""
+_LONGEST_TRACE = 8_000
+"""Characters of a stack trace; of a longer one the beginning and the end are kept."""
+_QUIET = 60.0
+"""Seconds for which the same fault of user code is not logged again."""
+_NOT_USERS = {"pytube", "asyncio", "concurrent", "importlib", "threading"}
+"""Packages that run user code: a stack with frames of these alone has none."""
+_COLORS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "31"}
 
 
-def configure(level: str = "info", log_format: Format = "auto", stream: TextIO | None = None) -> None:
-    """Set up the process's logging, the standard library's included.
+# --- what is logged -----------------------------------------------------------------------------
 
-    Args:
-        level: one of `LEVELS`; what is below it is dropped.
-        log_format: `auto` is `human` on a terminal and `json` elsewhere.
-        stream: where to; stderr by default.
+
+class Logger:
+    """Logs events: a stable identifier, and fields.
+
+    The message of a record is both as text; its attributes `event` and `fields` have each by itself.
     """
-    stream = stream or sys.stderr
-    human = log_format == "human" or (log_format == "auto" and stream.isatty())
-    shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if human else "iso", utc=not human),
-        structlog.processors.StackInfoRenderer(),
-    ]
-    ending: list[Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
-        if human
-        else [
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(default=str),
-        ]
-    )
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            *ending,
-        ],
-    )
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(formatter)
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    # Alembic tells of its context at every start; only what goes wrong is of interest.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    if level != "debug":
-        # It tells of every try to connect; events tell of an outage once.
-        logging.getLogger("psycopg").setLevel(logging.ERROR)
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        cache_logger_on_first_use=False,
-    )
+
+    def __init__(self, name: str, **fields: object) -> None:
+        """Args:
+        name: the logger of the standard library.
+        fields: those of all events.
+        """
+        self._logger = logging.getLogger(name)
+        self._fields = fields
+
+    def bind(self, **fields: object) -> Logger:
+        """This logger with more fields."""
+        return Logger(self._logger.name, **self._fields, **fields)
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Log what helps to find a fault."""
+        self.write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        """Log what is in order."""
+        self.write(logging.INFO, event, fields)
+
+    def warning(self, event: str, *, exc_info: BaseException | None = None, **fields: object) -> None:
+        """Log what an operator may have to act upon; `exc_info` is shown with its stack."""
+        self.write(logging.WARNING, event, fields, exc_info)
+
+    def error(self, event: str, *, exc_info: BaseException | None = None, **fields: object) -> None:
+        """Log what an operator has to act upon; `exc_info` is shown with its stack."""
+        self.write(logging.ERROR, event, fields, exc_info)
+
+    def write(
+        self, level: int, event: str, fields: Mapping[str, object], error: BaseException | None = None
+    ) -> None:
+        """Log an event at a level of the standard library."""
+        if not self._logger.isEnabledFor(level):
+            return
+        given = {**self._fields, **fields}
+        shown = {name: given.pop(name) for name in _FIRST if name in given} | given
+        self._logger.log(
+            level,
+            " ".join([event, *_pairs(shown)]),
+            exc_info=error,
+            stacklevel=3,
+            extra={"event": event, "fields": shown},
+        )
+
+
+def log_event(log: Logger, event: Event) -> None:
+    """Log an event: its name (`leader_acquired`), its fields, and a level; idle readings at debug level."""
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+    fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
+    if isinstance(event, _WARNINGS):
+        level = logging.WARNING
+    elif isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting):
+        level = logging.DEBUG
+    else:
+        level = logging.INFO
+    log.write(level, name, fields)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 3)
+    return value if isinstance(value, int | str | tuple | Mapping | None) else str(value)
 
 
 class Repeats:
@@ -96,19 +134,127 @@ class Repeats:
         self._last.pop(subject, None)
 
 
-def log_event(log: FilteringBoundLogger, event: Event) -> None:
-    """Log an event: its name (`leader_acquired`), its fields, and a level; idle readings at debug level."""
-    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
-    fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
-    if isinstance(event, _WARNINGS):
-        log.warning(name, **fields)
-    elif isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting):
-        log.debug(name, **fields)
-    else:
-        log.info(name, **fields)
+class UserFaults:
+    """Logs what user code raised, with its stack trace; the same fault once a minute at most."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._quiet_until: dict[tuple[str, type[BaseException], str, int], float] = {}
+
+    def log(self, call: str, error: Exception, **fields: object) -> None:
+        """Log `error`.
+
+        Args:
+            call: the function that user code provides, such as `send`.
+            error: what it raised.
+            fields: where, such as the partition.
+        """
+        cause = _first_of_user(error) or error
+        place = traceback.extract_tb(cause.__traceback__)[-1]
+        which = call, type(cause), place.filename, place.lineno or 0
+        now = time.monotonic()
+        if now >= self._quiet_until.get(which, now):
+            self._quiet_until[which] = now + _QUIET
+            reason = f"{type(cause).__name__}: {cause}"
+            self._log.warning("user_code_raised", **fields, call=call, reason=reason, exc_info=error)
+
+    def log_sink(self, call: str, error: Exception, **fields: object) -> None:
+        """Log `error`, unless it is one of ours without a cause in user code: such an error says it all."""
+        if _first_of_user(error) is not None:
+            self.log(call, error, **fields)
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, float):
-        return round(value, 3)
-    return value if isinstance(value, int | str | None) else str(value)
+def _first_of_user(error: BaseException | None) -> BaseException | None:
+    """The first of an error and its causes that is not ours; None where all are, or user code ran in none."""
+    first = error
+    while isinstance(error, PytubeError):
+        error = error.__cause__
+    if error is None or error is first:
+        return error
+    frames = traceback.walk_tb(error.__traceback__)
+    modules = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames}
+    return error if modules - _NOT_USERS else None
+
+
+# --- how the command line shows it --------------------------------------------------------------
+
+
+def configure(level: str = "info", log_format: Format = "auto", stream: TextIO | None = None) -> None:
+    """Set up the logging of the process.
+
+    Args:
+        level: one of `LEVELS`; what is below it is dropped.
+        log_format: `auto` is `human` on a terminal and `json` elsewhere.
+        stream: where to; stderr by default.
+    """
+    stream = stream or sys.stderr
+    human = log_format == "human" or (log_format == "auto" and stream.isatty())
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_Human(colors=stream.isatty()) if human else _Json())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # Alembic tells of its context at every start; only what goes wrong is of interest.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    if level != "debug":
+        # It tells of every try to connect; events tell of an outage once.
+        logging.getLogger("psycopg").setLevel(logging.ERROR)
+
+
+class _Formatter(logging.Formatter):
+    def formatException(self, ei: object) -> str:  # noqa: N802 # the standard library's name
+        """The stack trace, bounded: a message or a recursion may be of any length."""
+        assert isinstance(ei, tuple)
+        text = "".join(traceback.format_exception(*ei)).rstrip()
+        left_out = len(text) - _LONGEST_TRACE
+        if left_out <= 0:
+            return text
+        half = _LONGEST_TRACE // 2
+        return f"{text[:half]}\n… {left_out} characters left out …\n{text[-half:]}"
+
+
+class _Json(_Formatter):
+    """One object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record; those of other libraries have their message as the event."""
+        ours = record.name.startswith("pytube.")
+        line: dict[str, object] = {
+            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": getattr(record, "event", "") if ours else record.getMessage(),
+            **(getattr(record, "fields", {}) if ours else {}),
+            "logger": record.name,
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class _Human(_Formatter):
+    """`14:03:07.123 warning sink_down tube=es-live partition=3 reason="no answer"`."""
+
+    def __init__(self, *, colors: bool) -> None:
+        super().__init__()
+        self._colors = colors
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record, and below it the stack trace, if it has one."""
+        at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]  # people's
+        level = f"{record.levelname.lower():7}"
+        if self._colors:
+            level = f"\x1b[{_COLORS.get(record.levelname, '0')}m{level}\x1b[0m"
+        lines = [f"{at} {level} {record.getMessage()}"]
+        if record.exc_info:
+            lines.append(self.formatException(record.exc_info))
+        return "\n".join(lines)
+
+
+def _pairs(fields: Mapping[str, object]) -> Iterator[str]:
+    """`name=value` for each field; quoted where it could be misread, and harmless to a terminal."""
+    for name, value in fields.items():
+        plain = isinstance(value, str | UUID)
+        text = str(value) if plain else json.dumps(value, default=str)
+        if not text or not text.isprintable() or (plain and set(text) & set(' "=')):
+            text = json.dumps(text, ensure_ascii=not text.isprintable())
+        yield f"{name}={text}"

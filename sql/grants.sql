@@ -3,6 +3,14 @@
 --
 -- A schema made elsewhere, or default privileges, may have given somebody more; so new functions are called by nobody
 -- until here, which is in the same transaction.
+
+-- Who was granted functions that a migration had to make anew; see migrations/0002_owners.sql.
+DO $$
+BEGIN
+    EXECUTE coalesce(nullif(current_setting('pytube.renewed_grants', true), ''), 'SELECT');
+END
+$$;
+
 REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 REVOKE ALL ON SCHEMA :"capture" FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
@@ -108,8 +116,8 @@ TO :"role_worker";
 -- tube_monitor: looks at all of it, but for the payloads of pods. The worker may, too.
 GRANT SELECT ON :"schema".tube_parked, :"schema".tube_backfill TO :"role_worker", :"role_monitor";
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_backfill_list, :"schema".tube_job_list, :"schema".tube_leaders, :"schema".tube_list,
-    :"schema".tube_park_list, :"schema".tube_stats, :"schema".tube_terms
+    :"schema".tube_backfill_list, :"schema".tube_id_column, :"schema".tube_job_list, :"schema".tube_leaders,
+    :"schema".tube_list, :"schema".tube_park_list, :"schema".tube_stats, :"schema".tube_terms
 TO :"role_worker", :"role_monitor";
 
 -- tube_writer: touches, also what a query of theirs gives, and by jobs of their own, which COPY into the

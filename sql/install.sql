@@ -49,6 +49,7 @@ SELECT coalesce(max(version_num), '') < '0002' AS run_0002 FROM :"schema".tube_v
 \ir capture/store.sql
 \ir capture/sync.sql
 \ir capture/event_triggers.sql
+\ir capture/id_column.sql
 \ir capture/attach.sql
 
 -- Tubes, terms, and what a term does with pods. -------------------------------------------------------

@@ -636,30 +636,35 @@ CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
 
 COMMENT ON FUNCTION tube.tube_channel(tube text) IS 'Returns the NOTIFY channel on which writers wake the sleeping workers of a tube.';
 
+CREATE FUNCTION tube.tube_drop(tube text, force boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+BEGIN
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_drop.tube FOR UPDATE;
+    PERFORM tube_private_require(tube);
+    IF force IS NOT TRUE THEN
+        PERFORM tube_private_refuse_loss(tube); -- before anybody's term ends, or anybody waits
+    END IF;
+    PERFORM tube_private_drop(tube, force);
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_drop(tube text, force boolean) IS 'Drops a tube to which no table is attached and which holds no pods, or any tube by force.';
+
 CREATE FUNCTION tube.tube_ensure_absent(in_tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
-    AS $_$
-DECLARE
-    reg tube_registry;
+    AS $$
 BEGIN
-    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = in_tube FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN;
+    PERFORM FROM tube_registry AS r WHERE r.tube = in_tube FOR UPDATE;
+    IF FOUND THEN
+        PERFORM tube_private_drop(in_tube, true);
     END IF;
-    UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
-    PERFORM tube_private_end_terms(in_tube, NULL, 'superseded');
-    PERFORM tube_private_patiently(ARRAY[
-        format('SELECT tube_private_forget(%1$L, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %1$L'
-            ' HAVING count(*) > 0', in_tube),
-        format('DROP TABLE %I.%I', tube_private_schema(), in_tube)], format('tube %L is dropped', in_tube));
-    EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
-        tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);
-    DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
-    EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
 END
-$_$;
+$$;
 
 COMMENT ON FUNCTION tube.tube_ensure_absent(in_tube text) IS 'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';
 
@@ -678,6 +683,48 @@ END
 $$;
 
 COMMENT ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) IS 'Creates a tube, or changes its number of partitions and its predicate.';
+
+CREATE FUNCTION tube.tube_id_column(tbl regclass, id_col name DEFAULT NULL::name) RETURNS TABLE(name name, is_key boolean, is_unique boolean, reason text)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    WITH divides AS ( -- the columns by which the table, or a part of it, is partitioned
+        SELECT a.attname
+        FROM pg_partition_tree(tbl) AS t JOIN pg_partitioned_table AS p ON p.partrelid = t.relid
+        JOIN pg_attribute AS a ON a.attrelid = t.relid AND a.attnum = ANY (p.partattrs)
+    ), indexed AS (
+        SELECT i.indkey[0] AS attnum, i.indisprimary, i.indnkeyatts = 1 AS is_alone,
+            string_agg(quote_ident(a.attname), ', ' ORDER BY k.place) AS columns,
+            bool_and(k.place = 1 OR a.attname IN (SELECT d.attname FROM divides AS d)) AS is_divided
+        FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+        JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+        WHERE i.indrelid = tbl AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND k.place <= i.indnkeyatts
+            AND (i.indisprimary OR i.indnkeyatts = 1)
+        GROUP BY i.indexrelid
+    ), candidate AS (
+        SELECT a.attname, a.attnotnull, f.*
+        FROM pg_class AS t JOIN pg_attribute AS a ON a.attrelid = t.oid CROSS JOIN LATERAL (
+            SELECT coalesce(bool_or(i.is_alone), false) AS is_unique,
+                coalesce(bool_or(i.is_alone AND i.indisprimary), false) AS is_primary,
+                min(i.columns) FILTER (WHERE i.indisprimary AND i.is_divided) AS leads
+            FROM indexed AS i WHERE i.attnum = a.attnum
+        ) AS f
+        WHERE t.oid = tbl AND t.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped
+            AND (a.attname = id_col OR id_col IS NULL AND (a.attname = 'id' OR f.is_primary))
+    )
+    SELECT c.attname, k.is_key, c.is_unique, CASE
+        WHEN c.is_primary THEN 'it is the primary key'
+        WHEN c.is_unique AND c.attnotnull THEN 'it is unique and NOT NULL'
+        WHEN c.is_unique THEN 'it is unique, but may be NULL'
+        WHEN c.leads IS NOT NULL THEN format('it leads the primary key (%s), the rest of which tells partitions apart; '
+            'no index proves that it is unique in all of them', c.leads)
+        ELSE 'no index proves that it is unique' END
+    FROM candidate AS c
+    CROSS JOIN LATERAL (SELECT c.is_unique AND c.attnotnull OR c.leads IS NOT NULL AS is_key) AS k
+    ORDER BY c.attname = 'id' AND k.is_key DESC, c.is_primary DESC LIMIT 1
+$$;
+
+COMMENT ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) IS 'Tells by which column a table is to be attached, whether it names one row, and why.';
 
 CREATE FUNCTION tube.tube_index_fit() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1109,20 +1156,23 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) IS 'Returns how long a new term has to wait before its first mark.';
 
-CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone)
+CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone, lost boolean, sink_down text, sink_down_since timestamp with time zone, source_down text, source_down_since timestamp with time zone)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
     SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
-        l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, l.renewed_at + coalesce(l.lease, l.hold)
+        l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, r.runs_out, r.runs_out <= clock_timestamp(),
+        t.sink_down, t.sink_down_since, t.source_down, t.source_down_since
     FROM tube_leader AS l
+    CROSS JOIN LATERAL (SELECT l.renewed_at + coalesce(l.lease, l.hold)) AS r (runs_out)
+    LEFT JOIN tube_trouble AS t ON t.leader_id = l.leader_id AND r.runs_out > clock_timestamp()
     WHERE l.leader_id IS NOT NULL AND (in_tube IS NULL OR l.tube = in_tube)
     ORDER BY l.tube, l.partition
 $$;
 
 COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the current leader of each partition.';
 
-CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) RETURNS TABLE(leader_id uuid, renewed boolean)
+CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb DEFAULT NULL::jsonb) RETURNS TABLE(leader_id uuid, renewed boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -1143,6 +1193,19 @@ BEGIN
         FROM present AS p
         WHERE l.tube = p.tube AND l.partition = p.partition
         RETURNING l.leader_id
+    ), troubled AS (
+        INSERT INTO tube_trouble AS t (leader_id, sink_down, sink_down_since, source_down, source_down_since)
+        SELECT r.leader_id,
+            e.value #>> '{sink,reason}', clock_timestamp() - (e.value #>> '{sink,seconds}')::float8 * interval '1 second',
+            e.value #>> '{source,reason}', clock_timestamp() - (e.value #>> '{source,seconds}')::float8 * interval '1 second'
+        FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
+        ON CONFLICT (leader_id) DO UPDATE
+        SET sink_down = excluded.sink_down, sink_down_since = excluded.sink_down_since,
+            source_down = excluded.source_down, source_down_since = excluded.source_down_since
+        WHERE (t.sink_down, t.source_down) IS DISTINCT FROM (excluded.sink_down, excluded.source_down)
+    ), mended AS (
+        DELETE FROM tube_trouble AS t USING renewal AS r
+        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text) IS NULL
     )
     SELECT l.leader_id, r.leader_id IS NOT NULL
     FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
@@ -1150,7 +1213,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) IS 'Renews all terms of a process in one statement and returns those that still lead.';
+COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) IS 'Renews all terms of a process in one statement and returns those that still lead.';
 
 CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -1734,12 +1797,19 @@ BEGIN
                 HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
         END IF;
     END IF;
-    IF change.differs AND NOT tube_private_is_root(new) AND id_col IS NULL THEN
+    IF change.differs AND id_col IS NULL AND NOT tube_private_is_root(new) THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
                 tbl, tube, new.shard),
-            HINT = 'Its ids are taken for those of that table. Name the column that holds them in id_col; if '
+            HINT = 'Its ids are taken for those of that table. Name the column that holds them: id_col => COLUMN. If '
                 'they are others, attach it in a shard of its own.';
+    ELSIF change.differs AND id_col IS NULL
+        AND NOT EXISTS (SELECT FROM tube_id_column(tbl, new.id_col) AS k WHERE k.is_key OR k.is_unique)
+    THEN
+        RAISE WARNING USING
+            MESSAGE = format('nothing proves that the key %I of %s is unique', new.id_col, tbl),
+            HINT = 'Of rows with one id, any one becomes the document. Name the column that is unique, or this one if you '
+                'know that it is: id_col => COLUMN.';
     END IF;
 END
 $$;
@@ -2095,7 +2165,7 @@ BEGIN
         RAISE WARNING USING
             MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube,
                 coalesce(tube_private_table_fault(att.tbl), format('its key %I was dropped, or has another type', att.id_col))),
-            HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again, by id_col.'
+            HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again by another column: id_col => COLUMN.'
                 ELSE 'Attach the partitioned table as a whole, and backfill it.' END;
     END IF;
     RETURN NULL;
@@ -2141,7 +2211,7 @@ BEGIN
             END IF;
             RAISE WARNING USING MESSAGE = SQLERRM,
                 DETAIL = format('Until it fits again, all rows of %s are touched, and workers can''t read them.', att.tbl),
-                HINT = 'Give the tube another predicate by tube_ensure_exists.';
+                HINT = 'Give the tube another one: tube_ensure_exists, predicate => SQL.';
             att.misfit := tube_private_misfit_digest(att.tube, att.tbl);
             att.row_filter := NULL;
         END;
@@ -2526,7 +2596,7 @@ BEGIN
         IF col.is_missing THEN
             RAISE EXCEPTION USING ERRCODE = 'undefined_column',
                 MESSAGE = format('%s has no column %s', tbl, col.name),
-                HINT = 'Give in columns the names of columns of the table.';
+                HINT = 'Give the names of columns of the table.';
         END IF;
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
             MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written', col.name, tbl),
@@ -2569,6 +2639,27 @@ THEN
     RETURN SQLSTATE || ':' || SQLERRM;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_drop(tube text, force boolean) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    queue CONSTANT text := tube_private_qualify(tube);
+BEGIN
+    UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
+    PERFORM tube_private_end_terms(tube, NULL, 'superseded');
+    PERFORM tube_private_patiently(
+        ARRAY[format('SELECT tube_private_forget(%1$L, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %1$L'
+            ' HAVING count(*) > 0', tube)]
+        || CASE WHEN force IS NOT TRUE THEN ARRAY[format('LOCK TABLE %s', queue), format('SELECT tube_private_refuse_loss(%L)', tube)] END
+        || format('DROP TABLE %s', queue), format('tube %L is dropped', tube));
+    EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
+        tube_private_schema(), tube_private_name(tube, '_touch'), reg.key_type);
+    DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;
+    EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_drop_stored() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2732,6 +2823,9 @@ BEGIN
     FROM tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
         AND l.leader_id IS NOT NULL;
+    DELETE FROM tube_trouble AS t USING tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+        AND t.leader_id = l.leader_id;
     DELETE FROM tube_term AS t
     WHERE t.tube = tube_private_end_terms.tube
       AND t.ended_at < clock_timestamp() - interval '1 day'
@@ -3101,13 +3195,13 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('%s has no column %s', tbl,
                 coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
-            HINT = 'Documents are named by one column: add such a column, with a primary key, or name it in id_col.';
+            HINT = 'Documents are named by one column: add such a column, with a primary key, or name it: id_col => COLUMN.';
     ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
                 col.attname, tbl, col.atttypid::regtype, key_type),
             HINT = 'Columns for keys: smallint, integer, bigint in a tube of bigint; uuid in one of uuid; '
-                'text, varchar in one of text; domains over these. tube_ensure_exists has the argument key_type.';
+                'text, varchar in one of text; domains over these. To make a tube of another type: tube_ensure_exists, key_type => TYPE.';
     ELSIF col.attgenerated = 'v' THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('the key %I of %s is a virtual generated column, and has no value when a row is written',
@@ -3182,7 +3276,7 @@ BEGIN
     THEN
         RAISE WARNING USING
             MESSAGE = format('tube %L does not follow %s any more: its key is gone', was.tube, rel),
-            HINT = 'Attach it again, by id_col.';
+            HINT = 'Attach it again by another column: id_col => COLUMN.';
         RETURN NULL;
     END IF;
     RETURN quote_ident(result);
@@ -3918,7 +4012,7 @@ BEGIN
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
             MESSAGE = format('%s can''t be attached to tube %L: %s', tbl, tube, wrong),
-            HINT = 'Give shard (0 or more) and shards (1 or more), either just those of another table '
+            HINT = 'Give shard => NUMBER (0 or more) and shards => NUMBER (1 or more), either just those of another table '
                 'or none of them.';
     END IF;
     RETURN first;
@@ -3956,7 +4050,7 @@ CREATE FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, othe
 BEGIN
     RAISE EXCEPTION USING ERRCODE = 'TU121',
         MESSAGE = format('%s is being backfilled for tube %L already, by %s', att.tbl, att.tube, other),
-        HINT = 'Wait for it, resume it or cancel it; or supersede it with the new one (--supersede).';
+        HINT = 'Wait for it, resume it or cancel it; or have the new one end it: supersede => true.';
 END
 $$;
 
@@ -3972,6 +4066,30 @@ BEGIN
     END IF;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_refuse_loss(tube text) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    most CONSTANT integer := 10000;
+    tables bigint;
+    pods bigint;
+    ids bigint;
+BEGIN
+    SELECT count(*) INTO tables FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+    WHERE a.tube = tube_private_refuse_loss.tube;
+    EXECUTE format('SELECT count(*), coalesce(sum(cardinality(p.ids)), 0) FROM (SELECT q.ids FROM %s AS q LIMIT %s) AS p',
+        tube_private_qualify(tube), most) INTO pods, ids;
+    IF tables > 0 OR pods > 0 THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU109',
+            MESSAGE = format('tube %L is not dropped: %s', tube, concat_ws('; ',
+                CASE WHEN tables > 0 THEN format('attached tables: %s', tables) END,
+                CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s; ids in them: %1$s%3$s',
+                    CASE WHEN pods = most THEN 'at least ' END, pods, ids) END)),
+            HINT = 'Detach its tables and let the workers drain it, or throw all of it away: force => true.';
+    END IF;
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) RETURNS void
     LANGUAGE plpgsql
@@ -4734,7 +4852,7 @@ BEGIN
         OR EXISTS (SELECT FROM tube_attachment AS a WHERE a.touch_name = att.touch_name AND a.tbl <> att.tbl)
     THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%I is no touch function of %s', att.touch_name, att.tbl), HINT = 'Call tube_table_ensure_attached.';
+            MESSAGE = format('%I is no touch function of %s', att.touch_name, att.tbl), HINT = 'Attach it again: tube_table_ensure_attached.';
     END IF;
     RETURN att;
 END
@@ -5246,6 +5364,15 @@ CREATE TABLE tube.tube_term (
     CONSTRAINT tube_term_outcome_check CHECK ((outcome = ANY (ARRAY['released'::text, 'superseded'::text, 'repartitioned'::text])))
 );
 
+CREATE TABLE tube.tube_trouble (
+    leader_id uuid NOT NULL,
+    sink_down text,
+    sink_down_since timestamp with time zone,
+    source_down text,
+    source_down_since timestamp with time zone
+)
+WITH (fillfactor='50');
+
 CREATE TABLE tube.tube_version (
     version_num character varying(32) NOT NULL
 );
@@ -5291,6 +5418,9 @@ ALTER TABLE ONLY tube.tube_sleeper
 
 ALTER TABLE ONLY tube.tube_term
     ADD CONSTRAINT tube_term_pkey PRIMARY KEY (leader_id);
+
+ALTER TABLE ONLY tube.tube_trouble
+    ADD CONSTRAINT tube_trouble_pkey PRIMARY KEY (leader_id);
 
 ALTER TABLE ONLY tube.tube_version
     ADD CONSTRAINT tube_version_pkc PRIMARY KEY (version_num);
@@ -5427,11 +5557,19 @@ REVOKE ALL ON FUNCTION tube.tube_channel(tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_drop(tube text, force boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_drop(tube text, force boolean) TO tube_admin;
+
 REVOKE ALL ON FUNCTION tube.tube_ensure_absent(in_tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_ensure_absent(in_tube text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_index_fit() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_index_fit() TO tube_admin;
@@ -5507,9 +5645,9 @@ GRANT ALL ON FUNCTION tube.tube_leaders(in_tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_leaders(in_tube text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_leaders(in_tube text) TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[]) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) TO tube_admin;
@@ -5666,6 +5804,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer,
 
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_drop(tube text, force boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_end_backfill(backfill tube.tube_backfill, outcome text, note text) FROM PUBLIC;
@@ -5821,6 +5961,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_range_sql(tbl regclass, col name, bound
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, other text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_job(job tube.tube_job) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_refuse_loss(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) TO tube_admin;
@@ -6017,6 +6159,8 @@ GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_writer;
 GRANT SELECT ON TABLE tube.tube_sleeper TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_term TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_trouble TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_version TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_version TO tube_worker;

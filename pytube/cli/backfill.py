@@ -14,8 +14,9 @@ import click
 from pytube.backfill.admin import Backfills
 from pytube.backfill.limits import BackfillLimits
 from pytube.cli.backfill_work import Job, run_backfills
-from pytube.cli.context import Database, Settings, database_options, json_option
+from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import print_json, print_rows, seconds
+from pytube.cli.settings import Settings
 from pytube.errors import UnknownBackfill, UsageError
 
 _OFF = "off"
@@ -72,7 +73,7 @@ def _limits_of(tube: str, given: dict[str, Any]) -> BackfillLimits:
     """What is configured for the tube, but for what was given."""
     settings = click.get_current_context().find_object(Settings)
     limits = BackfillLimits()
-    if settings is not None and settings.path.exists():
+    if settings is not None and settings.has_file:
         configured = settings.config().tubes.get(tube)
         limits = BackfillLimits.of(configured.backfill) if configured is not None else limits
     values: dict[str, Any] = {name: None if value == _OFF else value for name, value in given.items()}

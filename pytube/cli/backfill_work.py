@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 import click
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
+from rich.table import Column
 
 from pytube.backfill import queries
 from pytube.backfill.limits import BackfillLimits, Progress
@@ -115,7 +116,8 @@ def progress_display(*, as_json: bool) -> Iterator[ProgressDisplay]:
     if as_json or not sys.stdout.isatty():
         yield _Lines(as_json=as_json)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"))
+    detail = TextColumn("{task.fields[detail]}", table_column=Column(overflow="fold"))
+    columns = (TextColumn("{task.description}"), BarColumn(20), detail)
     with Bar(*columns, console=console()) as bar:
         yield _Bars(bar)
 

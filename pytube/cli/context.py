@@ -6,29 +6,17 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 import psycopg
 from pydantic import SecretStr
 
-from pytube.config import Config, PostgresConfig, load
+from pytube.cli.settings import Settings
+from pytube.config import PostgresConfig
 from pytube.db.connect import connect_sync
 from pytube.db.errors import translated
 from pytube.errors import ConfigError
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The global options."""
-
-    path: Path
-    debug: bool
-
-    def config(self) -> Config:
-        """The configuration; `ConfigError` says what is wrong with it."""
-        return load(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +71,10 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _database(settings: Settings, dsn: str | None, schema: str | None) -> Database:
+    has_file = settings.has_file
     if dsn is not None:
         return Database(SecretStr(dsn), schema or str(PostgresConfig.model_fields["schema_name"].default))
-    if not settings.path.exists():
+    if not has_file:
         raise ConfigError(f"which database? There is no {settings.path}; give --dsn, PYTUBE_DSN, or --config")
     postgres = settings.config().postgres
     return Database(postgres.dsn, schema or postgres.schema_name, postgres.answer_timeout)

@@ -8,13 +8,16 @@ from typing import Any
 
 import click
 import orjson
+from click.core import ParameterSource
 
-from pytube.cli.context import Database, Settings, database_options, json_option
-from pytube.cli.output import console, print_json
+from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.output import print_json, print_text
+from pytube.cli.settings import Settings
 from pytube.config import Config, PostgresConfig, masked
 from pytube.config.environment import key_path
 from pytube.db import install as database_install
-from pytube.health.doctor import Check, Level, examine
+from pytube.health.doctor import examine
+from pytube.health.findings import Check, Level
 
 _ROLES = click.option(
     "--roles",
@@ -74,7 +77,7 @@ def _flat(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str |
         yield path, value
 
 
-_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+_COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
 @click.command()
@@ -84,15 +87,12 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 def doctor(settings: Settings, database: Database, as_json: bool) -> None:
     """Check everything a worker needs and suggest fixes.
 
-    With a configuration file: Postgres, the election, the sinks. Without one: Postgres.
+    With a configuration file: Postgres, the election, the tubes and the sinks, as a worker with that file has
+    them. Without one: Postgres.
     """
-    postgres = PostgresConfig(dsn=database.dsn, schema_name=database.schema)
-    if settings.path.exists():
-        config = settings.config().model_copy(update={"postgres": postgres})
-    else:
-        config = Config(postgres=postgres)
+    config, origin = _examined(settings, database)
     checks = []
-    for check in examine(config):
+    for check in examine(config, origin):
         checks.append(check)
         if not as_json:
             _print(check)
@@ -105,9 +105,30 @@ def doctor(settings: Settings, database: Database, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
+def _examined(settings: Settings, database: Database) -> tuple[Config, str]:
+    """The configuration, and what names its database: the file, as for a worker, unless an option does."""
+    context = click.get_current_context()
+    by_option = {
+        name
+        for name in ("dsn", "schema")
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    if not settings.has_file:
+        postgres = PostgresConfig(dsn=database.dsn, schema_name=database.schema)
+        return Config(postgres=postgres), "--dsn" if "dsn" in by_option else "PYTUBE_DSN"
+    config = settings.config()
+    if not by_option:
+        return config, str(settings.path)
+    postgres = config.postgres.model_copy(
+        update=({"dsn": database.dsn} if "dsn" in by_option else {})
+        | ({"schema_name": database.schema} if "schema" in by_option else {})
+    )
+    options = " and ".join(f"--{name}" for name in sorted(by_option))
+    return config.model_copy(update={"postgres": postgres}), f"{options}, not what a worker would use"
+
+
 def _print(check: Check) -> None:
-    out = console()
-    out.print(check.level.ljust(4), style=_STYLES[check.level], end=" ")
-    out.print(f"{check.subject}: {check.finding}", markup=False, soft_wrap=True)
+    level = click.style(check.level.ljust(4), fg=_COLORS[check.level])
+    print_text("     ", f"{check.subject}: {check.finding}", level)
     if check.remedy is not None:
-        out.print(f"     -> {check.remedy}", markup=False, soft_wrap=True)
+        print_text("     -> ", check.remedy)

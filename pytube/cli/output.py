@@ -1,28 +1,46 @@
-"""Results on stdout: tables for people, JSON for machines."""
+"""Results on stdout: tables on a terminal, lines of fields elsewhere, JSON for machines."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-_WIDE = 240
-"""Columns of a table that goes to a file or a pipe."""
+if TYPE_CHECKING:
+    from rich.console import Console
 
-_FOLDED = {"note", "tube", "predicate", "tbl", "leader", "error"}
-"""What is broken into lines where a terminal is narrow; other columns keep their width."""
+Columns = Mapping[str, str]
+"""The heading of each key of a row, in order."""
+Rows = Sequence[Mapping[str, Any]]
+
+_GAP = "  "
+_LEAST_FOLDED = 30
+"""Columns that a table keeps for its last field, broken into lines; with less, rows are stacked."""
+
+
+def is_terminal() -> bool:
+    """Whether people read the output as it comes."""
+    return sys.stdout.isatty()
+
+
+def terminal_width() -> int:
+    """The columns of the terminal; 80 where they are unknown."""
+    return shutil.get_terminal_size().columns
 
 
 def console() -> Console:
-    """Where tables go: as wide as the terminal, and wide enough where there is none."""
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+    """The terminal, for what changes while it is looked at."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout, highlight=False)
 
 
 def print_json(value: Any) -> None:
@@ -30,23 +48,94 @@ def print_json(value: Any) -> None:
     click.echo(orjson.dumps(value, default=str).decode())
 
 
-def make_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A table of `rows`; `columns` gives the heading of each key, in order."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for key, heading in columns.items():
-        table.add_column(heading, overflow="fold", no_wrap=key not in _FOLDED)
-    for row in rows:
-        # Text, so that brackets in a value are no markup.
-        table.add_row(*(Text(_cell(row[key])) for key in columns))
-    return table
+def print_rows(columns: Columns, rows: Rows, empty: str) -> None:
+    """Print rows: for a terminal as `shown`, else as `lines`.
 
-
-def print_rows(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], empty: str) -> None:
-    """Print a table, or the sentence `empty` when there are no rows."""
-    if rows:
-        console().print(make_table(columns, rows))
+    Without rows, a terminal gets the sentence `empty`; elsewhere it goes to stderr, as it is no row.
+    """
+    if is_terminal():
+        click.echo("\n".join(shown(columns, rows, terminal_width())) if rows else empty)
     else:
-        click.echo(empty)
+        click.echo("\n".join([heading_line(columns), *lines(columns, rows)]))
+        if not rows:
+            click.echo(empty, err=True)
+
+
+def print_text(start: str, text: str, mark: str = "") -> None:
+    """Print a paragraph, on a terminal in lines that fit it and begin below the text.
+
+    Args:
+        start: stands before the text.
+        text: the paragraph.
+        mark: covers the beginning of `start`; it may have a color.
+    """
+    found = "\n".join(_folded(start, text, terminal_width())) if is_terminal() else start + text
+    click.echo(mark + found[len(click.unstyle(mark)) :])
+
+
+# --- for programs -------------------------------------------------------------------------------
+
+
+def heading_line(columns: Columns) -> str:
+    """The headings, separated by tabs."""
+    return "\t".join(columns.values())
+
+
+def lines(columns: Columns, rows: Rows) -> list[str]:
+    """A line for each row: its fields, neither padded nor cut, separated by tabs, which no field holds."""
+    return ["\t".join(_escaped(_text(row[key])) for key in columns) for row in rows]
+
+
+# --- for people ---------------------------------------------------------------------------------
+
+
+def shown(columns: Columns, rows: Rows, width: int) -> list[str]:
+    """The lines of a table where it fits `width`; else the fields of each row below each other.
+
+    Nothing is left out: the last column of a table, and each field in a stack, is broken into lines.
+    """
+    *others, _ = columns
+    cells = [[_escaped(_text(row[key])) for key in others] for row in rows]
+    widths = [
+        max(map(_width, [heading, *column]))
+        for heading, column in zip([columns[key] for key in others], zip(*cells, strict=True), strict=True)
+    ]
+    before = sum(widths) + len(_GAP) * len(others)
+    last = list(columns)[-1]
+    longest = max(_width(columns[last]), *(_width(line) for row in rows for line in _lines(row[last])))
+    if longest > width - before < _LEAST_FOLDED:
+        return list(_stacked(columns, rows, width))
+    headings = [*map(_padded, [columns[key] for key in others], widths), columns[last]]
+    found = [click.style(_GAP.join(headings), bold=True)]
+    for row, row_cells in zip(rows, cells, strict=True):
+        start = "".join(cell + _GAP for cell in map(_padded, row_cells, widths))
+        for line in _lines(row[last]):
+            found += _folded(start, line, width)
+            start = " " * before
+    return found
+
+
+def _stacked(columns: Columns, rows: Rows, width: int) -> Iterator[str]:
+    """Each row as a line for each field; an empty line between two rows."""
+    label = max(map(_width, columns.values()))
+    for number, row in enumerate(rows):
+        if number:
+            yield ""
+        for key, heading in columns.items():
+            start = _padded(heading, label) + _GAP
+            for line in _lines(row[key]):
+                yield from _folded(start, line, width)
+                start = " " * len(start)
+
+
+def _folded(start: str, text: str, width: int) -> list[str]:
+    """`start` and the text after it, in lines of at most `width`; the text stays right of `start`."""
+    room = max(width - _width(start), 1)
+    if _width(text) > len(text):
+        room = max(room // 2, 1)  # textwrap counts characters, and some are two columns wide
+    first, *more = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+    indent = " " * _width(start)
+    return [(start + first).rstrip(), *(indent + part for part in more)]
 
 
 def seconds(value: float | None) -> str:
@@ -66,7 +155,31 @@ def key_shown(key: str | None) -> str | None:
     return key if key is None or (key.isprintable() and key == key.strip() != "") else json.dumps(key)
 
 
-def _cell(value: Any) -> str:
-    """As text that does nothing to a terminal."""
-    text = "-" if value is None else str(value)
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+# --- cells --------------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="seconds")
+    return "-" if value is None else str(value)
+
+
+def _lines(value: Any) -> list[str]:
+    """The lines of a value."""
+    return [_escaped(line) for line in _text(value).split("\n")]
+
+
+def _escaped(text: str) -> str:
+    """In one line, and as text that does nothing to a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _width(text: str) -> int:
+    """The columns that a terminal needs for it."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - _width(text))

@@ -11,15 +11,22 @@ import click
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import print_json, print_rows
 from pytube.cli.spark_work import (
+    check_path,
+    check_table,
     has_numbers,
     host_of,
+    number_or_name,
     package,
     read,
+    read_sink,
     showing_progress,
+    spark_errors,
     start_session,
     tell_touched,
 )
+from pytube.db.version import check
 from pytube.model import KeyType
+from pytube.tubes.jobs import jobs as all_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +60,8 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapper(*arguments: Any, cores: str, conf: tuple[str, ...], **options: Any) -> Any:
         settings = dict(pair.partition("=")[::2] for pair in conf)
-        return command(*arguments, session=functools.partial(start_session, cores, settings), **options)
+        with spark_errors():
+            return command(*arguments, session=functools.partial(start_session, cores, settings), **options)
 
     return wrapper
 
@@ -86,15 +94,17 @@ def touch(
 ) -> None:
     """Touch the ids that are in files."""
     of_spark = package()
+    check_path(path)
+    texts = () if has_numbers(database, tubes) else (key,)
     with showing_progress(database, job, as_json=as_json):
-        df = read(session(), kind, path, () if has_numbers(database, tubes) else (key,))
+        df = read(session(), kind, path, texts)
         done = of_spark.touch(
             df,
             tubes=tubes,
             dsn=host_of(database),
             op=op,
             id=key,
-            shard=int(shard) if shard is not None and shard.isdecimal() else shard,
+            shard=number_or_name(shard),
             job_id=job,
             publish="staged" if staged else "direct",
             max_connections=connections,
@@ -126,6 +136,7 @@ def fanout(
 ) -> None:
     """Touch the ids that a query gives, several ranges of them at a time."""
     of_spark = package()
+    has_numbers(database, tubes)  # that is: they are there
     with showing_progress(database, job, as_json=as_json):
         done = of_spark.fanout_sql(
             session(),
@@ -170,6 +181,8 @@ def backfill(
     `pytube backfill status`, `pause` and `cancel` know it like any other.
     """
     of_spark = package()
+    has_numbers(database, [tube])
+    check_table(database, table)
     job: list[str] = []
     with showing_progress(database, job, as_json=as_json):
         done = of_spark.backfill(
@@ -193,10 +206,18 @@ def backfill(
 @spark.command()
 @click.option("--source", "table", required=True, metavar="TABLE", help="schema.table, what is true.")
 @click.option("--sink", "path", required=True, metavar="PATH", help="What the sink has: a file or folder.")
-@click.option("--format", "kind", type=click.Choice(_FORMATS), default="json", show_default=True)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice([*_FORMATS, "jsonl"]),
+    help="jsonl: what our sink has written. Default: json, or jsonl if the first line is of our sink.",
+)
+@click.option(
+    "--sink-tube", metavar="NAME", help="Of jsonl: the tube. Default: that of --tube, or the only one."
+)
 @click.option("--id", "key", default="id", show_default=True, metavar="COLUMN")
 @click.option("--columns", metavar="A,B", help="To compare; default: those that both have.")
-@click.option("--shard", default="0", show_default=True, metavar="COLUMN|N")
+@click.option("--shard", metavar="COLUMN|N", help="Default: that of the one table that is attached.")
 @click.option(
     "--keys",
     "key_type",
@@ -215,10 +236,11 @@ def reconcile(
     session: Callable[[], SparkSession],
     table: str,
     path: str,
-    kind: str,
+    kind: str | None,
+    sink_tube: str | None,
     key: str,
     columns: str | None,
-    shard: str,
+    shard: str | None,
     key_type: str | None,
     tubes: tuple[str, ...],
     job: str | None,
@@ -230,18 +252,24 @@ def reconcile(
     Exit code 1 when something differs and nothing is touched.
     """
     of_spark = package()
+    check_path(path)
+    check_table(database, table)
+    if tubes:
+        has_numbers(database, tubes)
+    place = number_or_name(shard)
+    if sink_tube is None and len(tubes) == 1:
+        sink_tube = tubes[0]
     spark_session = session()
     with of_spark.snapshot(spark_session, host_of(database)) as moment:
         rows = moment.table(table, partitions=connections)
-        texts = [name for name, of_type in rows.dtypes if name == key and of_type == "string"]
         found = of_spark.reconcile(
             rows,
-            read(spark_session, kind, path, texts),
+            read_sink(spark_session, kind, path, rows, key, sink_tube, place),
             key,
             columns.split(",") if columns else None,
             tubes=tubes,
             dsn=host_of(database),
-            shard=int(shard) if shard.isdecimal() else shard,
+            shard=place,
             key_type=key_type,
             told=None,
             max_connections=connections,
@@ -255,7 +283,7 @@ def reconcile(
     else:
         click.echo(str(found))
         for what, number, id_ in found.examples:
-            click.echo(f"  {what}: id {id_} of shard {number}")
+            click.echo(f"  {what}: id {id_}" + ("" if number is None else f" of shard {number}"))
     if not found.is_equal and not tubes:
         click.get_current_context().exit(1)
 
@@ -265,10 +293,9 @@ def reconcile(
 @database_options
 def jobs(database: Database, as_json: bool) -> None:
     """Show fan-outs and backfills that are written in units, the newest first."""
-    package()
-    from pytube.spark.job import progress
-
-    rows = progress(host_of(database))
+    with database.connect() as connection:
+        check(connection, database.schema)
+        rows = all_jobs(connection, database.schema)
     if as_json:
         print_json(rows)
         return

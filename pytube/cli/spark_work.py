@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,9 @@ import click
 
 from pytube.cli.context import Database
 from pytube.cli.output import print_json
-from pytube.errors import ConfigError, DatabaseUnavailable
+from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
+from pytube.tubes.jobs import jobs
+from pytube.tubes.tables import find_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +38,19 @@ def package() -> ModuleType:
     return pytube.spark
 
 
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Raise what Spark raises, such as for a missing file at another place, as a sentence."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "pyspark":
+            raise
+        from pytube.spark.session import sentence
+
+        raise PytubeError(sentence(error)) from error
+
+
 def start_session(cores: str, settings: dict[str, str]) -> SparkSession:
     """A Spark session on this machine."""
     from pytube.spark.session import local
@@ -49,8 +65,25 @@ def host_of(database: Database) -> Any:
     return Host(database.dsn.get_secret_value(), database.schema)
 
 
+def number_or_name(shard: str | None) -> str | int | None:
+    """The option `--shard`: a number, or a column's name."""
+    return int(shard) if shard is not None and shard.isdecimal() else shard
+
+
+def check_path(path: str) -> None:
+    """Raise `ConfigError` if there is no such file on this machine; of other places Spark will say so."""
+    if "://" not in path and not (Path(path).exists() or glob(path)):  # noqa: PTH207 # a pattern of any folder
+        raise ConfigError(f"there is no file or folder {path}")
+
+
+def check_table(database: Database, table: str) -> None:
+    """Raise `UnknownTable` if there is no such table."""
+    with database.connect() as connection:
+        find_table(connection, table)
+
+
 def has_numbers(database: Database, tubes: Sequence[str]) -> bool:
-    """Whether the keys of tubes are numbers."""
+    """Whether the keys of tubes are numbers; raises `UnknownTube` if there is no such tube."""
     from pytube.spark.job import kind_of_tubes
 
     with host_of(database).connect() as connection:
@@ -59,8 +92,6 @@ def has_numbers(database: Database, tubes: Sequence[str]) -> bool:
 
 def read(session: SparkSession, kind: str, path: str, texts: Collection[str] = ()) -> DataFrame:
     """Files as a DataFrame. Of CSV, which has no types, the columns `texts` are not taken for numbers."""
-    if not Path(path).exists() and "://" not in path:
-        raise ConfigError(f"there is no file or folder {path}")
     reader = session.read.format(kind)
     if kind == "csv":
         reader = reader.options(header=True, inferSchema=True)
@@ -71,11 +102,34 @@ def read(session: SparkSession, kind: str, path: str, texts: Collection[str] = (
     return reader.load(path)
 
 
+def read_sink(
+    session: SparkSession,
+    kind: str | None,
+    path: str,
+    rows: DataFrame,
+    key: str,
+    tube: str | None,
+    shard: str | int | None,
+) -> DataFrame:
+    """What a sink has, to be compared with `rows`: an export, or the log of the sink `jsonl`."""
+    from pytube.spark import jsonl
+
+    if kind == "jsonl" or (kind is None and jsonl.is_log(session, path)):
+        return jsonl.documents(session, path, rows, key, tube=tube, shard=shard)
+    texts = [name for name, of_type in rows.dtypes if name == key and of_type == "string"]
+    return read(session, kind or "json", path, texts)
+
+
 def tell_touched(done: Any, *, as_json: bool) -> None:
     """Say what a fan-out has written."""
     if as_json:
         names = ("job_id", "rows", "ids", "pods", "units", "seconds")
         print_json({name: getattr(done, name) for name in names})
+    elif done.units == 0:
+        click.echo(
+            f"job {done.job_id} was finished before: {done.ids} ids in {done.pods} pods; "
+            "nothing was written now"
+        )
     else:
         click.echo(f"{done.ids} ids in {done.pods} pods, in {done.seconds:.1f} s (job {done.job_id})")
 
@@ -97,14 +151,12 @@ def showing_progress(database: Database, job: str | list[str] | None, *, as_json
 
 
 def _follow(database: Database, job: str | list[str], over: threading.Event) -> None:
-    from pytube.spark.job import progress
-
     began, last = time.monotonic(), ""
     terminal = sys.stderr.isatty()
     while not over.wait(_EVERY if terminal else 5 * _EVERY):
         name = job if isinstance(job, str) else job[0] if job else None
         try:
-            rows = progress(host_of(database), name) if name else []
+            rows = _progress(database, name) if name else []
         except DatabaseUnavailable:
             continue  # whoever does the work will say so
         if rows:
@@ -116,3 +168,8 @@ def _follow(database: Database, job: str | list[str], over: threading.Event) -> 
                 last = line
     if terminal and last:
         click.echo("", err=True)
+
+
+def _progress(database: Database, job: str) -> list[dict[str, Any]]:
+    with database.connect() as connection:
+        return jobs(connection, database.schema, job)

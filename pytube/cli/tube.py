@@ -12,7 +12,7 @@ from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import key_shown, print_json, print_rows
 from pytube.db.version import check
 from pytube.model import KeyType
-from pytube.tubes.admin import Tubes, parked
+from pytube.tubes.admin import Tubes, TubeSettings, parked
 
 
 @click.group()
@@ -54,8 +54,20 @@ def create(
 ) -> None:
     """Make the tube NAME, or change it; what is not given stays."""
     with _tubes(database) as tubes:
-        tubes.create(name, partitions, predicate, None if keys is None else KeyType(keys))
-    click.echo(f"tube {name} is there")
+        before, now = tubes.create(name, partitions, predicate, None if keys is None else KeyType(keys))
+    click.echo(_creation(name, before, now))
+
+
+def _creation(name: str, before: TubeSettings | None, now: TubeSettings) -> str:
+    """What `create` has done."""
+    if before is None:
+        return f"tube {name} is created: partitions {now.partitions}, keys {now.key_type}"
+    changes = []
+    if before.partitions != now.partitions:
+        changes.append(f"partitions {before.partitions} -> {now.partitions}")
+    if before.predicate != now.predicate:
+        changes.append(f"predicate {before.predicate or 'none'} -> {now.predicate or 'none'}")
+    return f"tube {name} is " + (f"changed: {', '.join(changes)}" if changes else "unchanged")
 
 
 @tube.command()
@@ -73,23 +85,29 @@ def rebase(database: Database, name: str, epoch: int) -> None:
 
 @tube.command()
 @click.argument("name")
+@click.option(
+    "--force", is_flag=True, help="Also while tables are attached, or pods wait, which are lost then."
+)
 @database_options
-def drop(database: Database, name: str) -> None:
-    """Take the tube NAME away, with all its pods."""
+def drop(database: Database, name: str, force: bool) -> None:
+    """Drop the tube NAME. Refused while tables are attached to it, or pods wait in it."""
     with _tubes(database) as tubes:
-        tubes.drop(name)
-    click.echo(f"tube {name} is gone")
+        tubes.drop(name, force=force)
+    click.echo(f"tube {name} is dropped")
 
 
 @tube.command()
 @click.argument("name")
 @click.argument("table")
-@click.option("--shard", type=int, help="The table's shard; by default the number its schema ends in.")
+@click.option(
+    "--shard", type=int, help="The table's shard; by default the number its schema ends in, else 0."
+)
 @click.option("--shards", type=int, default=1, show_default=True, help="Spread its ids over so many shards.")
 @click.option(
     "--id-col",
     metavar="COLUMN",
-    help="The column of the ids: of a related table, that which names the document's row. [id, or the key]",
+    help="The column of the ids; of a related table, the one that holds ids of the root table. "
+    "By default id where it is a key, else the primary key of one column.",
 )
 @click.option(
     "--columns",
@@ -113,8 +131,10 @@ def attach(
     """Attach TABLE (schema.table) to tube NAME, or change how it is attached."""
     names = [] if columns is None else [column.strip() for column in columns.split(",")]
     with _tubes(database) as tubes:
-        tubes.attach(name, table, shard, shards, id_col=id_col, columns=names, replica=replica, limit=wait)
-    click.echo(f"{table} is attached to {name}")
+        column = tubes.attach(
+            name, table, shard, shards, id_col=id_col, columns=names, replica=replica, limit=wait
+        )
+    click.echo(f"{table} is attached to {name} by {column.name}: {column.reason}")
 
 
 @tube.command()

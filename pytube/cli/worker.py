@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import os
-import signal
-import sys
 from pathlib import Path
 from typing import Literal
 
 import click
-import structlog
 
-from pytube.cli.context import Settings
-from pytube.config import Config
+from pytube.cli.settings import Settings
 
 GARBAGE_THRESHOLD = 100_000
 """New objects until Python looks for cycles among them."""
-
-_log = structlog.get_logger("pytube.worker")
 
 
 @click.command()
@@ -40,11 +32,6 @@ def worker(settings: Settings, tubes: tuple[str, ...]) -> None:
     config = settings.config()
     for name in tubes:
         config.tube(name)
-    asyncio.run(_serve(config, list(tubes) or None))
-
-
-async def _serve(config: Config, tubes: list[str] | None) -> None:
-    """Run a worker until it fails or a signal asks it to stop."""
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
 
@@ -52,46 +39,7 @@ async def _serve(config: Config, tubes: list[str] | None) -> None:
     # new ones, looking for some takes a good part of its time.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
-    running = Worker(config, tubes)
-    stop = _stop_on_signals()
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        starting = asyncio.create_task(running.start())
-        if await _first(starting, stopping):
-            waiting = asyncio.create_task(running.wait())
-            await _first(waiting, stopping)
-    finally:
-        stopping.cancel()
-        await running.stop()
-
-
-async def _first(work: asyncio.Task[None], stopping: asyncio.Task[bool]) -> bool:
-    """Wait for `work` and raise what it raises; False when we are to stop before it is done."""
-    await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if work.done():
-        work.result()
-        return True
-    work.cancel()
-    await asyncio.wait({work})
-    return False
-
-
-def _stop_on_signals() -> asyncio.Event:
-    """An event that the first SIGTERM or SIGINT sets; the second ends the process at once."""
-    stop = asyncio.Event()
-
-    def on_signal(number: signal.Signals) -> None:
-        if stop.is_set():
-            _log.warning("ended at once", signal=number.name)
-            sys.stderr.flush()
-            os._exit(128 + number)
-        _log.info("stopping; a second signal ends at once", signal=number.name)
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number)
-    return stop
+    Worker(config, list(tubes) or None).run_until_signal()
 
 
 @click.command()

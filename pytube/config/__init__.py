@@ -4,6 +4,7 @@ from pytube.config.loader import load, masked, parse
 from pytube.config.models import (
     BackfillConfig,
     Config,
+    DocumentConfig,
     EnrichConfig,
     KafkaConfig,
     PostgresConfig,
@@ -15,6 +16,7 @@ from pytube.config.models import (
 __all__ = [
     "BackfillConfig",
     "Config",
+    "DocumentConfig",
     "EnrichConfig",
     "KafkaConfig",
     "PostgresConfig",

@@ -96,7 +96,7 @@ def _reason(error: Exception) -> str:
 def _describe(fault: ErrorDetails) -> str:
     """One fault as a sentence. Never repeats a value, which may be a secret."""
     path = fault["loc"]
-    key = key_path(path) or "the file"
+    key = key_path(_as_written(path)) or "the file"
     kind = fault["type"]
     if kind == "extra_forbidden":
         return f"key {key}: is unknown; {_known_keys(path)}"
@@ -107,6 +107,11 @@ def _describe(fault: ErrorDetails) -> str:
         return f"key {key}: expected {_EXPECTED[kind]}" + (f", got {got}" if got else "")
     message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     return f"key {key}: {message[:1].lower()}{message[1:]}"
+
+
+def _as_written(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """The sections of tables stand within `[tube.NAME.enrich]` itself."""
+    return path[:3] + path[4:] if path[2:4] == ("enrich", "schema.table") else path
 
 
 def _known_keys(path: tuple[str | int, ...]) -> str:
@@ -159,6 +164,7 @@ def masked(config: Config) -> dict[str, Any]:
         tube["sink"]["options"] = {
             key: _mask_option(key, value) for key, value in tube["sink"]["options"].items()
         }
+        tube["enrich"] |= tube["enrich"].pop("schema.table")
     plain: dict[str, Any] = _plain(shown)
     return plain
 

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from pytube.config.environment import FromEnvironment, key_path
-from pytube.config.names import leader_name
+from pytube.config.names import leader_name, table_name
 from pytube.errors import ConfigError
 
 
@@ -129,8 +129,8 @@ class SinkConfig(Section):
         return own
 
 
-class EnrichConfig(Section):
-    """`[tube.NAME.enrich]`: how keys become documents."""
+class DocumentConfig(Section):
+    """`[tube.NAME.enrich."schema.table"]`: how keys of one root table become documents."""
 
     mode: Literal["row", "query", "none"] = "row"
     query: str | None = Field(default=None, min_length=1)
@@ -140,6 +140,42 @@ class EnrichConfig(Section):
         if (self.mode == "query") != (self.query is not None):
             raise ValueError('a query goes with mode = "query", and the mode needs one')
         return self
+
+
+_TABLES = "schema.table"
+
+
+class EnrichConfig(DocumentConfig):
+    """`[tube.NAME.enrich]`: how keys become documents where their root table has no section of its own."""
+
+    tables: dict[str, DocumentConfig] = Field(default_factory=dict, alias=_TABLES)
+    """Root tables with a section of their own, by name. In the file their sections stand within this one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_tables(cls, data: Any) -> Any:
+        """Sections within the section are tables'."""
+        if not isinstance(data, dict):
+            return data
+        known = cls.model_fields
+        tables = {k: v for k, v in data.items() if "." in k or (isinstance(v, dict) and k not in known)}
+        return {key: value for key, value in data.items() if key not in tables} | (
+            {_TABLES: tables} if tables else {}
+        )
+
+    @model_validator(mode="after")
+    def _one_section_for_each_table(self) -> Self:
+        names = [table_name(name) for name in self.tables]
+        if len(set(names)) < len(names):
+            raise ValueError("two of its sections are for the same table")
+        return self
+
+    def of_table(self, schema: str, table: str) -> DocumentConfig | None:
+        """The section of a table; None when it has none."""
+        for name, section in self.tables.items():
+            if table_name(name) == (schema, table):
+                return section
+        return None
 
 
 _OR_OFF = (

@@ -1,6 +1,6 @@
-"""Names at Kafka: of leader topics and consumer groups.
+"""Names at Kafka, of leader topics and consumer groups; names of tables.
 
-The name is `pytube.<installation>.<tube>`, or `pytube.<installation>` where all tubes share one. Kafka
+A leader's name is `pytube.<installation>.<tube>`, or `pytube.<installation>` where all tubes share one. Kafka
 takes ASCII letters, digits, `.`, `_` and `-`, at most 249 of them. In the two parts letters, digits and
 `-` stand for themselves, `_` is written `__`, and each byte of anything else (in UTF-8; dots too) is
 written `_` and two hexadecimal digits. So two tubes never share a topic by accident, and a name can be
@@ -23,6 +23,9 @@ _PLAIN = re.compile(rb"[A-Za-z0-9-]")
 _ALLOWED = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST}}}")
 _WHOLE = re.compile(r"(?:[A-Za-z0-9-]|__|_[0-9a-f]{2})*")
 _ESCAPE = re.compile(r"__|_([0-9a-f]{2})")
+
+_IDENTIFIER = r'"(?:[^"]|"")+"|[^".\s]+'
+_TABLE = re.compile(rf"({_IDENTIFIER})\.({_IDENTIFIER})")
 
 
 def leader_name(installation: str, tube: str | None = None) -> str:
@@ -66,3 +69,20 @@ def _unescape(part: str) -> str:
         return "_" if match.group(1) is None else chr(int(match.group(1), 16))
 
     return _ESCAPE.sub(byte, part).encode("latin-1").decode()
+
+
+def table_name(text: str) -> tuple[str, str]:
+    """Schema and name of a table that is written as in SQL: what is not in quotes is in lower case.
+
+    Raises:
+        ValueError: it is not `schema.table`.
+    """
+    match = _TABLE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} does not name a table; expected schema.table, quoted as in SQL")
+    schema, table = (_identifier(part) for part in match.groups())
+    return schema, table
+
+
+def _identifier(text: str) -> str:
+    return text[1:-1].replace('""', '"') if text.startswith('"') else text.lower()

@@ -21,6 +21,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
 
+from pytube.db import pooler
 from pytube.db.errors import describe, log_notice
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
 
@@ -126,19 +127,26 @@ def connect_sync(
     Raises:
         ConfigError: the connection string can't be understood.
         DatabaseUnavailable: nothing answers, or it refuses us. The text holds no password.
+        PooledSession: a pooler gives us no session of our own. Nothing was changed in any.
     """
-    conninfo = connection_string(dsn, application_name)
+    conninfo = connection_string(dsn)
     try:
-        connection = psycopg.connect(conninfo, autocommit=True)
+        while True:
+            connection = psycopg.connect(conninfo, autocommit=True)
+            try:
+                connection.add_notice_handler(log_notice)
+                only_of = _own_pid(connection, conninfo)
+                setting = session_settings(application_name, schema, also, lock_timeout, only_of=only_of)
+                if connection.execute(setting).fetchone() is not None:
+                    return connection
+                where = pooler.address(connection)
+            except psycopg.Error:
+                connection.close()
+                raise
+            connection.close()  # a small pool may have no other session for the proof
+            pooler.prove(conninfo, where)
     except psycopg.Error as error:
         raise _refused(error, conninfo) from None
-    connection.add_notice_handler(log_notice)
-    try:
-        connection.execute(session_settings(schema, also, lock_timeout))
-    except psycopg.Error as error:
-        connection.close()
-        raise _refused(error, conninfo) from None
-    return connection
 
 
 async def connect_async(
@@ -155,27 +163,45 @@ async def connect_async(
 
     `prepare_threshold=None` never prepares a statement; `settings`: more settings of the session.
     """
-    conninfo = connection_string(dsn, application_name)
+    conninfo = connection_string(dsn)
     try:
-        connection = await psycopg.AsyncConnection.connect(
-            conninfo, autocommit=True, prepare_threshold=prepare_threshold
-        )
+        while True:
+            connection = await psycopg.AsyncConnection.connect(
+                conninfo, autocommit=True, prepare_threshold=prepare_threshold
+            )
+            try:
+                only_of = _own_pid(connection, conninfo)
+                setting = session_settings(
+                    application_name, schema, also, lock_timeout, settings, only_of=only_of
+                )
+                if await wait_for_answer(connection, SETUP_LIMIT, _has_row(connection, setting)):
+                    return connection
+                where = pooler.address(connection)
+            except BaseException:
+                await connection.close()
+                raise
+            await connection.close()  # as in `connect_sync`
+            await asyncio.to_thread(pooler.prove, conninfo, where)
     except psycopg.Error as error:
         raise _refused(error, conninfo) from None
-    try:
-        setting = connection.execute(session_settings(schema, also, lock_timeout, settings))
-        await wait_for_answer(connection, SETUP_LIMIT, setting)
-    except psycopg.Error as error:
-        await connection.close()
-        raise _refused(error, conninfo) from None
-    except BaseException:
-        await connection.close()
-        raise
-    return connection
 
 
-def connection_string(dsn: str | SecretStr, application_name: str) -> str:
-    """`dsn` with what all our sessions have; raises `ConfigError` as `connect_sync` does."""
+async def _has_row(connection: psycopg.AsyncConnection, query: sql.Composed) -> bool:
+    cursor = await connection.execute(query)
+    return await cursor.fetchone() is not None
+
+
+def _own_pid(connection: psycopg.Connection | psycopg.AsyncConnection, conninfo: str) -> int | None:
+    """The backend's process id as the client was told; None where a pooler is known to give sessions."""
+    return None if pooler.is_proven(conninfo) else connection.info.backend_pid
+
+
+def connection_string(dsn: str | SecretStr, application_name: str = "") -> str:
+    """`dsn` with what all our sessions have; raises `ConfigError` as `connect_sync` does.
+
+    Without a name, since some poolers would set it in a session that is not ours alone, and leave it there:
+    `session_settings` names the session. `application_name`: for a library that does not use those.
+    """
     text = dsn.get_secret_value() if isinstance(dsn, SecretStr) else dsn
     try:
         given = {k: v for k, v in conninfo_to_dict(text).items() if v is not None}
@@ -190,23 +216,32 @@ def connection_string(dsn: str | SecretStr, application_name: str) -> str:
             "the connection string has more than one '@' before its host; "
             "write %40 for one that belongs to the password"
         )
-    # A session whose name contains `backfill` would make backfill pods of every change.
-    name = re.sub("backfill", "back-fill", application_name, flags=re.IGNORECASE)
-    return make_conninfo("", **{**_DEFAULTS, **given, "application_name": name})
+    names = {"application_name": _session_name(application_name), "fallback_application_name": ""}
+    return make_conninfo("", **{**_DEFAULTS, **given, **names})
+
+
+def _session_name(application_name: str) -> str:
+    """A session whose name contains `backfill` would make backfill pods of every change."""
+    return re.sub("backfill", "back-fill", application_name, flags=re.IGNORECASE)
 
 
 def session_settings(
+    application_name: str,
     schema: str,
     also: Sequence[str],
     lock_timeout: float | None,
     more: Mapping[str, str] | None = None,
+    *,
+    only_of: int | None = None,
 ) -> sql.Composed:
     """The statement that sets a new session up: one, so that it costs one round trip.
 
-    Arguments as for `connect_sync`; `more`: further settings.
+    Arguments as for `connect_sync`; `more`: further settings; `only_of`: unless this is the process id of the
+    backend, nothing is set, and there is no row: a pooler has made the id up.
     """
     path = sql.SQL(", ").join(sql.Identifier(name) for name in (schema, *also)).as_string()
     settings: dict[str, str] = {
+        "application_name": _session_name(application_name),
         "search_path": path,
         "idle_in_transaction_session_timeout": "10s",
         "lock_timeout": f"{int((lock_timeout or 0) * 1000)}ms",
@@ -219,7 +254,10 @@ def session_settings(
         "CASE WHEN version() LIKE '%linux%' "
         "THEN set_config('client_connection_check_interval', '1s', false) END"
     )
-    return sql.SQL("SELECT ") + sql.SQL(", ").join([*calls, watch])
+    statement = sql.SQL("SELECT ") + sql.SQL(", ").join([*calls, watch])
+    if only_of is None:
+        return statement
+    return statement + sql.SQL(" WHERE pg_catalog.pg_backend_pid() = {}").format(only_of)
 
 
 def _refused(error: psycopg.Error, conninfo: str) -> DatabaseUnavailable:

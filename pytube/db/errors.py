@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-import structlog
 from psycopg.errors import Diagnostic
 
+from pytube.db.hints import for_command_line
 from pytube.errors import SQLSTATES, DatabaseUnavailable, PytubeError, SchemaMismatch
+from pytube.logs import Logger
 
 TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 """Rolled back as a whole through no fault of the statement, which may succeed when repeated at once.
@@ -63,9 +65,7 @@ def is_connection_lost(error: psycopg.Error) -> bool:
 
 def describe(error: psycopg.Error) -> str:
     """Message and hint of an error, on one line."""
-    message = error.diag.message_primary or str(error)
-    hint = error.diag.message_hint
-    text = f"{message} ({hint})" if hint else message
+    text = with_hint(error.diag) or str(error)
     return " ".join(text.split()) or type(error).__name__
 
 
@@ -81,21 +81,22 @@ def translated() -> Iterator[None]:
         raise ours from error
 
 
-_log = structlog.get_logger("pytube.postgres")
+_log = Logger("pytube.postgres")
 
 
 def with_hint(notice: Diagnostic) -> str:
-    """The message, and in parentheses what to do."""
+    """The message, and in parentheses what to do, in the words of the command line."""
     text = notice.message_primary or ""
-    return f"{text} ({notice.message_hint})" if notice.message_hint else text
+    return f"{text} ({for_command_line(notice.message_hint)})" if notice.message_hint else text
 
 
 def log_notice(notice: Diagnostic) -> None:
     """Log one message by its severity; what only repeats that nothing was to be done, as debug."""
     text = with_hint(notice)
     if notice.severity_nonlocalized == "WARNING":
-        _log.warning(text)
+        level = logging.WARNING
     elif "already exists, skipping" in text or "does not exist, skipping" in text:
-        _log.debug(text)
+        level = logging.DEBUG
     else:
-        _log.info(text)
+        level = logging.INFO
+    _log.write(level, "postgres_said", {"text": text})

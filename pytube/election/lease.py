@@ -10,15 +10,15 @@ the term, a compare-and-set that also looks at the lease.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-import structlog
-
 from pytube.election.base import Claim
 from pytube.election.share import LeaseTick, decide
 from pytube.errors import ClaimLost, DatabaseUnavailable, PytubeError
+from pytube.logs import Logger
 from pytube.model import Heartbeat
 
 _JITTER = 0.2
@@ -100,7 +100,7 @@ class LeaseElection:
         self._interval = interval
         self._drain_limit = drain_limit
         self._choice = choice or random.Random()  # noqa: S311 -- spreads load, guards nothing
-        self._log = structlog.get_logger("pytube.election")
+        self._log = Logger("pytube.election")
         self._claims: dict[str, dict[int, LeaseClaim]] = {}
         self._queue: asyncio.Queue[LeaseClaim | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
@@ -131,7 +131,7 @@ class LeaseElection:
         try:
             await self._leave()
         except PytubeError as error:
-            self._log.warning("could not leave the lease election; the row will grow old", reason=str(error))
+            self._log.warning("lease_not_left", reason=str(error))
 
     async def _drain(self) -> None:
         claims = [claim for of_tube in self._claims.values() for claim in of_tube.values()]
@@ -164,12 +164,12 @@ class LeaseElection:
     def _failed(self, error: PytubeError) -> None:
         self._failures = min(self._failures + 1, 16)
         if self._failures == 1:
-            say = self._log.warning if isinstance(error, DatabaseUnavailable) else self._log.error
-            say("no partitions are claimed until Postgres can be asked again", reason=str(error))
+            level = logging.WARNING if isinstance(error, DatabaseUnavailable) else logging.ERROR
+            self._log.write(level, "claims_paused", {"reason": str(error)})
 
     def _succeeded(self) -> None:
         if self._failures:
-            self._log.info("partitions are claimed again", failures=self._failures)
+            self._log.info("claims_resumed", failures=self._failures)
         self._failures = 0
 
     def _apply(self, ticks: Mapping[str, LeaseTick]) -> None:

@@ -1,5 +1,8 @@
 """Reads documents from the root tables: the row as JSON, or what a configured query makes of it.
 
+A shard's ids are those of its root table, so the registry tells which section of the configuration they are
+read by.
+
 The statement reads the registry's state along with the rows, in one snapshot. So a predicate or
 an attachment that changes meanwhile can't mix with what was read: then it is read again.
 """
@@ -11,12 +14,13 @@ from typing import cast
 
 import psycopg
 
-from pytube.config import EnrichConfig
+from pytube.config import DocumentConfig, EnrichConfig
 from pytube.db.arrays import array_of
 from pytube.db.connect import NoAnswer, wait_for_answer
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.db.session import SessionPool, Use
 from pytube.enrich.base import Enricher, Read, TouchEnricher
+from pytube.enrich.sections import refusal, section_of
 from pytube.enrich.statements import ROOTS, Root, Roots, statement_for
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, PytubeError
 from pytube.model import Id, KeyType
@@ -34,22 +38,23 @@ class RowEnricher:
         self,
         pool: SessionPool,
         tube: str,
-        query: str | None = None,
+        config: EnrichConfig | None = None,
         answer_timeout: float | None = None,
     ) -> None:
         """Args:
         pool: sessions with our schema in their search path, whose `row_security` is off: a row that a
             policy hides would look like one that is gone, and be deleted at the sink.
         tube: whose registry is read.
-        query: SQL with `%(ids)s` and perhaps `%(shard)s`, whose first two columns are the id
-            and the document as json or jsonb; None: the row of the root table.
+        config: what the documents are; None: the rows of the root tables.
         answer_timeout: seconds that one read may take; None: any.
         """
         self._pool = pool
         self._tube = tube
-        self._query = query
+        self._config = config or EnrichConfig()
         self._answer_timeout = answer_timeout
         self._roots: Roots | None = None
+        self._sections: dict[Root, DocumentConfig] = {}
+        """By root table, as far as they were read since the registry was."""
 
     async def read(self, shard: int, ids: Sequence[Id], *, urgent: bool = True) -> Read:
         """See `Enricher.read`."""
@@ -73,13 +78,15 @@ class RowEnricher:
         """None when the registry is not the one that we know any more."""
         roots = self._roots
         if roots is None:
-            roots = self._roots = await self._load(connection)
+            roots = self._roots = await load_roots(connection, self._tube)
+            self._sections = {}
         if ids and not roots.keys.has(ids[0]):  # the tube was made anew, for other keys
             return None
         root = roots.of(shard)
         wanted = ids if root is None else root.own(shard, ids)
         arguments = {"tube": self._tube, "ids": array_of(roots.keys, wanted), "shard": shard}
-        cursor = await connection.execute(statement_for(roots, root, self._query), arguments, binary=True)
+        statement = statement_for(roots, root, self._section(roots, root))
+        cursor = await connection.execute(statement, arguments, binary=True)
         rows = await cursor.fetchall()
         bodies: dict[Id | None, bytes | None] = dict(rows)  # a loop would take longer than all the rest
         if bodies.pop(None, None) != roots.state:
@@ -89,14 +96,29 @@ class RowEnricher:
             raise EnrichDataError(f"the query for tube {self._tube!r} has no document for id {key}: NULL")
         return Read(cast("dict[Id, bytes]", bodies), orphans=ids if root is None else ())
 
-    async def _load(self, connection: psycopg.AsyncConnection) -> Roots:
-        cursor = await connection.execute(ROOTS, {"tube": self._tube})
-        rows = await cursor.fetchall()
-        if not rows:
-            raise EnrichFailed(f"the tube {self._tube!r} is gone")
-        tables = [Root(*row[3:]) for row in rows if row[3] is not None]
-        state, keys, predicate = rows[0][:3]
-        return Roots(state, KeyType(keys), predicate, tables)
+    def _section(self, roots: Roots, root: Root | None) -> DocumentConfig:
+        """What the documents of a table are; raises `EnrichFailed` if they might be another table's."""
+        if root is None:
+            return self._config
+        section = self._sections.get(root)
+        if section is None:
+            reason = refusal(self._config, self._tube, roots, root)
+            if reason is not None:
+                self._roots = None  # it may be mended in the registry
+                raise EnrichFailed(reason)
+            section = self._sections[root] = section_of(self._config, root)
+        return section
+
+
+async def load_roots(connection: psycopg.AsyncConnection, tube: str) -> Roots:
+    """The registry of a tube; raises `EnrichFailed` if there is none."""
+    cursor = await connection.execute(ROOTS, {"tube": tube})
+    rows = await cursor.fetchall()
+    if not rows:
+        raise EnrichFailed(f"the tube {tube!r} is gone")
+    tables = [Root(*row[3:]) for row in rows if row[3] is not None]
+    state, keys, predicate = rows[0][:3]
+    return Roots(state, KeyType(keys), predicate, tables)
 
 
 def _as_ours(error: psycopg.Error, tube: str) -> PytubeError:
@@ -117,6 +139,6 @@ def _as_ours(error: psycopg.Error, tube: str) -> PytubeError:
 
 def build_enricher(config: EnrichConfig, tube: str, pool: SessionPool, answer_timeout: float) -> Enricher:
     """The enricher of one tube in this process; `answer_timeout` as for `RowEnricher`."""
-    if config.mode == "none":
+    if config.mode == "none" and not config.tables:
         return TouchEnricher()
-    return RowEnricher(pool, tube, config.query, answer_timeout)
+    return RowEnricher(pool, tube, config, answer_timeout)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
+from pytube.config import DocumentConfig
 from pytube.model import Id, KeyType, ids_in
 
 STATE = "convert_to(r.version || ' ' || r.created_at, 'UTF8')"
@@ -38,6 +39,11 @@ class Root:
     shard: int
     shards: int
 
+    @property
+    def name(self) -> str:
+        """As it is written in SQL, where it needs no quotes."""
+        return f"{self.schema}.{self.table}"
+
     def has(self, shard: int) -> bool:
         """Whether the table's ids are in `shard`."""
         return self.shard <= shard < self.shard + self.shards
@@ -63,6 +69,11 @@ class Roots:
     def of(self, shard: int) -> Root | None:
         """The root table of `shard`: the first attached that has it; None when none does."""
         return next((root for root in self.tables if root.has(shard)), None)
+
+    @property
+    def all(self) -> Sequence[Root]:
+        """The root tables: those that are the first attached of their shards."""
+        return [table for table in self.tables if self.of(table.shard) is table]
 
 
 _REGISTRY = " FROM tube_registry r WHERE r.tube = %(tube)s"
@@ -92,13 +103,13 @@ _KNOWN = {
 """Whether a document that a query of one's own gave belongs to the tube."""
 
 
-def statement_for(roots: Roots, root: Root | None, query: str | None) -> sql.SQL | sql.Composed:
+def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> sql.SQL | sql.Composed:
     """The statement with the parameters tube, ids and shard; its rows are ids and documents.
 
     Args:
         roots: the registry.
         root: whose rows are read; None: those of no table.
-        query: of one's own; None: the row as JSON.
+        section: what the documents of `root` are.
 
     Returns:
         One that gives the registry's state, too, in a row of its own, which a parallel plan may put
@@ -110,14 +121,18 @@ def statement_for(roots: Roots, root: Root | None, query: str | None) -> sql.SQL
     # The predicate comes from the registry, where it was checked; % is psycopg's own sign.
     condition: sql.Composable = sql.SQL("")
     if roots.predicate is not None:
-        condition = sql.SQL(" AND ({}\n)").format(_raw(roots.predicate.replace("%", "%%")))
+        condition = sql.SQL(" AND ({}\n)").format(raw(roots.predicate.replace("%", "%%")))
     table = {
         "table": sql.Identifier(root.schema, root.table),
         "id": sql.Identifier(root.id_col),
         "condition": condition,
     }
     name = sql.SQL(_ID[roots.keys])
-    if query is None:
+    if section.mode == "none":
+        rows = sql.SQL("SELECT {}, convert_to('null', 'UTF8') FROM unnest(%(ids)s) q(id)").format(
+            name.format(id=sql.SQL("q.id"))
+        )
+    elif section.query is None:
         rows = sql.SQL(
             "SELECT {name}, convert_to(row_to_json(r.*)::text, 'UTF8') FROM {table} r "
             "WHERE r.{id} = ANY(%(ids)s){condition}"
@@ -129,12 +144,12 @@ def statement_for(roots: Roots, root: Root | None, query: str | None) -> sql.SQL
             "WHERE {condition}"
         ).format(
             name=name.format(id=sql.SQL("q.id")),
-            query=_raw(query),
+            query=raw(section.query),
             condition=known if roots.predicate is not None else sql.SQL("q.id IS NOT NULL"),
         )
     return sql.SQL("{} UNION ALL ({})").format(state, rows)
 
 
-def _raw(text: str) -> sql.Composable:
+def raw(text: str) -> sql.Composable:
     """SQL text that was checked when it was given: a predicate of the registry, a configured query."""
     return sql.SQL(text)

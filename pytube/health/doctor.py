@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
@@ -16,10 +14,11 @@ from pytube.config.names import leader_name
 from pytube.db import version
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
-from pytube.errors import ConfigError, PytubeError, SchemaMismatch
+from pytube.errors import ConfigError, PooledSession, PytubeError, SchemaMismatch
+from pytube.health.findings import Check, Level, fail, ok, warn
+from pytube.health.tubes import check_ids, check_leaders, check_sources, check_tubes, read_tubes
 from pytube.sinks import build_sink
 from pytube.sources import rights
-from pytube.tubes.queries import within
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -30,49 +29,22 @@ _OLD = 60.0
 """Seconds after which the doctor reports an open transaction."""
 _BROKER_TIMEOUT = 5.0
 
-_TUBES = "SELECT DISTINCT tube, partitions FROM {s}.tube_list() ORDER BY tube"
 
+def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
+    """Every finding, as it is made. Does not raise: what fails is a finding.
 
-class Level(enum.StrEnum):
-    """How bad it is. `warn` works, but worse than it could; `fail` does not work."""
+    Nothing is said about tubes where they could not be looked at.
 
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What was looked at, what was found, and what to do about it."""
-
-    subject: str
-    level: Level
-    finding: str
-    remedy: str | None = None
-
-
-def ok(subject: str, finding: str) -> Check:
-    """All is well."""
-    return Check(subject, Level.OK, finding)
-
-
-def warn(subject: str, finding: str, remedy: str) -> Check:
-    """It works, but worse than it could."""
-    return Check(subject, Level.WARN, finding, remedy)
-
-
-def fail(subject: str, finding: str, remedy: str) -> Check:
-    """It does not work."""
-    return Check(subject, Level.FAIL, finding, remedy)
-
-
-def examine(config: Config) -> Iterator[Check]:
-    """Every finding, as it is made. Does not raise: what fails is a finding."""
-    partitions: dict[str, int] = {}
+    Args:
+        config: what a worker would use.
+        origin: what names the database.
+    """
+    partitions: dict[str, int] | None = None
     dsn, schema = config.postgres.dsn.get_secret_value(), config.postgres.schema_name
     try:
         with connect_sync(dsn, schema, application_name="pytube doctor") as connection, translated():
-            yield ok("Postgres", "answers")
+            yield ok("Postgres", f"{_where(connection)} answers ({origin})")
+            yield check_pooler(connection)
             yield from check_server(connection)
             installed = check_version(connection, schema)
             yield installed
@@ -80,38 +52,35 @@ def examine(config: Config) -> Iterator[Check]:
             yield check_rights(connection, schema)
             if there:
                 yield check_sequence(connection, schema)
-                partitions = _partitions(connection, schema)
+                partitions = read_tubes(connection, schema)
+            if partitions is not None:
+                yield from check_leaders(connection, schema)
+                yield from check_ids(connection, schema)
             yield check_connections(connection)
             yield from check_settings(connection)
             yield from check_transactions(connection)
-            yield check_pooler(connection, dsn, schema)
+    except PooledSession as error:
+        finding, _, remedy = str(error).rpartition("; ")
+        yield fail("pooler", finding, remedy)
     except PytubeError as error:
-        yield fail("Postgres", str(error), "correct postgres.dsn, or start the server")
+        yield fail("Postgres", f"{error} ({origin})", "correct postgres.dsn, or start the server")
     except psycopg.Error as error:
         yield fail("Postgres", f"it refused: {describe(error)}", "see the server's log")
-    yield from _check_tubes(config, partitions)
+    if partitions is not None:
+        yield from check_tubes(config, partitions)
+        yield from check_sources(config, [name for name in config.tubes if name in partitions])
     if config.election_kind == "neli":
-        yield from check_broker(config, partitions)
+        yield from check_broker(config, partitions or {})
     else:
         yield ok("election", "by leases in Postgres, without a broker")
     for name, tube in config.tubes.items():
         yield check_sink(name, tube.sink)
 
 
-def _partitions(connection: psycopg.Connection, schema: str) -> dict[str, int]:
-    """The tubes that are there, with their numbers of partitions; none when we may not look."""
-    try:
-        return dict(connection.execute(within(_TUBES, schema)).fetchall())
-    except psycopg.errors.InsufficientPrivilege:
-        return {}
-
-
-def _check_tubes(config: Config, partitions: dict[str, int]) -> Iterator[Check]:
-    for name in config.tubes:
-        if name in partitions:
-            yield ok(f"tube {name}", f"{partitions[name]} partitions")
-        else:
-            yield fail(f"tube {name}", "is not in the database", f"pytube tube create {name}")
+def _where(connection: psycopg.Connection) -> str:
+    """Which database it is, and as whom."""
+    info = connection.info
+    return f"database {info.dbname} at {info.host}:{info.port}, as {info.user},"
 
 
 # --- Postgres ---------------------------------------------------------------------------
@@ -301,28 +270,12 @@ def check_transactions(connection: psycopg.Connection) -> Iterator[Check]:
         yield ok("transactions", f"none that wrote is open for more than {_OLD:.0f} s")
 
 
-def check_pooler(connection: psycopg.Connection, dsn: str, schema: str) -> Check:
-    """Whether LISTEN works on such a session, or a transaction pooler stands in front.
-
-    A pooler makes up the process id that it tells clients. Behind one that hands a server session
-    to another client at the end of a transaction, what a session sets is gone once another client
-    has taken that server session.
-    """
+def check_pooler(connection: psycopg.Connection) -> Check:
+    """Which way the session takes; where a pooler gives us none of our own, there is no session to check."""
     (pid,) = _row(connection, "SELECT pg_catalog.pg_backend_pid()")
     if pid == connection.info.backend_pid:
-        return ok("pooler", "none: LISTEN works")
-    connection.execute("SELECT set_config('pytube.pooler', 'kept', false)")
-    with connect_sync(dsn, schema, application_name="pytube doctor") as other, other.transaction():
-        other.execute("SELECT 1")
-        (kept,) = _row(connection, "SELECT current_setting('pytube.pooler', true)")
-        (now,) = _row(connection, "SELECT pg_catalog.pg_backend_pid()")
-    if kept == "kept" and now == pid:
-        return ok("pooler", "a session pooler: LISTEN works")
-    return warn(
-        "pooler",
-        "a transaction pooler stands in front, so LISTEN does not work and workers poll",
-        "connect workers to Postgres directly, or through a session pool",
-    )
+        return ok("pooler", "none")
+    return ok("pooler", "in session mode")
 
 
 def _row(connection: psycopg.Connection, query: LiteralString) -> tuple[Any, ...]:

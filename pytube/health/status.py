@@ -17,7 +17,12 @@ _STATUS = """
         extract(epoch FROM clock_timestamp() - s.inc_min_ts)::float8 AS lag,
         l.client_id AS leader, l.election, l.epoch,
         extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
-        extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago
+        extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
+        CASE WHEN l.lost THEN 'lost' WHEN l.sink_down IS NOT NULL THEN 'sink down'
+            WHEN l.source_down IS NOT NULL THEN 'source down' WHEN l.leader_id IS NOT NULL THEN 'leads'
+            ELSE 'free' END AS state,
+        l.sink_down, extract(epoch FROM clock_timestamp() - l.sink_down_since)::float8 AS sink_down_for,
+        l.source_down, extract(epoch FROM clock_timestamp() - l.source_down_since)::float8 AS source_down_for
     FROM {s}.tube_stats() AS s
     LEFT JOIN {s}.tube_leaders() AS l ON l.tube = s.tube AND l.partition = s.partition
     ORDER BY s.tube, s.partition
@@ -44,12 +49,24 @@ class PartitionStatus:
     """Age of the oldest waiting pod in seconds; None when none waits."""
 
     leader: str | None
-    """Client id of the leader; None when the partition is free."""
+    """Client id of the leader, or of the one that is lost; None when the partition is free."""
 
     election: str | None
     epoch: int | None
     leads_for: float | None
     renewed_ago: float | None
+    state: str
+    """`leads`; `free`: nobody leads; `lost`: the term ran out without being released; `sink down` or
+    `source down`: the leader can't deliver."""
+
+    sink_down: str | None
+    """Why the sink takes nothing; None while it does, or nobody leads. `sink_down_for`: seconds."""
+
+    sink_down_for: float | None
+    source_down: str | None
+    """Why rows can't be read, likewise."""
+
+    source_down_for: float | None
     parked: int | None = None
     """Keys set aside; None when this role may not see them."""
 

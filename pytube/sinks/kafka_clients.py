@@ -7,15 +7,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from pytube.election.neli.clients import DampedLog
 from pytube.errors import ConfigError, SinkUnavailable
+from pytube.logs import Logger
 
-_log = structlog.get_logger("pytube.sinks.kafka")
+_log = Logger("pytube.sinks.kafka")
 
 _OURS = {
     "acks",
@@ -203,20 +203,12 @@ class Topic:
         try:
             settings = _result(asked[resource], self._timeout)
         except KafkaException as error:
-            _log.warning(
-                "kafka_topic_not_described",
-                topic=self._name,
-                reason=self._clients.say(error.args[0]),
-                unknown="whether it is compacted, and the size of its largest record",
-            )
+            reason = self._clients.say(error.args[0])
+            _log.warning("kafka_topic_not_described", topic=self._name, reason=reason)
             return Found(None)
         if "compact" not in settings["cleanup.policy"].value:
-            _log.warning(
-                "kafka_topic_not_compacted",
-                topic=self._name,
-                policy=settings["cleanup.policy"].value,
-                consequence="documents vanish with its retention; set cleanup.policy=compact",
-            )
+            policy = settings["cleanup.policy"].value
+            _log.warning("kafka_topic_not_compacted", topic=self._name, policy=policy)
         return Found(int(settings["max.message.bytes"].value))
 
 

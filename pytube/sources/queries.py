@@ -37,7 +37,9 @@ LEADER_RENEW: Final = """
     SELECT tube_leader_renew(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
 """
 
-LEADERS_RENEW: Final = "SELECT leader_id, renewed FROM tube_leaders_renew(NULL, %(leader_ids)s)"
+LEADERS_RENEW: Final = """
+    SELECT leader_id, renewed FROM tube_leaders_renew(NULL, %(leader_ids)s, %(troubles)s)
+"""
 
 LEADER_RELEASE: Final = """
     SELECT tube_leader_release(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)

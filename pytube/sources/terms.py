@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from pytube.db.session import Queries
 from pytube.errors import Fenced, NotLeader, UsageError
 from pytube.model import KeyType
 from pytube.sources import queries
+
+_LONGEST_REASON = 500
+"""Characters of what is told of an error."""
+_USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
+_PASSWORD = re.compile(r"(?i)\b((?:password|passwd|secret|token|api[_-]?key)[\"']?\s*[=:]\s*)[^\s,;&]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +114,44 @@ def _key_type(tube: str, name: str) -> KeyType:
         ) from None
 
 
-async def renew(session: Queries, leader_ids: Sequence[UUID]) -> dict[UUID, bool]:
+class Troubles:
+    """What keeps a term from delivering, to be told with its renewals: its sink is down, or its source."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[str, float]] = {}
+
+    def begin(self, what: Literal["sink", "source"], reason: str) -> None:
+        """It is down from now on."""
+        self._since[what] = _for_people(reason), time.monotonic()
+
+    def end(self, what: Literal["sink", "source"]) -> None:
+        """It is up again."""
+        self._since.pop(what, None)
+
+    def as_json(self) -> dict[str, dict[str, Any]]:
+        """As the database takes it; empty when the term delivers."""
+        now = time.monotonic()
+        return {
+            what: {"reason": reason, "seconds": now - since} for what, (reason, since) in self._since.items()
+        }
+
+
+def _for_people(reason: str) -> str:
+    """The text of an error: short, without passwords, and of characters that `jsonb` takes."""
+    text = "".join(c if c.isprintable() else " " for c in reason)
+    text = _PASSWORD.sub(r"\1********", _USER_INFO.sub("********@", text))
+    return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 1] + "…"
+
+
+async def renew(session: Queries, terms: Mapping[UUID, Troubles]) -> dict[UUID, bool]:
     """Renew terms, of whatever tubes: those that are not over, and whether they were renewed.
 
-    One that was not is just being ended, or not; the next call tells.
+    One that was not is just being ended, or not; the next call tells. Their troubles, and that they have none
+    any more, go with the renewal, so that they cost no statement of their own and end with the term.
     """
-    return dict(await session.rows(queries.LEADERS_RENEW, {"leader_ids": list(leader_ids)}))
+    troubles = {str(leader_id): told for leader_id, one in terms.items() if (told := one.as_json())}
+    arguments = {"leader_ids": list(terms), "troubles": json.dumps(troubles) if troubles else None}
+    return dict(await session.rows(queries.LEADERS_RENEW, arguments))
 
 
 async def why_over(session: Queries, term: Term) -> NotLeader | None:

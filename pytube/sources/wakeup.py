@@ -1,7 +1,7 @@
 """The wake-up: how a sleeping worker learns that pods arrived, at little cost to writers.
 
 A worker leaves a sleeper row; a writer that sees its flag sends a NOTIFY. One session listens for all tubes
-of the process. Where notifications do not arrive (behind a transaction pooler), workers poll instead.
+of the process. Where notifications do not arrive, workers poll instead.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 import psycopg
-import structlog
 from psycopg import sql
 
 from pytube.db.connect import wait_for_answer
 from pytube.db.errors import describe, translated
 from pytube.db.session import Queries, Session
 from pytube.errors import DatabaseUnavailable, StatementFailed
+from pytube.logs import Logger
 from pytube.sources import queries
 from pytube.sources.terms import Term
 
@@ -61,7 +61,7 @@ class Listener:
         self._on_works = on_works
         self._on_ddl = on_ddl
         self._of_channel: dict[str, str] = {}
-        self._log = structlog.get_logger("pytube.worker")
+        self._log = Logger("pytube.worker")
         self._writers_notify = False
         self.works = False
         """Whether notifications do arrive; until it is known, and where they don't, workers poll."""
@@ -111,12 +111,12 @@ class Listener:
         if self.works:
             return
         if self._writers_notify:
-            reason = "notifications do not arrive (a pooler in front of Postgres?)"
+            reason = "notifications do not arrive (a pooler in front of Postgres that drops them?)"
             remedy = "point postgres.dsn at the server itself"
         else:
             reason = "writers do not notify, because a transaction that does can't be prepared"
             remedy = "set max_prepared_transactions to 0, or pytube.wake to on where no writer prepares"
-        self._log.info("workers poll every 2 to 250 ms instead of being woken", reason=reason, remedy=remedy)
+        self._log.info("notifications_missing", reason=reason, remedy=remedy)
 
     def _on_notification(self, notification: psycopg.Notify, nonce: str) -> None:
         payload = notification.payload

@@ -75,16 +75,20 @@ class Host:
         Raises:
             ConfigError: as `resolved`.
             DatabaseUnavailable: the database can't be reached. The message names the host.
+            PooledSession: a pooler gives us no session of our own.
         """
         try:
             connection = connect_sync(self.resolved(), self.schema, application_name=APPLICATION)
         except DatabaseUnavailable as error:
-            raise DatabaseUnavailable(self.reason(error)) from None
+            raise type(error)(self.reason(error)) from None
         connection.execute(_IDLE)
         return connection
 
     def conninfo(self) -> str:
-        """The connection string with the settings of our sessions, for libraries other than psycopg."""
+        """The connection string with the settings of our sessions, for libraries other than psycopg.
+
+        Such a library does not tell what `connect` compares. So call `connect` before.
+        """
         return connection_string(self.resolved(), APPLICATION)
 
     def redacted(self, text: str) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.rows import dict_row
 
 from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube, UsageError
 from pytube.spark import queries
@@ -167,12 +166,6 @@ def shards_of_tables(connection: psycopg.Connection, tubes: Sequence[str]) -> tu
     return tuple(sorted(rows(connection, queries.ATTACHED, tubes=list(tubes))))
 
 
-def progress(host: Host, job_id: str | None = None) -> list[dict[str, Any]]:
-    """The jobs of a database as rows of `tube_job_list`, the newest first."""
-    with host.connect() as connection, connection.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(queries.JOB_LIST, {"job": job_id}).fetchall()
-
-
 # --- all databases of a job -------------------------------------------------------------------------
 
 
@@ -285,6 +278,16 @@ class Parts:
             if part.failure is None:
                 part.attempt(act)
         self.raise_failures(all)
+
+    def look_at_shards(self) -> None:
+        """Find out which shards the tubes' tables have, in the databases that can be reached."""
+
+        def act(connection: psycopg.Connection, part: Part) -> None:
+            part.spread = shards_of_tables(connection, self.spec.tubes)
+
+        for part in self.parts:
+            if part.failure is None:
+                part.attempt(act)
 
     def refresh(self) -> None:
         """Look again which units are written. A database that does not return in time keeps its failure."""

@@ -39,7 +39,6 @@ JOB_FINISH: Final = (
     "SELECT rows_done, ids_done, pods_done FROM tube_job_finish(%(job)s, %(attempts)s::uuid[])"
 )
 JOB_FORGET: Final = "SELECT tube_job_forget(%(job)s)"
-JOB_LIST: Final = "SELECT * FROM tube_job_list(%(job)s)"
 
 PODS_INSERT: Final = """
     SELECT tube_pods_insert(%(tubes)s, %(query)s, %(shard)s, %(op)s, NULL, 20000, %(pod_size)s)

@@ -22,10 +22,10 @@ from pytube.errors import UsageError
 from pytube.model import Id
 from pytube.spark import frame, job
 from pytube.spark.hosts import Where, shard_map
-from pytube.spark.job import JobSpec
+from pytube.spark.job import JobSpec, Parts
 from pytube.spark.keys.kinds import BIGINT, KeyKind
 from pytube.spark.touch import BUCKETS as UNITS
-from pytube.spark.touch import Touched, touch
+from pytube.spark.touch import Touched, derived_shard, touch
 
 BUCKETS = 4096
 _HALF = 0xFFFFFFFF
@@ -53,8 +53,9 @@ class Reconciled:
     """Keys that only the sink has."""
     different: int
     """Keys with other values, or with another number of rows."""
-    examples: tuple[tuple[str, int, Id], ...]
-    """Some of the keys: the kind of difference, the shard and the id; a uuid as Postgres writes it."""
+    examples: tuple[tuple[str, int | None, Id], ...]
+    """Some of the keys: the kind of difference, the shard (None: not compared) and the id; a uuid as Postgres
+    writes it."""
     touched: Touched | None
     """None: nothing was touched."""
     seconds: float
@@ -80,7 +81,7 @@ def reconcile(
     *,
     tubes: str | Sequence[str] = (),
     dsn: Where | None = None,
-    shard: str | int = 0,
+    shard: str | int | None = None,
     key_type: str | None = None,
     buckets: int = BUCKETS,
     examples: int = 20,
@@ -99,7 +100,8 @@ def reconcile(
             the source's types.
         tubes: the tubes to touch; if none, the sides are only compared.
         dsn: as for `touch`.
-        shard: the column of the shards on both sides, or the one shard of all rows.
+        shard: the column of the shards on both sides, or the one shard of all rows; None: ids are compared
+            without shards, and touched in those of the only table that is attached to the tubes.
         key_type: bigint, uuid or text; by default the type of the tubes' keys; without tubes text if the
             source has texts. With uuid, all forms of a uuid are the same key.
         buckets: with more buckets, fewer keys are compared one by one if few rows differ.
@@ -117,8 +119,10 @@ def reconcile(
     name = key if isinstance(key, str) else str(key["id"])
     compared = list(columns) if columns is not None else _shared(source_df, sink_df, name, shard)
     types = _types(source_df, sink_df, [name, *([shard] if isinstance(shard, str) else []), *compared])
-    of_tubes = _kind_of(tubes, dsn, str(touching.get("schema", "tube")))
-    kind = frame.kind_to_compare(source_df, name, key_type, of_tubes)
+    parts = _look(tubes, dsn, str(touching.get("schema", "tube")))
+    kind = frame.kind_to_compare(source_df, name, key_type, parts.kind if parts is not None else None)
+    if parts is not None and shard is None:
+        derived_shard(parts)  # refuses before it compares
     sides = [hashed(df, name, shard, compared, types, kind) for df in (source_df, sink_df)]
     with frame.refusals(), ExitStack() as kept:
 
@@ -137,6 +141,7 @@ def reconcile(
         if tubes and dsn is not None and counts:
             touching.setdefault("fingerprint", f"reconcile {name} {compared} {shard}")
             units = min(UNITS, 1 + sum(counts.values()) // _UNIT)
+            touching["shard"] = None if shard is None else "shard"
             touched = touch(wrong.select("shard", "id"), tubes=tubes, dsn=dsn, buckets=units, **touching)
     result = Reconciled(
         source=found.source,
@@ -146,7 +151,8 @@ def reconcile(
         extra=counts.get("extra", 0),
         different=counts.get("different", 0),
         examples=tuple(
-            (str(row["what"]), int(row["shard"]), frame.document_id(row["id"])) for row in some[:examples]
+            (str(row["what"]), None if shard is None else int(row["shard"]), frame.document_id(row["id"]))
+            for row in some[:examples]
         ),
         touched=touched,
         seconds=time.monotonic() - began,
@@ -156,11 +162,14 @@ def reconcile(
     return result
 
 
-def _kind_of(tubes: str | Sequence[str], dsn: Where | None, schema: str) -> KeyKind | None:
+def _look(tubes: str | Sequence[str], dsn: Where | None, schema: str) -> Parts | None:
+    """What the databases know of the tubes; None without tubes. Raises `UsageError` if one is missing."""
     if not tubes or dsn is None:
         return None
     names = (tubes,) if isinstance(tubes, str) else tuple(tubes)
-    return job.look(JobSpec("reconcile", names, "direct", ""), shard_map(dsn, schema)).kind
+    parts = job.look(JobSpec("reconcile", names, "direct", ""), shard_map(dsn, schema))
+    parts.look_at_shards()
+    return parts
 
 
 # --- one side -------------------------------------------------------------------------------------
@@ -169,7 +178,7 @@ def _kind_of(tubes: str | Sequence[str], dsn: Where | None, schema: str) -> KeyK
 def hashed(
     df: DataFrame,
     key: str,
-    shard: str | int,
+    shard: str | int | None,
     columns: Sequence[str],
     types: Mapping[str, DataType],
     kind: KeyKind = BIGINT,
@@ -189,9 +198,9 @@ def hashed(
     return df.select(*kept)
 
 
-def placed(df: DataFrame, shard: str | int, buckets: int) -> DataFrame:
-    """The rows of `hashed` with the shard and the bucket of each row."""
-    place = sf.lit(shard) if isinstance(shard, int) else sf.col("shard")
+def placed(df: DataFrame, shard: str | int | None, buckets: int) -> DataFrame:
+    """The rows of `hashed` with the shard (0 where none is compared) and the bucket of each row."""
+    place = sf.col("shard") if isinstance(shard, str) else sf.lit(shard or 0)
     bucket = sf.pmod(sf.xxhash64(place.cast("int"), sf.col("id")), sf.lit(buckets).cast("bigint"))
     return df.select(bucket.cast("int").alias("bucket"), place.cast("int").alias("shard"), "id", "hash")
 
@@ -243,7 +252,7 @@ def summed(by: str, both: DataFrame) -> DataFrame:
 # --- columns ----------------------------------------------------------------------------------------
 
 
-def _shared(source: DataFrame, sink: DataFrame, key: str, shard: str | int) -> list[str]:
+def _shared(source: DataFrame, sink: DataFrame, key: str, shard: str | int | None) -> list[str]:
     theirs = set(sink.columns)
     shared = [name for name in source.columns if name in theirs and name not in (key, shard)]
     if not shared:

@@ -8,13 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+import psycopg
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pytube.errors import ConfigError
+from pytube.db.errors import describe
+from pytube.errors import ConfigError, PytubeError
 
 _OLDEST: Final = 17
 _TIMEOUT: Final = 60.0
@@ -46,6 +49,29 @@ def local(cores: str = "*", settings: Mapping[str, str] | None = None, name: str
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def run_program(main: Callable[[], None]) -> None:
+    """Run a program; an error ends it with one sentence on stderr and an exit code, as in `pytube`."""
+    try:
+        main()
+    except PytubeError as error:
+        message, code = str(error), error.exit_code
+    except psycopg.Error as error:
+        message, code = f"Postgres refused: {describe(error)}", 1
+    except PySparkException as error:
+        message, code = sentence(error), 1
+    else:
+        return
+    print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)  # noqa: T201 # a program's last word
+    sys.exit(code)
+
+
+def sentence(error: Exception) -> str:
+    """An error of Spark in a line: that of ours which a task or a source raised, if there is one."""
+    text = str(error)
+    ours = re.findall(r"pytube\.[\w.]+\.(\w+): (.+)", text)
+    return str(ours[-1][1]) if ours else f"Spark refused: {text.strip().splitlines()[0]}"
 
 
 def prepare() -> None:

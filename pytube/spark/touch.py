@@ -154,21 +154,32 @@ def _write(keyed: DataFrame, packing: PackPlan, plan: UnitPlan, connections: int
 def _packing(parts: Parts, shard: str | int | None) -> PackPlan:
     """How tasks assign keys to units."""
     spread = tuple(sorted({found for part in parts.parts for found in part.spread}))
-    if shard is None and len(spread) != 1:
-        raise UsageError(
-            "which shard? Give a column or a number: shard=…; it can be told only if the tables of the "
-            "tubes have the same shards"
-        )
     return PackPlan(
         buckets=parts.units,
         ranges=tuple((low, high, parts.hosts.place(host)) for low, high, host in parts.hosts.ranges),
         skipped=frozenset(),
         shard=shard if isinstance(shard, int) else None,
-        derived=spread[0] if shard is None else None,
+        derived=derived_shard(parts) if shard is None else None,
         # Derived shards need no check.
         spread=tuple(one for one in spread if one[1] > 1 and shard is not None),
         kind=parts.kind,
     )
+
+
+def derived_shard(parts: Parts) -> tuple[int, int]:
+    """`(shard, shards)` of the tables that are attached to the tubes of a job.
+
+    Raises:
+        UsageError: there is none, or they differ.
+    """
+    spread = sorted({found for part in parts.parts for found in part.spread})
+    if len(spread) != 1:
+        has = ", ".join(str(shard) if n == 1 else f"{shard} to {shard + n - 1}" for shard, n in spread)
+        raise UsageError(
+            "which shard? Give a column or a number: shard=…; it can be told only if the tables of the "
+            f"tubes have the same shards (they have: {has or 'none, as no table is attached'})"
+        )
+    return spread[0]
 
 
 def _check(op: str, pod_size: int, connections: int, publish: str) -> None:

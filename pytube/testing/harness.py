@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import inspect
 import time
+import unittest
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from pytube.errors import SinkUnavailable
 from pytube.model import Batch, Key, Ok, Result
@@ -20,6 +21,11 @@ def expect(condition: bool, what: str) -> None:
     """Fail with `what`; unlike `assert` it says so from an installed package as well."""
     if not condition:
         raise AssertionError(what)
+
+
+def skip(why: str) -> NoReturn:
+    """End a test as skipped: what it is for can't be tested here. pytest knows this exception, too."""
+    raise unittest.SkipTest(why)
 
 
 class SinkHarness:
@@ -41,14 +47,14 @@ class SinkHarness:
         raise NotImplementedError("return what the store holds")
 
     def unopenable_sink(self) -> Sink | None:
-        """A sink whose `open` fails; None when there is no way to make one."""
+        """A sink whose `open` fails; None when there is no way to make one, which is then not tested."""
         return None
 
     def stall(self) -> bool:
         """Keep writes to the store from getting done until `unstall`; False: that can't be done.
 
-        With it, the checks of cancelled and blocking sends are sharp; without it, they depend on
-        how long a write takes.
+        With it, the checks of cancelled and blocking sends are sharp. Without it, blocking sends are not
+        tested, and whether cancelled ones are depends on how long a write takes.
         """
         return False
 
@@ -56,7 +62,7 @@ class SinkHarness:
         """Let writes to the store get done; called from a thread when the event loop is stuck."""
 
     def rejected_value(self) -> Any:
-        """A value that the sink rejects; None when it takes every one."""
+        """A value that the sink rejects; None when it takes every one, so that rejecting is not tested."""
         return None
 
     # --- for the checks -----------------------------------------------------------------------

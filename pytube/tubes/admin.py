@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
-import structlog
 from psycopg import sql
 from psycopg.rows import class_row, dict_row
 
 from pytube.db.errors import translated
 from pytube.db.version import check
-from pytube.errors import UsageError
+from pytube.errors import InvalidShard, NoUsableKey, UnknownTube, UsageError
+from pytube.logs import Logger
 from pytube.model import KeyType
 from pytube.tubes import queries
 from pytube.tubes.tables import find_table, with_retries
 
-_log = structlog.get_logger("pytube.tubes")
+_log = Logger("pytube.tubes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,23 @@ class Attachment:
     """Whether the ids of this table are the documents' ids."""
     key_type: str
     """Of all ids of the tube: `bigint`, `uuid` or `text`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TubeSettings:
+    """What a tube is made with."""
+
+    partitions: int
+    predicate: str | None
+    key_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class IdColumn:
+    """The column by which a table was attached, and why that one."""
+
+    name: str
+    reason: str
 
 
 class Tubes:
@@ -57,7 +74,7 @@ class Tubes:
         partitions: int | None = None,
         predicate: str | None = None,
         key_type: KeyType | None = None,
-    ) -> None:
+    ) -> tuple[TubeSettings | None, TubeSettings]:
         """Make a tube, or change one: another number of partitions, another predicate.
 
         Args:
@@ -65,9 +82,13 @@ class Tubes:
             partitions: how many; None keeps those of a tube that is there, and is 1 for a new one.
             predicate: which rows belong to it; None keeps what is there, '' removes it.
             key_type: of its ids, for good; None is that of a tube that is there, and bigint for a new one.
+
+        Returns:
+            What it was before, None for a new one; what it is now.
         """
         with translated():
-            there = self._partitions(tube)
+            before = _settings(self._connection, self._schema, tube)
+            there = None if before is None else before.partitions
             wanted = partitions if partitions is not None else there or 1
             if there is not None:
                 # also where it has them: an index may be left to build, or to drop
@@ -81,6 +102,10 @@ class Tubes:
             )
             if there is not None and there != wanted:
                 self._fit_index(tube, wanted)
+            now = _settings(self._connection, self._schema, tube)
+        if now is None:
+            raise _unknown(tube)  # somebody dropped it meanwhile
+        return before, now
 
     def rebase(self, tube: str, epoch: int) -> int:
         """Let the epochs of a tube go on above `epoch`, the highest that its sink holds.
@@ -95,10 +120,15 @@ class Tubes:
             raise UsageError(f"the tube {tube!r} could not be rebased")
         return int(row[0])
 
-    def drop(self, tube: str) -> None:
-        """Take a tube away with all its pods; none of that name is no error."""
+    def drop(self, tube: str, *, force: bool = False) -> None:
+        """Drop a tube; `force`: also while tables are attached to it or pods wait, which are lost then.
+
+        Raises:
+            UnknownTube: there is none of that name.
+            TubesNotEmpty: it has tables or pods, and `force` is not set.
+        """
         with translated():
-            self._run(queries.ENSURE_ABSENT, tube=tube)
+            self._run(queries.DROP, tube=tube, force=force)
 
     def attach(
         self,
@@ -111,41 +141,81 @@ class Tubes:
         columns: Sequence[str] = (),
         replica: bool = False,
         limit: float = 60.0,
-    ) -> None:
+    ) -> IdColumn:
         """Attach a table to a tube, or change how it is attached.
 
         Args:
             tube: its name.
             table: `schema.table`.
-            shard: the table's shard, or the first of them; None takes it from the schema's name.
+            shard: the table's shard, or the first of them; None is the number at the end of its schema's
+                name, else the one that it has, else 0.
             shards: over how many shards the table's ids are spread.
-            id_col: the column of the ids; None is `id`, else the primary key of one column.
+            id_col: the column of the ids; None is `id` where it is a key, else the primary key of one column.
             columns: an UPDATE that changes none of these makes no touch; without any, each one does.
             replica: whether rows that logical replication writes are touched, too.
             limit: seconds to wait for the table's lock; nobody queues behind us meanwhile.
 
         Raises:
+            NoUsableKey: `id_col` is not given, and nothing proves which column names the table's rows.
+            InvalidShard: `id_col` is not given, and another table has the shard.
             LockBusy: the table stayed locked; the message says by whom.
         """
         with translated():
             oid = find_table(self._connection, table)
-            with_retries(
+            column = self._id_column(table, oid, id_col)
+            arguments = {
+                "tube": tube,
+                "table": oid,
+                "shard": self._shard(tube, oid) if shard is None else shard,
+                "shards": shards,
+                "id_col": id_col if column is None else column.name,
+                "columns": list(columns),
+                "replica": replica,
+            }
+            root = with_retries(
                 self._connection,
-                lambda: self._run(
-                    queries.ATTACH,
-                    tube=tube,
-                    table=oid,
-                    shard=shard,
-                    shards=shards,
-                    id_col=id_col,
-                    columns=list(columns),
-                    replica=replica,
-                ),
+                lambda: self._attach(table, arguments, may_be_related=id_col is not None),
                 table=oid,
                 name=table,
                 limit=limit,
-                on_wait=_log.warning,
+                on_wait=lambda text: _log.warning("lock_awaited", reason=text),
             )
+        assert column is not None  # or our SQL has refused the table
+        return column if root is None else IdColumn(column.name, f"it holds ids of {root}")
+
+    def _id_column(self, table: str, oid: int, id_col: str | None) -> IdColumn | None:
+        """The column to attach by, that of the name `id_col` if given; None where there is none."""
+        row = self._one(queries.ID_COLUMN, table=oid, id_col=id_col)
+        if row is None:
+            return None
+        name, is_key, reason = row
+        if id_col is None and not is_key:
+            raise NoUsableKey(
+                f"{table} is not attached: nothing proves which column names its rows ({name}: {reason}); "
+                f"name the column by --id-col, e.g. --id-col {name} if no two rows can have one {name}"
+            )
+        return IdColumn(name, reason)
+
+    def _shard(self, tube: str, table: int) -> int | None:
+        """The shard 0; None where our SQL finds another by itself."""
+        row = self._one(queries.SHARD, tube=tube, table=table)
+        return None if row is None else int(row[0])
+
+    def _attach(self, table: str, arguments: Mapping[str, object], *, may_be_related: bool) -> str | None:
+        """One attempt; the root table of the shard if that is another one."""
+        with self._connection.transaction():
+            self._run(queries.ATTACH, **arguments)
+            row = self._one(queries.ROOT_OF, tube=arguments["tube"], table=arguments["table"])
+            if row is None:
+                return None
+            root, shard = row
+            if not may_be_related:
+                raise InvalidShard(
+                    f"{table} is not attached: {root} has the shard {shard} of tube {arguments['tube']!r}; "
+                    f"name the column that holds ids of {root} by --id-col, or give {table} "
+                    "a shard of its own by --shard"
+                )
+            return str(root)
 
     def detach(self, tube: str | None, table: str, *, limit: float = 60.0) -> None:
         """Detach a table from a tube; None means from all tubes.
@@ -160,7 +230,7 @@ class Tubes:
                 table=oid,
                 name=table,
                 limit=limit,
-                on_wait=_log.warning,
+                on_wait=lambda text: _log.warning("lock_awaited", reason=text),
             )
 
     def list(self) -> list[Attachment]:
@@ -171,17 +241,14 @@ class Tubes:
         ):
             return cursor.execute(queries.within(queries.LIST, self._schema)).fetchall()
 
-    def _partitions(self, tube: str) -> int | None:
-        statement = queries.within(queries.PARTITIONS, self._schema)
-        row = self._connection.execute(statement, {"tube": tube}).fetchone()
-        return None if row is None else int(row[0])
-
     def _fit_index(self, tube: str, partitions: int) -> None:
         """The index for `partitions`, built while the tube is in use; with these, others are dropped so."""
         for schema, name in self._connection.execute(
             queries.LEFTOVERS, {"schema": self._schema, "tube": tube}
         ).fetchall():
-            _log.info(f"dropping {name}, which an interrupted build left behind")
+            _log.info(
+                "index_drop_started", tube=tube, index=name, reason="an interrupted build left it behind"
+            )
             self._connection.execute(
                 sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier(schema, name))
             )
@@ -189,19 +256,38 @@ class Tubes:
         parameters = {"tube": tube, "partitions": partitions}
         while (row := self._connection.execute(statement, parameters).fetchone()) and row[0]:
             if row[0].startswith("DROP"):
-                _log.info(f"dropping the index of {tube} for another number of partitions")
+                _log.info("index_drop_started", tube=tube, reason="it is for another number of partitions")
             else:
-                _log.info(f"building the index of {tube} for {partitions} partitions")
+                _log.info("index_build_started", tube=tube, partitions=partitions)
             self._connection.execute(str(row[0]).encode())
 
-    def _run(self, query: str, **parameters: object) -> None:
+    def _run(self, query: LiteralString, **parameters: object) -> None:
         self._connection.execute(queries.within(query, self._schema), parameters)
+
+    def _one(self, query: LiteralString, **parameters: object) -> tuple[Any, ...] | None:
+        return self._connection.execute(queries.within(query, self._schema), parameters).fetchone()
+
+
+def _settings(connection: psycopg.Connection, schema: str, tube: str) -> TubeSettings | None:
+    """What a tube is made with; None where there is none of that name."""
+    with connection.cursor(row_factory=class_row(TubeSettings)) as cursor:
+        return cursor.execute(queries.within(queries.TUBE, schema), {"tube": tube}).fetchone()
+
+
+def _unknown(tube: str) -> UnknownTube:
+    return UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")
 
 
 def parked(
     connection: psycopg.Connection, schema: str, tube: str | None = None, limit: int = 100
 ) -> list[dict[str, Any]]:
-    """What was set aside with its error, the newest first, as rows of `tube_park_list`."""
+    """What was set aside with its error, the newest first, as rows of `tube_park_list`.
+
+    Raises:
+        UnknownTube: there is no tube of the name `tube`.
+    """
     with translated(), connection.cursor(row_factory=dict_row) as cursor:
+        if tube is not None and _settings(connection, schema, tube) is None:
+            raise _unknown(tube)
         statement = queries.within(queries.PARK_LIST, schema)
         return cursor.execute(statement, {"tube": tube, "limit": limit}).fetchall()

@@ -9,10 +9,26 @@ from psycopg import sql
 ENSURE_EXISTS = """
     SELECT {s}.tube_ensure_exists(%(tube)s, %(partitions)s, %(predicate)s, %(key_type)s::pg_catalog.regtype)
 """
-ENSURE_ABSENT = "SELECT {s}.tube_ensure_absent(%(tube)s)"
+DROP = "SELECT {s}.tube_drop(%(tube)s, %(force)s)"
 ATTACH = """
     SELECT {s}.tube_table_ensure_attached(
         %(tube)s, %(table)s, %(shard)s, %(shards)s, %(id_col)s, %(columns)s::pg_catalog.name[], %(replica)s)
+"""
+ID_COLUMN = "SELECT k.name::text, k.is_key, k.reason FROM {s}.tube_id_column(%(table)s, %(id_col)s) AS k"
+# The shard 0 for a table that has none yet, and whose schema names none.
+SHARD = """
+    SELECT 0 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.oid = %(table)s AND n.nspname !~ '[0-9]$'
+        AND NOT EXISTS (SELECT FROM {s}.tube_list(%(table)s) AS l WHERE l.tube = %(tube)s)
+"""
+# The root table of the shard that a related table has.
+ROOT_OF = """
+    SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname), l.shard
+    FROM {s}.tube_list(%(table)s) AS l
+    JOIN {s}.tube_list() AS r ON r.tube = l.tube AND r.shard = l.shard AND r.root
+    JOIN pg_catalog.pg_class AS c ON c.oid = r.tbl
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE l.tube = %(tube)s AND r.tbl <> l.tbl
 """
 DETACH = "SELECT {s}.tube_table_ensure_detached(%(tube)s, %(table)s)"
 LIST = """
@@ -24,7 +40,10 @@ LIST = """
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     ORDER BY l.ordinality
 """
-PARTITIONS = "SELECT DISTINCT partitions FROM {s}.tube_list() WHERE tube = %(tube)s"
+TUBE = """
+    SELECT l.partitions, l.predicate, l.key_type::text AS key_type
+    FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s LIMIT 1
+"""
 
 REBASE = "SELECT {s}.tube_leader_rebase(%(tube)s, %(epoch)s)"
 
@@ -39,6 +58,8 @@ LEFTOVERS = """
     WHERE n.nspname = %(schema)s AND t.relname = %(tube)s AND NOT i.indisvalid
         AND c.relname ~ '_cc(new|old)[0-9]*$'
 """
+
+JOB_LIST = "SELECT * FROM {s}.tube_job_list(%(job)s)"
 
 PARK_LIST = "SELECT * FROM {s}.tube_park_list(%(tube)s, %(limit)s)"
 

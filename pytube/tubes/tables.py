@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import psycopg
 from psycopg import errors
@@ -23,6 +24,8 @@ _PAUSE = 0.5
 
 _BRIEF = 1.0
 """Seconds for which anybody may hold a table without being named."""
+
+_Result = TypeVar("_Result")
 
 OnWait = Callable[[str], None]
 
@@ -47,13 +50,13 @@ class LockBusy(PytubeError):
 
 def with_retries(
     connection: psycopg.Connection,
-    action: Callable[[], None],
+    action: Callable[[], _Result],
     *,
     table: int,
     name: str,
     limit: float,
     on_wait: OnWait,
-) -> None:
+) -> _Result:
     """Run `action` until it gets its locks.
 
     Our SQL itself waits for a lock in many short steps, so that nobody queues behind it, and gives
@@ -61,11 +64,14 @@ def with_retries(
 
     Args:
         connection: its session, outside of a transaction.
-        action: one statement that takes the locks.
+        action: one statement, or transaction, that takes the locks.
         table: oid of the table that others may hold.
         name: what that table is called in messages.
         limit: seconds after which we give up, in the middle of an attempt if need be.
         on_wait: called with one sentence before each attempt for which others stand in the way.
+
+    Returns:
+        What `action` returns.
 
     Raises:
         LockBusy: after `limit` seconds; the message names who holds the table.

@@ -10,7 +10,7 @@ from pytube.election.base import Claim
 from pytube.errors import ClaimLost, Fenced, PytubeError
 from pytube.events import Event, LeaderRefreshed, TrustLapsed
 from pytube.model import COUNTER_BITS, Batch, Token
-from pytube.sources.terms import Term
+from pytube.sources.terms import Term, Troubles
 
 _POLL_INTERVAL = 0.05
 """Seconds between checks of a lapsed trust."""
@@ -43,6 +43,8 @@ class ActiveTerm:
         """Whether only a notification wakes the partition's worker."""
         self.unanswered: set[Batch] = set()
         """Writes that were sent and not answered; while there is one, the term is not released."""
+        self.troubles = Troubles()
+        """What keeps it from delivering; its renewals tell."""
         self.ended: PytubeError | None = None
         """Why the term is over, as soon as the database or the election says so."""
         self._deadline = deadline

@@ -30,6 +30,7 @@ from pytube.events import (
     SweepFinished,
 )
 from pytube.faults import Point, fault
+from pytube.logs import UserFaults
 from pytube.model import Id, Pod
 from pytube.pipeline.inflight import InFlight
 from pytube.pipeline.retry_queue import BackOff
@@ -134,6 +135,7 @@ class Control:
         sink: Sink,
         machine: InFlight,
         backlog: int,
+        faults: UserFaults,
         emit: Callable[[Event], None],
     ) -> None:
         """Nothing is done yet.
@@ -144,6 +146,7 @@ class Control:
             sink: is swept.
             machine: holds the pods.
             backlog: a sweep touches nothing while more backfill pods than this wait in the tube.
+            faults: logs what user code in the sink raises.
             emit: receives events.
         """
         self._active_term = active_term
@@ -151,6 +154,7 @@ class Control:
         self._sink = sink
         self._machine = machine
         self._backlog = backlog
+        self._faults = faults
         self._emit = emit
         self._where = active_term.term.tube, active_term.term.partition
         self._scheduled: list[Pod] = []
@@ -301,6 +305,7 @@ class Control:
         try:
             swept = task.result()
         except SinkError as error:
+            self._faults.log_sink("scan", error, partition=self._where[1])
             self._retry_later(pods, str(error))
         except StatementFailed as error:
             if not error.is_lasting:

@@ -18,14 +18,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-import structlog
-
 from pytube import clock
 from pytube.config import PostgresConfig
 from pytube.db.session import Session, SessionPool
-from pytube.errors import RECOVERABLE, DatabaseUnavailable, PytubeError, SequenceWentBack
+from pytube.errors import RECOVERABLE, DatabaseUnavailable, PooledSession, PytubeError, SequenceWentBack
 from pytube.events import DatabaseDown, DatabaseUp, Event
-from pytube.logs import Repeats
+from pytube.logs import Logger, Repeats
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import queries, terms
 from pytube.sources.settled import Settled
@@ -83,7 +81,7 @@ class Database:
         self._incarnation: str | None = None
         self._down_since: float | None = None
         self._repeats = Repeats()
-        self._log = structlog.get_logger("pytube.worker")
+        self._log = Logger("pytube.worker")
 
     @property
     def notifications_work(self) -> bool:
@@ -97,13 +95,13 @@ class Database:
 
     # --- sessions -------------------------------------------------------------------------
 
-    async def open_session(self, purpose: str) -> Session:
-        """A session of the caller's own, whose commits are durable.
+    async def open_session(self, purpose: str, settings: Mapping[str, str] | None = None) -> Session:
+        """A session of the caller's own, whose commits are durable; `settings`: more of the session's.
 
         Raises:
             DatabaseUnavailable: it can't be had.
         """
-        return await self._open(purpose, self._postgres.answer_timeout, {})
+        return await self._open(purpose, self._postgres.answer_timeout, settings or {})
 
     async def _open_pooled(self) -> Session:
         return await self._open("pool", self._postgres.answer_timeout, _POOLED)
@@ -111,9 +109,16 @@ class Database:
     async def _open(self, purpose: str, answer_timeout: float, settings: Mapping[str, str]) -> Session:
         dsn = self._postgres.dsn.get_secret_value()
         schema = self._postgres.schema_name
-        session = await Session.open(
-            dsn, schema, f"pytube {purpose}", answer_timeout=answer_timeout, settings=settings
-        )
+        try:
+            session = await Session.open(
+                dsn, schema, f"pytube {purpose}", answer_timeout=answer_timeout, settings=settings
+            )
+        except PooledSession as error:
+            # Whoever starts is told by the error; here Postgres has been reached before by another way.
+            if self._incarnation is not None and self._repeats.is_new("session_refused", str(error)):
+                self._log.error("session_refused", reason=str(error))
+            raise
+        self._repeats.forget("session_refused")
         try:
             self._check_incarnation(await session.value(queries.INCARNATION))
         except BaseException:
@@ -173,13 +178,13 @@ class Database:
                     self._note_down(str(error))
                     self._rouse_lapsed()
                 else:
-                    self._warn_once("workers poll instead of being woken", error)
+                    self._warn_once("listening_failed", error)
                 await asyncio.sleep(min(_LONGEST_PAUSE, backoff(tries)))
 
-    def _warn_once(self, trouble: str, error: PytubeError) -> None:
+    def _warn_once(self, event: str, error: PytubeError) -> None:
         """Log a service's trouble, unless it was the last one logged of it, or the renewals tell of it."""
-        if not isinstance(error, DatabaseUnavailable) and self._repeats.is_new(trouble, str(error)):
-            self._log.warning(trouble, reason=str(error))
+        if not isinstance(error, DatabaseUnavailable) and self._repeats.is_new(event, str(error)):
+            self._log.warning(event, reason=str(error))
 
     def _note_down(self, reason: str) -> None:
         if self._down_since is None:
@@ -199,7 +204,7 @@ class Database:
         """Renew all terms in one statement: over a slow network, one by one would be too late."""
         by_id: dict[UUID, ActiveTerm] = {one.term.leader_id: one for one in self.terms.values()}
         sent_at = clock.now()
-        present = await terms.renew(session, list(by_id))
+        present = await terms.renew(session, {key: one.troubles for key, one in by_id.items()})
         for leader_id, active_term in by_id.items():
             if present.get(leader_id):
                 active_term.confirm_renewal(sent_at)
@@ -253,7 +258,7 @@ class Database:
                 self._end_terms(error)  # their floors may be above pods that are yet to come
             except RECOVERABLE as error:
                 self.settled = None
-                self._warn_once("no seq can be settled, so workers poll from the beginning", error)
+                self._warn_once("settling_failed", error)
             if settled is not None and settled.provisional_version != version:
                 # A poll that its commit triggered may have run before we knew, and passed its pods.
                 version = settled.provisional_version

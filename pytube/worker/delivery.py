@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 from pytube.enrich import Enricher
@@ -26,6 +27,7 @@ from pytube.errors import (
 )
 from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
 from pytube.faults import Point, fault
+from pytube.logs import UserFaults
 from pytube.model import Batch, Documents, Id, Key, PodClass, Result, Token
 from pytube.pipeline.batches import Answers, BatchSize, by_shard, is_all_ok, keys_of, sort_answers, split
 from pytube.pipeline.inflight import Flight
@@ -133,6 +135,7 @@ class Deliverer:
         enricher: Enricher,
         sink: Sink,
         limits: Limits,
+        faults: UserFaults,
         emit: Callable[[Event], None],
     ) -> None:
         """Starts nothing.
@@ -142,22 +145,35 @@ class Deliverer:
             enricher: reads the documents.
             sink: receives the documents.
             limits: batch sizes and timeouts.
+            faults: logs what user code in the sink raises.
             emit: receives an event when sink or source go down, and when they are back.
         """
         where = active_term.term.tube, active_term.term.partition
         self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
-        self.sink_breaker = CircuitBreaker(
-            lambda reason: emit(SinkDown(*where, reason)), lambda seconds: emit(SinkUp(*where, seconds))
-        )
-        self.source_breaker = CircuitBreaker(
-            lambda reason: emit(SourceDown(*where, reason)), lambda seconds: emit(SourceUp(*where, seconds))
-        )
+        troubles = active_term.troubles
+
+        def breaker(
+            what: Literal["sink", "source"], down: type[SinkDown | SourceDown], up: type[SinkUp | SourceUp]
+        ) -> CircuitBreaker:
+            def on_open(reason: str) -> None:
+                troubles.begin(what, reason)
+                emit(down(*where, reason))
+
+            def on_close(seconds: float) -> None:
+                troubles.end(what)
+                emit(up(*where, seconds))
+
+            return CircuitBreaker(on_open, on_close)
+
+        self.sink_breaker = breaker("sink", SinkDown, SinkUp)
+        self.source_breaker = breaker("source", SourceDown, SourceUp)
         self.sending: set[asyncio.Task[object]] = set()
         """The tasks that wait for an answer of the sink, and should not be cancelled."""
         self._active_term = active_term
         self._enricher = enricher
         self._sink = sink
         self._limits = limits
+        self._faults = faults
         self._turns = asyncio.Semaphore(limits.sends)
         self._slow_since: WeakKeyDictionary[Flight, float] = WeakKeyDictionary()
         """When the last read of each flight that timed out began."""
@@ -287,7 +303,7 @@ class Deliverer:
         try:
             self.sending.add(task)
             async with asyncio.timeout(timeout):
-                return await self._sink.send(batch)
+                return await self._sink_send(batch)
         except TimeoutError:
             raise SinkTimeout(f"the sink did not answer within {timeout:g} s") from None
         except asyncio.CancelledError:
@@ -298,6 +314,13 @@ class Deliverer:
             raise
         finally:
             self.sending.discard(task)
+
+    async def _sink_send(self, batch: Batch) -> Sequence[Result]:
+        try:
+            return await self._sink.send(batch)
+        except Exception as error:
+            self._faults.log_sink("send", error, partition=batch.partition)
+            raise
 
     async def _handle_timeout(
         self, outcome: Outcome, batch: Batch, keys: Sequence[Key], reason: str, begun: float

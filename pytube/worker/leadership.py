@@ -83,7 +83,7 @@ class Leadership:
                 except NotLeader:
                     break  # another worker may own it now; the election offers it again
                 except SinkAhead as error:
-                    self._warn_once(error)
+                    self._warn_once("sink_ahead", error)
                     await self._pause(_AHEAD_PAUSE)
                 except _RETRIED as error:
                     # terms that fail as soon as they begin are one outage, not many
@@ -91,7 +91,7 @@ class Leadership:
                         self._tries = 0
                         self._repeats.forget(None)
                     self._tries += 1
-                    self._warn_once(error)
+                    self._warn_once("term_failed", error)
                     await self._pause(min(_LONGEST_PAUSE, backoff(self._tries)))
             await self._release_last()
         finally:
@@ -102,7 +102,7 @@ class Leadership:
         try:
             await self._tube.reload_partitions()
         except _RETRIED as error:
-            self._warn_once(error)
+            self._warn_once("term_failed", error)
             await self._pause(_RETRY_PAUSE)
             return not isinstance(error, UsageError)
         return self._claim.partition < self._tube.partitions
@@ -112,12 +112,12 @@ class Leadership:
         try:
             await self._release_unreleased()
         except _RETRIED as error:
-            self._warn_once(error)
+            self._warn_once("term_failed", error)
 
-    def _warn_once(self, error: PytubeError) -> None:
+    def _warn_once(self, event: str, error: PytubeError) -> None:
         """Log an error that is retried, unless it was logged last."""
         if self._repeats.is_new(None, str(error)):
-            self._tube.warn(str(error), partition=self._claim.partition)
+            self._tube.log.warning(event, partition=self._claim.partition, reason=str(error))
 
     async def _pause(self, seconds: float) -> None:
         """Sleep for about `seconds`, or until the claim is over."""

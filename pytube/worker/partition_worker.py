@@ -58,9 +58,17 @@ class PartitionWorker:
         self._database = database
         self._source = TubeSource(database.pool, term)
         self._poller = Poller(database.pool, active_term)
-        self._deliverer = Deliverer(active_term, tube.enricher, tube.sink, tube.limits, tube.emit)
+        self._deliverer = Deliverer(
+            active_term, tube.enricher, tube.sink, tube.limits, tube.faults, tube.emit
+        )
         self._control = Control(
-            active_term, self._source, tube.sink, self.machine, tube.limits.sweep_backlog, tube.emit
+            active_term,
+            self._source,
+            tube.sink,
+            self.machine,
+            tube.limits.sweep_backlog,
+            tube.faults,
+            tube.emit,
         )
         self._share = BackfillShare(tube.limits.backfill_share)
         self._retries = {pod_class: RetryQueue(tube.limits.attempts) for pod_class in PodClass}

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Self
 from uuid import UUID
 
-import structlog
-
 from pytube.backfill.limits import BackfillLimits
-from pytube.config import Config, TubeConfig, WorkerConfig
+from pytube.config import Config, SinkConfig, TubeConfig, WorkerConfig
 from pytube.db.session import SessionPool
 from pytube.enrich import build_enricher
-from pytube.errors import UnknownTube
+from pytube.errors import ConfigError, PytubeError, SinkError, UnknownTube
 from pytube.events import Event
-from pytube.sinks import build_sink
+from pytube.logs import Logger, UserFaults
+from pytube.sinks import Sink, build_sink
 from pytube.sources.terms import Candidate, read_partitions
 
 
@@ -85,12 +84,12 @@ class Tube:
         """
         settings = config.tube(name)
         self.name = name
+        self.log = Logger("pytube.worker", tube=name)
+        self.faults = UserFaults(self.log)
         self.emit = emit
         self.limits = Limits.of(settings, config.worker)
         self.backfill_limits = BackfillLimits.of(settings.backfill)
-        self.sink = build_sink(
-            settings.sink.type, settings.sink.options, request_timeout=settings.sink.request_timeout
-        )
+        self.sink = self._build_sink(settings.sink)
         self.enricher = build_enricher(settings.enrich, name, pool, config.postgres.answer_timeout)
         self.candidate = Candidate(
             instance_id=instance_id,
@@ -104,11 +103,38 @@ class Tube:
         self.stopping = False
         """Whether the process ends, so that there is time to drain."""
         self._pool = pool
-        self._log = structlog.get_logger("pytube.worker").bind(tube=name)
 
-    def warn(self, message: str, **fields: object) -> None:
-        """Log a warning about this tube."""
-        self._log.warning(message, **fields)
+    def _build_sink(self, settings: SinkConfig) -> Sink:
+        try:
+            return build_sink(settings.type, settings.options, request_timeout=settings.request_timeout)
+        except ConfigError as error:
+            self.faults.log_sink("from_options", error)
+            raise
+
+    async def open_sink(self) -> None:
+        """Open the sink.
+
+        Raises:
+            PytubeError: the sink can't be opened; what else it raises is a `SinkError`.
+        """
+        try:
+            await self.sink.open()
+        except PytubeError as error:
+            self.faults.log_sink("open", error)
+            raise
+        except Exception as error:
+            self.faults.log_sink("open", error)
+            raise SinkError(
+                f"the sink of tube {self.name!r} can't be opened: {type(error).__name__}: {error}"
+            ) from error
+
+    async def close_sink(self) -> None:
+        """Close the sink; raises what the sink raises."""
+        try:
+            await self.sink.close()
+        except Exception as error:
+            self.faults.log_sink("close", error)
+            raise
 
     async def reload_partitions(self) -> None:
         """Read the partition count anew.

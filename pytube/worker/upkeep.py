@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-
-import structlog
 
 from pytube.backfill import queries
 from pytube.backfill.limits import Progress
@@ -21,7 +20,7 @@ from pytube.errors import (
     StatementFailed,
     UsageError,
 )
-from pytube.logs import Repeats
+from pytube.logs import Logger, Repeats
 from pytube.pipeline.retry_queue import BackOff
 from pytube.sources.queries import FIT_INDEX, SYNC
 from pytube.worker.database import Database, end
@@ -51,7 +50,7 @@ async def follow_ddl(
         ddl: set when attached tables were changed.
         interval: seconds.
     """
-    log = structlog.get_logger("pytube.worker")
+    log = Logger("pytube.worker")
     repeats = Repeats()
     while True:
         with suppress(TimeoutError):
@@ -73,7 +72,7 @@ async def follow_ddl(
         if not said:
             repeats.forget(None)
         elif repeats.is_new(None, said):
-            log.warning(f"changed tables can't be followed: {said}")
+            log.warning("tables_not_followed", reason=said)
 
 
 class BackfillRunner:
@@ -91,7 +90,7 @@ class BackfillRunner:
         self._repeats = Repeats()
         self._back_offs: dict[int, BackOff] = {}
         """Of backfills that fail."""
-        self._log = structlog.get_logger("pytube.worker")
+        self._log = Logger("pytube.worker")
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -125,7 +124,7 @@ class BackfillRunner:
         try:
             await self._work_on(backfill, tube)
         except PytubeError as error:
-            self._warn_once(backfill, error)
+            self._warn_once(backfill, error, tube.name)
             self._back_offs.setdefault(backfill, BackOff()).fail(time.monotonic())
         else:
             self._repeats.forget(backfill)
@@ -140,10 +139,11 @@ class BackfillRunner:
         finally:
             await session.close()
 
-    def _warn_once(self, backfill: int | None, error: PytubeError) -> None:
-        """Log the error unless it was the last one logged for this backfill."""
+    def _warn_once(self, backfill: int | None, error: PytubeError, tube: str | None = None) -> None:
+        """Log the error unless it was the last one logged for this backfill; None: for looking at them."""
         if self._repeats.is_new(backfill, str(error)):
-            self._log.warning(f"a backfill can't go on: {error}", backfill=backfill)
+            where = {} if backfill is None else {"tube": tube, "backfill": backfill}
+            self._log.write(logging.WARNING, "backfill_stuck", where | {"reason": str(error)})
 
 
 def _ignore(_: Progress) -> None:

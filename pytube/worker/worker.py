@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from uuid import uuid4
 
-import structlog
-
+import pytube
 from pytube.config import Config
 from pytube.db.connect import wait_for_answer
 from pytube.db.errors import translated
 from pytube.db.version import check_async
 from pytube.election import Claim, Election
+from pytube.enrich.check import SETTINGS, check_enriching
 from pytube.errors import RECOVERABLE, ConfigError
-from pytube.events import Event, EventCallback
-from pytube.logs import log_event
+from pytube.events import Event, EventCallback, WorkerStandsBy, WorkerStarted
+from pytube.logs import Logger, UserFaults, log_event
 from pytube.sources.terms import read_partitions
 from pytube.worker.database import Database, end
 from pytube.worker.elections import build_elections
 from pytube.worker.leadership import Leadership
+from pytube.worker.signals import run_until_signal
 from pytube.worker.tube import Tube
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
 
 _PARTITIONS_INTERVAL = 1.0
+_STANDBY = 5.0
+"""Seconds without a partition after which a worker stands by; a group at Kafka takes some to form."""
 
 
 class Worker:
     """Serves tubes until it is stopped.
 
-    Use it within one event loop: `start`, then `wait` or your own work, then `stop`.
+    `run_until_signal` runs it in a process of its own. Within your event loop: `start`, then `wait` or your
+    own work, then `stop`.
     """
 
     def __init__(
@@ -49,11 +54,16 @@ class Worker:
             raise ConfigError('no tube is configured; add a section [tube."NAME"] with its sink')
         self._config = config
         self._on_event = on_event
-        self._log = structlog.get_logger("pytube.worker")
+        self._log = Logger("pytube.worker")
+        self._faults = UserFaults(self._log)
         self._state = "new"
         self._services: set[asyncio.Task[None]] = set()
         self._leading: set[asyncio.Task[None]] = set()
         self._leaderships: dict[tuple[str, int], Leadership] = {}
+        self._idle_since: dict[str, float] = {}
+        """When each tube of which nothing is led was last seen so for the first time."""
+        self._standing_by: set[str] = set()
+        """The tubes that were told of."""
         self._database = Database(
             config.postgres, names, receive_deadline=config.worker.receive_deadline, emit=self._emit
         )
@@ -80,19 +90,31 @@ class Worker:
 
     # --- life -----------------------------------------------------------------------------
 
+    def run_until_signal(self) -> None:
+        """Start; at SIGINT or SIGTERM stop in order, and return. A second signal ends the process at once.
+
+        Raises:
+            UsageError: this is not the main thread, or an event loop runs in it.
+            PytubeError: as `start`; or a service of the worker failed.
+        """
+        run_until_signal(self)
+
     async def start(self) -> None:
         """Open databases, brokers and sinks, and begin.
 
         Raises:
             SchemaMismatch: the installed SQL is not the one that this version needs.
             UnknownTube: there is no such tube.
+            ConfigError: rows can't be read as configured.
             PytubeError: what else is down or wrong; nothing is left open.
         """
         self._state = "running"
         try:
             await self._check_database()
+            await self._check_enriching()
             for tube in self._tubes.values():
-                await tube.sink.open()
+                await tube.open_sink()
+            self._tell_start()
             self._serve(self._database.run())
             for election in self._elections:
                 await election.start()
@@ -115,7 +137,7 @@ class Worker:
         try:
             async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
                 for tube in self._tubes.values():
-                    stack.push_async_callback(tube.sink.close)
+                    stack.push_async_callback(tube.close_sink)
                 stack.push_async_callback(self._database.close)
                 stack.push_async_callback(end, self._services)
                 stack.push_async_callback(end, self._leading)
@@ -146,6 +168,22 @@ class Worker:
         for tube in self._tubes.values():
             tube.check_exists()
 
+    async def _check_enriching(self) -> None:
+        """Whether documents can be read as configured, with the tables that are attached now."""
+        session = await self._database.open_session("start", SETTINGS)
+        try:
+            for name, tube in self._tubes.items():
+                checking = check_enriching(session.connection, name, self._config.tube(name).enrich)
+                with translated():
+                    limit = self._config.postgres.answer_timeout
+                    report = await wait_for_answer(session.connection, limit, checking)
+                for fault in report.faults:
+                    if fault.is_certain:
+                        raise ConfigError(f"tube {name!r} can't be served: {fault.finding}; {fault.remedy}")
+                    tube.log.warning("enriching_unchecked", reason=fault.finding, remedy=fault.remedy)
+        finally:
+            await session.close()
+
     # --- leadership -----------------------------------------------------------------------
 
     async def _follow_claims(self, election: Election) -> None:
@@ -159,8 +197,8 @@ class Worker:
     async def _lead(self, leadership: Leadership, claim: Claim) -> None:
         try:
             await leadership.run()
-        except Exception:  # noqa: BLE001 # a fault of ours in one partition must not end the others
-            self._log.exception("leading failed", tube=claim.tube, partition=claim.partition)
+        except Exception as error:  # noqa: BLE001 # a fault of ours in one partition must not end the others
+            self._log.error("leading_failed", tube=claim.tube, partition=claim.partition, exc_info=error)
         finally:
             if self._leaderships.get((claim.tube, claim.partition)) is leadership:
                 del self._leaderships[claim.tube, claim.partition]
@@ -173,18 +211,38 @@ class Worker:
                 self._note_partitions(await read_partitions(self._database.pool, list(self._tubes)))
             except RECOVERABLE:
                 continue  # told by what renews the terms
+            self._tell_standby()
 
     def _note_partitions(self, partitions: dict[str, int]) -> None:
         for name, tube in self._tubes.items():
             before, tube.partitions = tube.partitions, partitions.get(name, 0)
             if before and not tube.partitions:
-                tube.warn(f"the tube {name!r} was dropped; it is served again when it is back")
+                tube.log.warning("tube_dropped", remark="it is served again when it is back")
 
     def _leads_first_partition(self) -> bool:
         """Whether it is on this process to follow DDL: it leads the first partition of some tube."""
         return any(partition == 0 for _, partition in self._leaderships)
 
     # --- events ---------------------------------------------------------------------------
+
+    def _tell_start(self) -> None:
+        tubes = tuple(self._tubes)
+        sinks = tuple(self._config.tubes[name].sink.type for name in tubes)
+        election, client_id = self._config.election_kind, self._config.worker.client_id
+        self._emit(WorkerStarted(pytube.__version__, tubes, election, sinks, client_id))
+
+    def _tell_standby(self) -> None:
+        """Tell once of each tube of which nothing was led for a while."""
+        now = time.monotonic()
+        busy = {tube for tube, _ in self._leaderships}
+        for name, tube in self._tubes.items():
+            if name in busy or not tube.partitions:
+                self._idle_since[name] = now
+                if self.leads(name):
+                    self._standing_by.discard(name)
+            elif name not in self._standing_by and now >= self._idle_since.setdefault(name, now) + _STANDBY:
+                self._standing_by.add(name)
+                self._emit(WorkerStandsBy(name, tube.partitions))
 
     async def _read_metrics(self) -> None:
         while True:
@@ -201,5 +259,5 @@ class Worker:
             return
         try:
             self._on_event(event)
-        except Exception:  # noqa: BLE001 # a fault of the caller's must not end a partition's worker
-            self._log.exception("on_event failed", event_type=type(event).__name__)
+        except Exception as error:  # noqa: BLE001 # a fault of the caller's must not end a partition's worker
+            self._faults.log("on_event", error)

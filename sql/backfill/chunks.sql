@@ -88,7 +88,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = 'TU121',
         MESSAGE = format('%s is being backfilled for tube %L already, by %s', att.tbl, att.tube, other),
-        HINT = 'Wait for it, resume it or cancel it; or supersede it with the new one (--supersede).';
+        HINT = 'Wait for it, resume it or cancel it; or have the new one end it: supersede => true.';
 END
 $$;
 

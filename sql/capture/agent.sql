@@ -127,7 +127,7 @@ BEGIN
     THEN
         RAISE WARNING USING
             MESSAGE = format('tube %L does not follow %s any more: its key is gone', was.tube, rel),
-            HINT = 'Attach it again, by id_col.';
+            HINT = 'Attach it again by another column: id_col => COLUMN.';
         RETURN NULL;
     END IF;
     RETURN quote_ident(result);

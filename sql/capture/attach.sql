@@ -9,7 +9,8 @@
 --   tube; tbl: a plain table, or a partitioned one as a whole.
 --   shard: 0 or more; NULL takes the number at the end of the name of the table's schema.
 --   shards: how many shards its ids are spread over, from `shard` on (tube_shard_of).
---   id_col: the column of the ids; NULL takes the column id, else the primary key of one column.
+--   id_col: the column of the ids; NULL takes the column id, else the primary key of one column. A WARNING tells where
+--     nothing proves that it is unique (tube_id_column): of rows with one id, any one becomes the document.
 --   columns: an UPDATE that changes none of these (nor id_col, nor what the predicate says of a row)
 --     makes no touch; NULL or an empty array: each UPDATE counts.
 --   replica: whether rows that logical replication writes here are touched too, one by one.
@@ -73,12 +74,19 @@ BEGIN
                 HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
         END IF;
     END IF;
-    IF change.differs AND NOT tube_private_is_root(new) AND id_col IS NULL THEN
+    IF change.differs AND id_col IS NULL AND NOT tube_private_is_root(new) THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
                 tbl, tube, new.shard),
-            HINT = 'Its ids are taken for those of that table. Name the column that holds them in id_col; if '
+            HINT = 'Its ids are taken for those of that table. Name the column that holds them: id_col => COLUMN. If '
                 'they are others, attach it in a shard of its own.';
+    ELSIF change.differs AND id_col IS NULL
+        AND NOT EXISTS (SELECT FROM tube_id_column(tbl, new.id_col) AS k WHERE k.is_key OR k.is_unique)
+    THEN
+        RAISE WARNING USING
+            MESSAGE = format('nothing proves that the key %I of %s is unique', new.id_col, tbl),
+            HINT = 'Of rows with one id, any one becomes the document. Name the column that is unique, or this one if you '
+                'know that it is: id_col => COLUMN.';
     END IF;
 END
 $$;
@@ -169,43 +177,6 @@ LANGUAGE sql STABLE AS $$
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl
 $$;
 
--- tube_private_key: the column that holds a table's ids: the one that is wanted; else "id" if there is such a column,
--- else the only column of the primary key.
---
--- Errors: TU104 no such column, or of another type than the tube's keys, or a virtual generated one, which has
---   no value in the rows that a trigger sees.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key(tbl regclass, wanted name, key_type regtype) RETURNS name
-LANGUAGE plpgsql AS $$
-DECLARE
-    col record;
-BEGIN
-    SELECT a.attname, a.atttypid, a.attgenerated INTO col
-    FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND NOT a.attisdropped AND a.attnum > 0 AND (a.attname = coalesce(wanted, 'id') OR wanted IS NULL
-        AND EXISTS (SELECT FROM pg_index AS i
-            WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum))
-    ORDER BY a.attname <> 'id' LIMIT 1;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('%s has no column %s', tbl,
-                coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
-            HINT = 'Documents are named by one column: add such a column, with a primary key, or name it in id_col.';
-    ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
-                col.attname, tbl, col.atttypid::regtype, key_type),
-            HINT = 'Columns for keys: smallint, integer, bigint in a tube of bigint; uuid in one of uuid; '
-                'text, varchar in one of text; domains over these. tube_ensure_exists has the argument key_type.';
-    ELSIF col.attgenerated = 'v' THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('the key %I of %s is a virtual generated column, and has no value when a row is written',
-                col.attname, tbl),
-            HINT = 'Make it STORED, or attach by the column that it is computed from.';
-    END IF;
-    RETURN col.attname;
-END
-$$;
-
 -- tube_private_columns: the columns whose change counts, checked: each once, in the order of the table; NULL for none.
 --
 -- Errors: 42703 no such column, or a NULL among them; 0A000 a virtual generated column, which has no value in the
@@ -224,7 +195,7 @@ BEGIN
         IF col.is_missing THEN
             RAISE EXCEPTION USING ERRCODE = 'undefined_column',
                 MESSAGE = format('%s has no column %s', tbl, col.name),
-                HINT = 'Give in columns the names of columns of the table.';
+                HINT = 'Give the names of columns of the table.';
         END IF;
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
             MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written', col.name, tbl),
@@ -269,7 +240,7 @@ BEGIN
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
             MESSAGE = format('%s can''t be attached to tube %L: %s', tbl, tube, wrong),
-            HINT = 'Give shard (0 or more) and shards (1 or more), either just those of another table '
+            HINT = 'Give shard => NUMBER (0 or more) and shards => NUMBER (1 or more), either just those of another table '
                 'or none of them.';
     END IF;
     RETURN first;

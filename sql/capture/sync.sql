@@ -144,7 +144,7 @@ BEGIN
         RAISE WARNING USING
             MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube,
                 coalesce(tube_private_table_fault(att.tbl), format('its key %I was dropped, or has another type', att.id_col))),
-            HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again, by id_col.'
+            HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again by another column: id_col => COLUMN.'
                 ELSE 'Attach the partitioned table as a whole, and backfill it.' END;
     END IF;
     RETURN NULL;
@@ -177,7 +177,7 @@ BEGIN
             END IF;
             RAISE WARNING USING MESSAGE = SQLERRM,
                 DETAIL = format('Until it fits again, all rows of %s are touched, and workers can''t read them.', att.tbl),
-                HINT = 'Give the tube another predicate by tube_ensure_exists.';
+                HINT = 'Give the tube another one: tube_ensure_exists, predicate => SQL.';
             att.misfit := tube_private_misfit_digest(att.tube, att.tbl);
             att.row_filter := NULL;
         END;

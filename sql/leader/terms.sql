@@ -143,7 +143,7 @@ BEGIN
 END
 $$;
 
--- tube_private_end_terms: writes down that the term of a partition has ended; its sleep ends with it.
+-- tube_private_end_terms: writes down that the term of a partition has ended; its sleep and its troubles end with it.
 --
 -- With partition NULL, all terms of the tube: their leader rows go, and their sleepers are woken. Terms that ended more
 -- than a day ago and can hold no key any more are forgotten. The caller holds the registry row, and lock_timeout is 5
@@ -161,6 +161,9 @@ BEGIN
     FROM tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
         AND l.leader_id IS NOT NULL;
+    DELETE FROM tube_trouble AS t USING tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+        AND t.leader_id = l.leader_id;
     DELETE FROM tube_term AS t
     WHERE t.tube = tube_private_end_terms.tube
       AND t.ended_at < clock_timestamp() - interval '1 day'
@@ -200,14 +203,19 @@ COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, or fails if t
 
 -- tube_leaders_renew: tube_leader_renew for all terms that a process has, in one statement.
 --
--- Arguments: tube, or NULL for all tubes; leader_ids: of the terms.
+-- Arguments:
+--   tube         NULL for all tubes
+--   leader_ids   of the terms
+--   troubles     what keeps them from delivering: an object that has, by leader_id, {"sink": …, "source": …}, each of them
+--                {"reason": text, "seconds": how long it has been so} or missing. A term that is renewed and has none
+--                delivers.
 -- Result: the terms among them that still lead, and for each whether it was renewed. Those that are not named are over.
 --   One that is named and was not renewed is just being ended or renewed by somebody else: the next call tells.
--- Errors: none.
+-- Errors: 22023, 22P02 troubles is something else.
 -- Locks: the leader rows FOR NO KEY UPDATE, by tube and partition, until the transaction ends. It waits for nobody, so
 --   that an acquire of one partition does not keep the others waiting.
 -- A lost answer: as tube_leader_renew.
-CREATE OR REPLACE FUNCTION :"schema".tube_leaders_renew(tube text, leader_ids uuid[])
+CREATE OR REPLACE FUNCTION :"schema".tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb = NULL)
 RETURNS TABLE (leader_id uuid, renewed boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column
@@ -227,6 +235,19 @@ BEGIN
         FROM present AS p
         WHERE l.tube = p.tube AND l.partition = p.partition
         RETURNING l.leader_id
+    ), troubled AS (
+        INSERT INTO tube_trouble AS t (leader_id, sink_down, sink_down_since, source_down, source_down_since)
+        SELECT r.leader_id,
+            e.value #>> '{sink,reason}', clock_timestamp() - (e.value #>> '{sink,seconds}')::float8 * interval '1 second',
+            e.value #>> '{source,reason}', clock_timestamp() - (e.value #>> '{source,seconds}')::float8 * interval '1 second'
+        FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
+        ON CONFLICT (leader_id) DO UPDATE
+        SET sink_down = excluded.sink_down, sink_down_since = excluded.sink_down_since,
+            source_down = excluded.source_down, source_down_since = excluded.source_down_since
+        WHERE (t.sink_down, t.source_down) IS DISTINCT FROM (excluded.sink_down, excluded.source_down)
+    ), mended AS (
+        DELETE FROM tube_trouble AS t USING renewal AS r
+        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text) IS NULL
     )
     SELECT l.leader_id, r.leader_id IS NOT NULL
     FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
@@ -373,17 +394,23 @@ COMMENT ON FUNCTION :"schema".tube_leader_rebase IS
 --
 -- Arguments: in_tube, or NULL for all tubes.
 -- Result: one row per partition that has a leader, by tube and partition. `runs_out` is when the term ends its hold on
---   others unless it is renewed: the lease's end under 'lease', the end of its hold under 'neli'. A partition without a
---   row is free. No row for an unknown tube.
+--   others unless it is renewed: the lease's end under 'lease', the end of its hold under 'neli'. `lost`: that time is
+--   past, by this server's clock, so nobody delivers. `sink_down` and `source_down` say why the leader can't deliver, as
+--   it said with its last renewal; NULL when it can, or the term is lost. A partition without a row is free. No row for an
+--   unknown tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_leaders(in_tube text = NULL) RETURNS TABLE (
     tube text, partitions integer, partition integer, leader_id uuid, epoch bigint,
     instance_id uuid, client_id text, election text, hold interval, lease interval,
-    acquired_at timestamptz, renewed_at timestamptz, runs_out timestamptz
+    acquired_at timestamptz, renewed_at timestamptz, runs_out timestamptz, lost boolean,
+    sink_down text, sink_down_since timestamptz, source_down text, source_down_since timestamptz
 )
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
-        l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, l.renewed_at + coalesce(l.lease, l.hold)
+        l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, r.runs_out, r.runs_out <= clock_timestamp(),
+        t.sink_down, t.sink_down_since, t.source_down, t.source_down_since
     FROM tube_leader AS l
+    CROSS JOIN LATERAL (SELECT l.renewed_at + coalesce(l.lease, l.hold)) AS r (runs_out)
+    LEFT JOIN tube_trouble AS t ON t.leader_id = l.leader_id AND r.runs_out > clock_timestamp()
     WHERE l.leader_id IS NOT NULL AND (in_tube IS NULL OR l.tube = in_tube)
     ORDER BY l.tube, l.partition
 $$;

@@ -10,6 +10,16 @@ ALTER TABLE :"schema".tube_attachment DROP COLUMN seen_types, DROP COLUMN touch_
 -- Names the sequence that tells writers whether a worker of the tube sleeps; see tube_private_make_flag.
 ALTER TABLE :"schema".tube_registry ADD number bigint GENERATED ALWAYS AS IDENTITY UNIQUE;
 
+-- What keeps a term from delivering, as its worker said with its last renewal; no row while nothing does. A table of its own,
+-- so that renewals go on while this migration runs.
+CREATE TABLE :"schema".tube_trouble (
+    leader_id         uuid PRIMARY KEY,
+    sink_down         text,         -- why; NULL while the sink takes documents
+    sink_down_since   timestamptz,
+    source_down       text,         -- why; NULL while rows can be read
+    source_down_since timestamptz
+) WITH (fillfactor = 50);
+
 -- Private functions have changed, and are made anew; but for one that a writer may call who waits for this transaction,
 -- and those that event triggers call, which only a superuser may drop.
 DO $$
@@ -42,19 +52,22 @@ BEGIN
 END
 $$;
 
--- Result columns can't be replaced. Who was granted the function keeps it.
+-- Neither result columns nor arguments can be replaced. Who was granted a function keeps it; grants.sql sees to that.
 DO $$
 DECLARE
-    stats regprocedure := to_regprocedure(format('%I.tube_stats()', current_setting('pytube.install_schema')));
+    ours CONSTANT name := current_setting('pytube.install_schema');
+    old regprocedure;
+    changed text;
 BEGIN
-    IF stats IS NULL THEN
-        RETURN;
-    END IF;
-    PERFORM set_config('pytube.stats_grants', (
-        SELECT coalesce(string_agg(format('GRANT EXECUTE ON FUNCTION %s TO %I%s', stats, r.rolname,
-            CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), '; '), '')
-        FROM pg_proc AS p, aclexplode(p.proacl) AS a JOIN pg_roles AS r ON r.oid = a.grantee
-        WHERE p.oid = stats AND a.grantee <> p.proowner), true);
-    EXECUTE format('DROP FUNCTION %s', stats);
+    FOREACH changed IN ARRAY ARRAY['tube_stats()', 'tube_leaders(text)', 'tube_leaders_renew(text, uuid[])'] LOOP
+        old := to_regprocedure(format('%I.%s', ours, changed));
+        CONTINUE WHEN old IS NULL;
+        PERFORM set_config('pytube.renewed_grants', concat(current_setting('pytube.renewed_grants', true), (
+            SELECT string_agg(format('GRANT EXECUTE ON FUNCTION %I.%I TO %I%s; ', ours, p.proname, r.rolname,
+                CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), '')
+            FROM pg_proc AS p, aclexplode(p.proacl) AS a JOIN pg_roles AS r ON r.oid = a.grantee
+            WHERE p.oid = old AND a.grantee <> p.proowner)), true);
+        EXECUTE format('DROP FUNCTION %s', old);
+    END LOOP;
 END
 $$;

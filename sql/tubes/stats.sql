@@ -57,13 +57,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_stats IS
     'Shows how much waits in each partition of each tube.';
 
--- Those who were granted the one of version 0001 keep it; see migrations/0002_owners.sql.
-DO $$
-BEGIN
-    EXECUTE coalesce(nullif(current_setting('pytube.stats_grants', true), ''), 'SELECT');
-END
-$$;
-
 -- tube_private_stats_class: the figures of one class of one partition, control pods left out.
 --
 -- class: 0 incremental, 1 backfill. The payload comes first in the condition, because long arrays of ids would have to

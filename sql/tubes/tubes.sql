@@ -206,35 +206,90 @@ $$;
 
 -- tube_ensure_absent: detaches all tables of a tube and drops it with all its pods. No error when there is no tube.
 --
--- Its greatest epoch is kept, so that a tube made anew under this name goes on from there; the terms that it had are
--- kept in tube_term, so that new ones wait for what those may still be sending.
---
 -- Errors: 55P03 the locks could not be had.
 -- Locks: until the transaction ends, the registry row and all leader rows FOR UPDATE, the attached tables and the
 --   tube's table ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_ensure_absent(in_tube text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
-DECLARE
-    reg tube_registry;
 BEGIN
-    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = in_tube FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN;
+    PERFORM FROM tube_registry AS r WHERE r.tube = in_tube FOR UPDATE;
+    IF FOUND THEN
+        PERFORM tube_private_drop(in_tube, true);
     END IF;
-    UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
-    PERFORM tube_private_end_terms(in_tube, NULL, 'superseded');
-    PERFORM tube_private_patiently(ARRAY[
-        format('SELECT tube_private_forget(%1$L, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %1$L'
-            ' HAVING count(*) > 0', in_tube),
-        format('DROP TABLE %I.%I', tube_private_schema(), in_tube)], format('tube %L is dropped', in_tube));
-    EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
-        tube_private_schema(), tube_private_name(in_tube, '_touch'), reg.key_type);
-    DELETE FROM tube_registry AS r WHERE r.tube = in_tube;
-    EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_ensure_absent IS
     'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';
+
+-- tube_drop: drops a tube that nothing needs: no table is attached to it, and no pods are in it.
+--
+-- Arguments: tube; force: drops it all the same, as tube_ensure_absent does.
+-- Result: nothing.
+-- Errors: TU102 unknown tube; TU109 tables are attached to it, or pods are in it (what a transaction has put there that
+--   began later than that of a caller at REPEATABLE READ is not seen); 55P03 the locks could not be had. Nothing was
+--   changed then.
+-- Locks: those of tube_ensure_absent; under them it looks again whether it may be dropped.
+CREATE OR REPLACE FUNCTION :"schema".tube_drop(tube text, force boolean = false) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+BEGIN
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_drop.tube FOR UPDATE;
+    PERFORM tube_private_require(tube);
+    IF force IS NOT TRUE THEN
+        PERFORM tube_private_refuse_loss(tube); -- before anybody's term ends, or anybody waits
+    END IF;
+    PERFORM tube_private_drop(tube, force);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_drop IS
+    'Drops a tube to which no table is attached and which holds no pods, or any tube by force.';
+
+-- tube_private_drop: what tube_ensure_absent and tube_drop do; the caller holds the registry row FOR UPDATE.
+--
+-- The tube's greatest epoch is kept, so that a tube made anew under this name goes on from there; the terms that it had
+-- are kept in tube_term, so that new ones wait for what those may still be sending.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_drop(tube text, force boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    queue CONSTANT text := tube_private_qualify(tube);
+BEGIN
+    UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
+    PERFORM tube_private_end_terms(tube, NULL, 'superseded');
+    PERFORM tube_private_patiently(
+        ARRAY[format('SELECT tube_private_forget(%1$L, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %1$L'
+            ' HAVING count(*) > 0', tube)]
+        || CASE WHEN force IS NOT TRUE THEN ARRAY[format('LOCK TABLE %s', queue), format('SELECT tube_private_refuse_loss(%L)', tube)] END
+        || format('DROP TABLE %s', queue), format('tube %L is dropped', tube));
+    EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
+        tube_private_schema(), tube_private_name(tube, '_touch'), reg.key_type);
+    DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;
+    EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
+END
+$$;
+
+-- tube_private_refuse_loss: TU109 where tables are attached to a tube or pods are in it; it counts 10000 pods at most.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_loss(tube text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    most CONSTANT integer := 10000;
+    tables bigint;
+    pods bigint;
+    ids bigint;
+BEGIN
+    SELECT count(*) INTO tables FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+    WHERE a.tube = tube_private_refuse_loss.tube;
+    EXECUTE format('SELECT count(*), coalesce(sum(cardinality(p.ids)), 0) FROM (SELECT q.ids FROM %s AS q LIMIT %s) AS p',
+        tube_private_qualify(tube), most) INTO pods, ids;
+    IF tables > 0 OR pods > 0 THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU109',
+            MESSAGE = format('tube %L is not dropped: %s', tube, concat_ws('; ',
+                CASE WHEN tables > 0 THEN format('attached tables: %s', tables) END,
+                CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s; ids in them: %1$s%3$s',
+                    CASE WHEN pods = most THEN 'at least ' END, pods, ids) END)),
+            HINT = 'Detach its tables and let the workers drain it, or throw all of it away: force => true.';
+    END IF;
+END
+$$;
 
 -- tube_list: the tubes and the tables attached to them.
 --

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,8 +17,10 @@ import psycopg
 
 from pytube.sinks.jsonl_replay import Tail, parse
 from tests.crash.comparing_sink import COMPARING_SINK_PATH
+from tests.crash.judge import Verdict, judge
 from tests.helpers.armed import module
 from tests.helpers.database import ROOT
+from tests.helpers.forked import Program, start
 from tests.helpers.sweepable import offer_sweepable
 from tests.helpers.waiting import wait_until
 
@@ -89,7 +89,7 @@ class Fleet:
     """More variables for all workers."""
     environments: dict[int, dict[str, str]] = field(default_factory=dict)
     """More variables for single workers, as other addresses in `DSN`, `KAFKA` or `COLLECTOR`."""
-    processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    processes: dict[int, Program] = field(default_factory=dict)
     _counted: Counter[str | None] = field(default_factory=Counter, init=False)
     """Lines of the sink file by the worker that wrote them."""
 
@@ -164,15 +164,11 @@ class Fleet:
                 **self.environments.get(number, {}),
             }
             with (self.folder / f"worker-{number}.log").open("ab") as log:
-                self.processes[number] = subprocess.Popen(
-                    [
-                        *(sys.executable, "-m", module(environment), "--config", str(self.config)),
-                        *("--log-format", "json", "worker", "--tube", "items"),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=environment,
+                self.processes[number] = start(
+                    module(environment),
+                    ["--config", str(self.config), "--log-format", "json", "worker", "--tube", "items"],
+                    environment=environment,
+                    output=log,
                 )
 
     def signal(self, number: int, which: signal.Signals) -> None:
@@ -240,18 +236,9 @@ class Fleet:
             for number in self.processes
         )
 
-    def judge(self) -> dict[str, Any]:
+    def judge(self) -> Verdict:
         """What the judge says."""
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.crash.judge", self.dsn, str(self.sink)],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        assert done.stdout, done.stderr
-        verdict: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        verdict["good"] = done.returncode == 0
-        return verdict
+        return judge(self.dsn, str(self.sink))
 
     def events(self, number: int, name: str) -> Iterator[dict[str, Any]]:
         """The events of that name in a worker's log, of whose last line only a part may be written yet."""

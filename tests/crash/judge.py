@@ -1,16 +1,11 @@
-"""The judge: a process of its own that says whether a sink file equals its source.
-
-    python -m tests.crash.judge DSN FILE
+"""The judge: says whether a sink file equals its source.
 
 It knows nothing of workers. It applies the lines in order of arrival, as a sink that compares
-nothing would, and again by token, as one that compares; both must give what the table holds. Its
-last line of output is a verdict in JSON; it exits with 0 when nothing is wrong.
+nothing would, and again by token, as one that compares; both must give what the table holds.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -36,6 +31,12 @@ class Verdict:
     @property
     def is_good(self) -> bool:
         return not (self.wrong_by_arrival or self.wrong_by_token)
+
+    def __str__(self) -> str:
+        shown = asdict(self)
+        for name in ("wrong_by_arrival", "wrong_by_token"):
+            shown[name] = {"count": len(shown[name]), "examples": shown[name][:5]}
+        return str(shown)
 
 
 def source(dsn: str, table: str = "items") -> dict[int, Any]:
@@ -76,18 +77,3 @@ def judge(dsn: str, path: str) -> Verdict:
         else:
             verdict.wrong_by_arrival = wrong
     return verdict
-
-
-def main() -> int:
-    """Judge what the command line names."""
-    dsn, path = sys.argv[1:]
-    verdict = judge(dsn, path)
-    shown = asdict(verdict)
-    for name in ("wrong_by_arrival", "wrong_by_token"):
-        shown[name] = {"count": len(shown[name]), "examples": shown[name][:5]}
-    sys.stdout.write(json.dumps(shown, default=str) + "\n")
-    return 0 if verdict.is_good else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

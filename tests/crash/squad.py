@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.crash.journal import check
 from tests.crash.journal_sink import CLIENT, FOLDER, accepted
 from tests.helpers.armed import VARIABLE, Action, module
 from tests.helpers.database import ROOT
+from tests.helpers.forked import Program, start
 from tests.helpers.waiting import wait_until
 
 ROWS = 600
@@ -128,7 +128,7 @@ class Squad:
         self._dsn = dsn
         self._folder = folder
         self._faults = {f"p_{point}": (point, action, self._nth(point, nth)) for point in points}
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, Program] = {}
         self._asked_to_end: set[str] = set()
         """Asked twice, a worker would end at once, and not in order."""
         self._make_tables()
@@ -278,16 +278,14 @@ class Squad:
         if point is not None:
             environment[VARIABLE] = f"{point}:{action}:{nth}"
         with (self._folder / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
+            self._processes[name] = start(
+                module(environment),
                 [
-                    *(sys.executable, "-m", module(environment), "--config", str(self._config)),
-                    *("--log-format", "json", "worker"),
+                    *("--config", str(self._config), "--log-format", "json", "worker"),
                     *(word for tube in tubes for word in ("--tube", tube)),
                 ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
+                environment=environment,
+                output=log,
             )
 
     def wait_for_lines(self, tube: str, count: int) -> None:

@@ -95,7 +95,7 @@ def test_who_listens_to_sigterm() -> None:
 
 def test_an_error_in_a_log_is_found(crew: Crew) -> None:
     log = crew.members["neli-2"].log.path
-    log.write_text('{"event": "leading failed", "level": "error"}\n')
+    log.write_text('{"event": "leading_failed", "level": "error"}\n')
     assert len(living(crew)) == 1
     crew.members["neli-2"].excused = True
     log.write_text(log.read_text() * 2)

@@ -69,7 +69,7 @@ def test_the_wall_clock_jumps_by_an_hour(
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def test_a_machine_that_was_suspended_does_no_harm(make_fleet: MakeFleet, tmp_path: Path) -> None:
@@ -91,4 +91,4 @@ def test_a_machine_that_was_suspended_does_no_harm(make_fleet: MakeFleet, tmp_pa
     assert fleet.terminate() == [0, 0]
     assert fleet.sink_lines(1) == written, "nothing was written under the terms of before"
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict

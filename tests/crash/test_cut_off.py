@@ -29,7 +29,6 @@ STOP_LIMIT = 20.0
 """Seconds within which a worker ends: drain limit and request timeout, answers not had, a group left."""
 
 quick = {
-    ("postgres", "lease", Mode.HALF_OPEN),
     ("postgres", "lease", Mode.ANSWERS_LOST),
     ("postgres", "neli", Mode.CUT),
     ("kafka", "neli", Mode.HALF_OPEN),
@@ -97,8 +96,8 @@ class Outpost:
         self.fleet.wait_until_drained()
         assert self.fleet.terminate() == [0]
         verdict = self.fleet.judge()
-        assert verdict["good"], verdict
-        assert verdict["older_term_after_newer"] == 0, verdict
+        assert verdict.is_good, verdict
+        assert verdict.older_term_after_newer == 0, verdict
 
 
 @pytest.fixture

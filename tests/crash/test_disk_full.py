@@ -56,8 +56,8 @@ def test_a_full_disk_stops_the_worker_and_nothing_is_parked(
     assert fleet.terminate() == [0, 0]
     assert fleet.query("SELECT count(*) FROM tube_parked") == [(0,)]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
-    assert verdict["torn"] == 0
+    assert verdict.is_good, verdict
+    assert verdict.torn == 0
 
 
 @pytest.mark.soak
@@ -82,5 +82,5 @@ def test_a_worker_that_is_killed_while_the_disk_is_full(make_fleet: MakeFleet, t
     assert fleet.terminate() == [0]
     assert fleet.query("SELECT count(*) FROM tube_parked") == [(0,)]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
-    assert verdict["torn"] == 0
+    assert verdict.is_good, verdict
+    assert verdict.torn == 0

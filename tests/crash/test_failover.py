@@ -71,7 +71,7 @@ def test_a_synchronous_standby_takes_over_and_nothing_is_lost(pair: Pair, fleet:
     assert fleet.terminate() == [0, 0]
     assert differences(writers.journal, fleet.sink) == []
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
     for number in (1, 2):
         assert len(list(fleet.events(number, "database_down"))) == 1, "told once"
 
@@ -94,7 +94,7 @@ def test_a_primary_that_only_reads_any_more_is_left(pair: Pair, fleet: Fleet) ->
     fleet.wait_for_leaders({1, 2})
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def test_what_an_asynchronous_standby_lacks_is_made_right_by_touching(pair: Pair, fleet: Fleet) -> None:
@@ -114,14 +114,14 @@ def test_what_an_asynchronous_standby_lacks_is_made_right_by_touching(pair: Pair
     fleet.wait_for_leaders({1, 2})
     fleet.wait_until_drained()
     assert fleet.query("SELECT count(*) FROM public.items WHERE note = 'lost'") == [(0,)]
-    assert not fleet.judge()["good"], "the sink is ahead of the new primary"
+    assert not fleet.judge().is_good, "the sink is ahead of the new primary"
     fleet.query(TOUCH_ALL)
     # and the rows that were made, or made again, since the standby was cut off
     fleet.query("SELECT public.items_touch(ARRAY(SELECT generate_series(1, 3000)))")
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def test_an_old_primary_with_a_synchronous_standby_proves_nothing_after_the_failover(
@@ -155,5 +155,5 @@ def test_an_old_primary_with_a_synchronous_standby_proves_nothing_after_the_fail
             successor.wait_until_drained()
             assert successor.terminate() == [0]
             verdict = successor.judge()
-            assert verdict["good"], verdict
+            assert verdict.is_good, verdict
         assert zombie.sink_lines() == lines, "it sends nothing"

@@ -127,7 +127,7 @@ def goes_on(fleet: Fleet, holds: list[Hold]) -> None:
     fleet.wait_until_drained()
     assert fleet.terminate() == [0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def late_ones(fleet: Fleet) -> int:

@@ -19,7 +19,7 @@ def test_a_leader_that_is_killed_under_load_loses_nothing(fleet: Fleet) -> None:
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def test_a_leader_that_is_ended_hands_over_and_exits_with_0(fleet: Fleet) -> None:
@@ -34,4 +34,4 @@ def test_a_leader_that_is_ended_hands_over_and_exits_with_0(fleet: Fleet) -> Non
     assert outcomes == [("released",)], "the terms of the worker that was ended were released"
     assert fleet.terminate() == [0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict

@@ -25,4 +25,4 @@ def test_a_leader_that_was_stopped_past_its_session_does_no_harm(slow_fleet: Fle
     fleet.wait_for_leaders({1, 2})
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict

@@ -33,7 +33,7 @@ def killed_again_and_again(fleet: Fleet, postgres: Postgres, kills: int, seed: i
     assert fleet.terminate() == [0, 0]
     assert differences(writers.journal, fleet.sink) == []
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def test_what_was_acknowledged_is_what_the_sink_holds(make_fleet: MakeFleet, postgres: Postgres) -> None:

@@ -36,7 +36,7 @@ def test_repartition_under_load(fleet: Fleet) -> None:
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def test_a_tube_that_is_dropped_and_made_again(make_fleet: MakeFleet) -> None:
@@ -46,7 +46,7 @@ def test_a_tube_that_is_dropped_and_made_again(make_fleet: MakeFleet) -> None:
     fleet.wait_until_drained()
     with psycopg.connect(fleet.dsn, autocommit=True) as connection:
         tubes = Tubes(connection)
-        tubes.drop("items")
+        tubes.drop("items", force=True)
         fleet.wait_until(
             lambda: "there is no tube" in fleet.log(1),
             20,
@@ -59,7 +59,7 @@ def test_a_tube_that_is_dropped_and_made_again(make_fleet: MakeFleet) -> None:
     fleet.wait_until_drained()
     assert fleet.terminate() == [0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def test_a_tube_is_dropped_under_load(fleet: Fleet) -> None:
@@ -69,7 +69,7 @@ def test_a_tube_is_dropped_under_load(fleet: Fleet) -> None:
     with psycopg.connect(fleet.dsn, autocommit=True) as connection, Load(fleet.dsn) as load:
         tubes = Tubes(connection)
         delivering(fleet, "before the drop")
-        tubes.drop("items")
+        tubes.drop("items", force=True)
         for number in (1, 2):
             fleet.wait_until(
                 lambda: "there is no tube" in fleet.log(number),  # noqa: B023 # called at once
@@ -88,7 +88,7 @@ def test_a_tube_is_dropped_under_load(fleet: Fleet) -> None:
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def delivering(fleet: Fleet, when: str) -> None:
@@ -124,7 +124,7 @@ def test_workers_killed_while_it_is_repartitioned(
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def test_a_tube_made_again_with_other_partitions_while_pods_wait(make_fleet: MakeFleet) -> None:
@@ -141,7 +141,7 @@ def test_a_tube_made_again_with_other_partitions_while_pods_wait(make_fleet: Mak
             "pods wait",
         )
         tubes = Tubes(connection)
-        tubes.drop("items")
+        tubes.drop("items", force=True)
         tubes.create("items", 7)
         tubes.attach("items", "public.items", 0, 16)
         fleet.signal(1, signal.SIGCONT)
@@ -152,4 +152,4 @@ def test_a_tube_made_again_with_other_partitions_while_pods_wait(make_fleet: Mak
     fleet.wait_until_drained()
     assert fleet.terminate() == [0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict

@@ -67,7 +67,7 @@ def make_right(fleet: Fleet) -> None:
     fleet.wait_until_drained()
     assert fleet.terminate() == [0] * len(fleet.processes)
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
 
 
 def test_epochs_are_above_those_before_the_restore(

@@ -30,7 +30,7 @@ def test_postgres_killed_and_restarted(make_fleet: MakeFleet, postgres: Postgres
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
     for number in (1, 2):
         downs = list(fleet.events(number, "database_down"))
         assert 1 <= len(downs) <= 4, f"told once per outage, not per second: {downs}"
@@ -53,4 +53,4 @@ def test_the_broker_killed_and_restarted(make_fleet: MakeFleet, kafka_real: Real
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict

@@ -49,7 +49,7 @@ def test_all_sessions_terminated_again_and_again(make_fleet: MakeFleet) -> None:
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
     for number in (1, 2):
         assert outages(fleet, number) == (OUTAGES, OUTAGES), "told once per outage"
 
@@ -76,7 +76,7 @@ def test_a_storm_of_terminations(make_fleet: MakeFleet) -> None:
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
-    assert verdict["good"], verdict
+    assert verdict.is_good, verdict
     for number in (1, 2):
         downs, ups = outages(fleet, number)
         assert downs == ups <= rounds

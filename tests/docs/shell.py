@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -55,6 +56,26 @@ class Shell:
         )
         assert done.returncode == 0, f"{statements}\n{done.stdout}"
         return done.stdout
+
+    @contextmanager
+    def background(self, *command: str, signal: int, dsn: str) -> Iterator[subprocess.Popen[str]]:
+        """Run a program with another DSN meanwhile, then end it by a signal: in order, and silently."""
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environment | {"PYTUBE_DSN": dsn},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield process
+            process.send_signal(signal)
+            output, _ = process.communicate(timeout=LIMIT)
+        finally:
+            process.kill()
+            process.wait()
+        assert (process.returncode, output) == (0, "")
 
     def close(self) -> None:
         """End what runs in the background, which has to end in order."""

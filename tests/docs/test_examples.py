@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import configparser
 import json
 import shlex
+import signal
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from pytube.cli.main import cli
+from pytube.cli.program import cli
 from pytube.config import parse
 from pytube.embedded.postgres import Postgres
 from tests.docs.pages import BY_NAME, PAGES, Block
@@ -164,9 +165,9 @@ def test_security(shell: Shell) -> None:
 
 
 @pytest.mark.usefixtures("roles")
-async def test_operations(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations(shell: Shell) -> None:
     page = BY_NAME["docs/operations.md"]
-    await asyncio.to_thread(run_blocks, shell, page.name)
+    run_blocks(shell, page.name)
 
     monitor = make_conninfo(shell.dsn, user="pytube_monitor")
     shell.psql(page.blocks("sql")[-1].text, dsn=monitor)
@@ -175,9 +176,9 @@ async def test_operations(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None
 
     # The program of the page delivers, as the role of the page.
     shell.run(Block("README.md", 0, "sh", readme_settings()))
-    monkeypatch.setenv("PYTUBE_DSN", make_conninfo(shell.dsn, user="pytube_worker"))
     shell.psql("INSERT INTO public.orders VALUES (4711, 1)")
-    await deliver(shell, *page.blocks("python"))
+    (program,) = page.blocks("python")
+    deliver(shell, program, make_conninfo(shell.dsn, user="pytube_worker"))
 
 
 def readme_settings() -> str:
@@ -186,21 +187,17 @@ def readme_settings() -> str:
     return text[text.index("cat > pytube.toml") : text.index("pytube worker &")]
 
 
-async def deliver(shell: Shell, program: Block) -> None:
-    """Run the program until the order 4711 is at the sink."""
-    namespace: dict[str, Any] = {"__name__": "example"}
-    exec(compile(program.text, str(program), "exec", dont_inherit=True), namespace)  # noqa: S102  # our page
-    running = asyncio.create_task(namespace["main"]())
+def deliver(shell: Shell, program: Block, user: str) -> None:
+    """Run the program until the order 4711 is at the sink; Ctrl-C ends it in order."""
+    (shell.folder / "program.py").write_text(program.text)
     file = shell.folder / "es-live.jsonl"
+    with shell.background(sys.executable, "program.py", signal=signal.SIGINT, dsn=user) as process:
 
-    def arrived() -> bool:
-        if running.done():
-            running.result()
-        return file.exists() and any(line["id"] == 4711 for line in lines(shell))
+        def arrived() -> bool:
+            assert process.poll() is None, process.communicate()
+            return file.exists() and any(line["id"] == 4711 for line in lines(shell))
 
-    await asyncio.to_thread(wait_until, arrived, what="the order is at the sink")
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+        wait_until(arrived, what="the order is at the sink")
 
 
 # --- what is not run, but read ------------------------------------------------------------------

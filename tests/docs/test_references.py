@@ -10,21 +10,20 @@ from typing import Any, get_args
 
 import psycopg
 import pytest
-import structlog
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
-from structlog.testing import capture_logs
 
 from pytube import events
-from pytube.cli.main import EXIT_CODES
+from pytube.cli.program import EXIT_CODES
 from pytube.config.models import Config, PostgresConfig, TubeConfig
 from pytube.db.connect import connection_string
 from pytube.errors import SQLSTATES
-from pytube.logs import log_event
+from pytube.logs import Logger, log_event
 from pytube.worker import upkeep
 from tests.docs.pages import BY_NAME, PAGES, Page, table_rows
 from tests.helpers.database import ROOT
+from tests.helpers.logs import capture_logs
 
 CONFIGURATION = BY_NAME["docs/configuration.md"]
 OPERATIONS = BY_NAME["docs/operations.md"]
@@ -206,28 +205,107 @@ def test_every_sqlstate_is_documented_with_its_class() -> None:
     assert [code for code in sorted(used) if code not in explained] == []
 
 
-# --- what a worker tells ------------------------------------------------------------------------
+# --- what is logged -----------------------------------------------------------------------------
+
+_METHODS = {"debug", "info", "warning", "error", "write"}
+_LEADING = {"tube", "partition"}
 
 
-def emitted() -> dict[str, str]:
-    """Names and levels of all events, as the log has them."""
+@dataclasses.dataclass
+class Logged:
+    """What is logged under one name."""
+
+    levels: set[str] = dataclasses.field(default_factory=set)
+    fields: set[str] = dataclasses.field(default_factory=set)
+
+
+def events_in_the_log() -> dict[str, Logged]:
+    """All events of `pytube.events`, as the log has them."""
     kinds = [
         kind
         for kind in vars(events).values()
         if isinstance(kind, type) and issubclass(kind, events.Event) and not kind.__subclasses__()
     ]
-    told = {}
+    found = {}
     for kind in kinds:
         with capture_logs() as logs:
             values: dict[str, Any] = {field.name: 1 for field in dataclasses.fields(kind)}
-            log_event(structlog.get_logger(), kind(**values))
-        told[logs[0]["event"]] = logs[0]["log_level"]
-    return told
+            log_event(Logger("pytube.tests"), kind(**values))
+        found[logs[0]["event"]] = Logged({logs[0]["log_level"]}, values.keys() - _LEADING)
+    return found
 
 
-def test_every_event_is_documented_with_its_level() -> None:
-    rows = table_rows(OPERATIONS.section("What the log says"))
-    assert {row[0].strip("`"): row[1].partition(",")[0] for row in rows} == emitted()
+def calls_that_log(tree: ast.AST) -> list[ast.Call]:
+    """The calls of loggers, and of functions that log an event of a name given to them."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [
+        call
+        for call in calls
+        if isinstance(call.func, ast.Attribute)
+        and (
+            (call.func.attr in _METHODS and ast.unparse(call.func.value).endswith("log"))
+            or call.func.attr == "_warn_once"
+        )
+    ]
+
+
+def lines_in_the_code() -> tuple[dict[str, Logged], list[str]]:
+    """What else is logged, by the code; and the calls whose event is no literal."""
+    found: dict[str, Logged] = {}
+    other: list[str] = []
+    for path in (ROOT / "pytube").rglob("*.py"):
+        for call in calls_that_log(ast.parse(path.read_text())):
+            assert isinstance(call.func, ast.Attribute)
+            said = ast.unparse(call)
+            names = re.findall(r"'([a-z]+(?:_[a-z]+)+)'", " ".join(map(ast.unparse, call.args)))
+            fields = {word.arg for word in call.keywords if word.arg}
+            fields |= set(re.findall(r"'(\w+)':", said))
+            levels = {call.func.attr} & (_METHODS - {"write"})
+            if not names:
+                other.append(f"{path.name}: {said}")
+            for name in names:
+                line = found.setdefault(name, Logged())
+                line.levels |= levels
+                line.fields |= fields - {"exc_info", *_LEADING}
+    return found, other
+
+
+def test_every_event_is_documented_with_its_level_and_fields() -> None:
+    documented = {
+        row[0].strip("`"): Logged(
+            set(re.findall(r"debug|info|warning|error", row[1])), set(re.findall(r"`(\w+)`", row[2]))
+        )
+        for row in table_rows(OPERATIONS.section("What the log says"))
+    }
+    known = events_in_the_log()
+    lines, _ = lines_in_the_code()
+    assert documented.keys() == known.keys() | lines.keys()
+    for name, event in known.items():
+        assert documented[name].fields == event.fields, name
+        assert event.levels <= documented[name].levels, name
+    for name, line in lines.items():
+        assert line.levels <= documented[name].levels, name
+        assert line.fields <= documented[name].fields, name
+
+
+def test_events_have_names_that_are_no_sentences() -> None:
+    """Each is a literal, but where the name is the caller's, or that of the event's class."""
+    _, other = lines_in_the_code()
+    passed_on = [said for said in other if "_warn_once" not in said]
+    assert sorted(passed_on) == [
+        "database.py: self._log.warning(event, reason=str(error))",
+        "leadership.py: self._tube.log.warning(event, partition=self._claim.partition, reason=str(error))",
+        "logs.py: log.write(level, name, fields)",
+    ]
+
+
+def test_loggers_are_those_of_the_standard_library() -> None:
+    imported = "".join(path.read_text() for path in (ROOT / "pytube").rglob("*.py"))
+    assert "structlog" not in imported
+    assert not re.search(r"logging\.(debug|info|warning|error)\(", imported)
+
+
+# --- what a worker tells ------------------------------------------------------------------------
 
 
 def test_the_exit_codes() -> None:

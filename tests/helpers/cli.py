@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import structlog
+import click
 from click.testing import CliRunner, Result
 
-from pytube.cli.main import cli
+from pytube.cli.program import cli
 from tests.helpers.armed import module
 
 
@@ -22,8 +27,9 @@ def run(*arguments: str, dsn: str | None = None, code: int = 0, folder: Path | N
 
     The configuration is `pytube.toml` in `folder`, where there is one.
     """
-    config = (folder or Path("/nonexistent")) / "pytube.toml"
-    environment = {"PYTUBE_DSN": dsn, "PYTUBE_SCHEMA": None, "PYTUBE_CONFIG": str(config)}
+    config = None if folder is None else folder / "pytube.toml"
+    named = str(config) if config is not None and config.exists() else None
+    environment = {"PYTUBE_DSN": dsn, "PYTUBE_SCHEMA": None, "PYTUBE_CONFIG": named}
     handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
     try:
         result = CliRunner().invoke(cli, arguments, env=environment)
@@ -31,7 +37,6 @@ def run(*arguments: str, dsn: str | None = None, code: int = 0, folder: Path | N
         # The command has set up logging to a stream that is gone now.
         logging.getLogger().handlers[:] = handlers
         logging.getLogger().setLevel(level)
-        structlog.reset_defaults()
     assert result.exit_code == code, f"exit code {result.exit_code}:\n{result.output}\n{result.exception!r}"
     assert "Traceback" not in result.output
     return result
@@ -42,12 +47,35 @@ def run_json(*arguments: str, dsn: str | None = None, code: int = 0, folder: Pat
     return json.loads(run(*arguments, "--json", dsn=dsn, code=code, folder=folder).stdout)
 
 
-def start(*arguments: str, config: Path, **environment: str) -> subprocess.Popen[str]:
+def start(*arguments: str, config: Path | None, **environment: str) -> subprocess.Popen[str]:
     """Start the program as a process, armed if `environment` asks for a fault; its output goes to pipes."""
+    named = [] if config is None else ["--config", str(config)]
     return subprocess.Popen(
-        [sys.executable, "-m", module(environment), "--config", str(config), *arguments],
+        [sys.executable, "-m", module(environment), *named, *arguments],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**{k: v for k, v in os.environ.items() if not k.startswith("PYTUBE_")}, **environment},
     )
+
+
+def run_in_terminal(*arguments: str, dsn: str, width: int) -> list[str]:
+    """Run the program as a process in a terminal of this width; the lines that it shows, without colors."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "PYTUBE_CONFIG")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytube", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment | {"PYTUBE_DSN": dsn, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # how the end of a terminal is told
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    process.wait()
+    return click.unstyle(shown.decode()).splitlines()

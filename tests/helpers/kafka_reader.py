@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from pytube.model import Id, Key
@@ -70,10 +70,14 @@ class Reader:
         return {key: value for key, value in held.items() if not deleted[key]}
 
     def _is_settled(self) -> bool:
-        return self._ends(IsolationLevel.READ_COMMITTED) == self._ends(IsolationLevel.READ_UNCOMMITTED)
+        try:
+            return self._ends(IsolationLevel.READ_COMMITTED) == self._ends(IsolationLevel.READ_UNCOMMITTED)
+        except KafkaException:  # the topic was created a moment ago
+            return False
 
     def _ends(self, level: IsolationLevel) -> list[int]:
-        asked = {TopicPartition(self.topic, number): OffsetSpec.latest() for number in self._next}
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(self.topic, number): latest for number in self._next}
         answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=10)
         return [answers[place].result(10).offset for place in asked]
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 POLL = 0.005
+_SHARE = 4
+"""The pause is so many times as long as the look was: looking leaves the machine to what is waited for."""
+_LONGEST = 0.25
 LIMIT = float(os.environ.get("PYTUBE_TEST_LIMIT", "120"))
 """Seconds after which a test that waits fails. It ends one that hangs; a slow machine stays far below. Where
 a test has to fail, because a bug was planted, less is enough."""
@@ -18,22 +21,28 @@ What = str | Callable[[], str]
 
 def wait_until(predicate: Callable[[], object], timeout: float = LIMIT, what: What = "the condition") -> None:
     """Poll `predicate` until it is true; fail after `timeout` seconds, naming `what`."""
-    deadline = time.monotonic() + timeout
-    while not predicate():
-        if time.monotonic() > deadline:
-            raise AssertionError(_late(timeout, what))
-        time.sleep(POLL)
+    for pause in _looks(predicate, timeout, what):
+        time.sleep(pause)
 
 
 async def wait_until_async(
     predicate: Callable[[], object], timeout: float = LIMIT, what: What = "the condition"
 ) -> None:
     """`wait_until` that lets the event loop run meanwhile."""
+    for pause in _looks(predicate, timeout, what):
+        await asyncio.sleep(pause)
+
+
+def _looks(predicate: Callable[[], object], timeout: float, what: What) -> Iterator[float]:
+    """Look until it is true; the pauses between."""
     deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while not predicate():
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(_late(timeout, what))
-        await asyncio.sleep(POLL)
+        yield min(_LONGEST, max(POLL, _SHARE * (now - began)))
+        began = time.monotonic()
 
 
 def _late(timeout: float, what: What) -> str:

@@ -42,7 +42,7 @@ class Client:
     """A `pytube` process."""
 
     def __init__(self, dsn: str, *arguments: str) -> None:
-        self.process = cli.start(*arguments, config=Path("/nonexistent"), PYTUBE_DSN=dsn)
+        self.process = cli.start(*arguments, config=None, PYTUBE_DSN=dsn)
 
     def end(self, code: int = 0) -> list[dict[str, Any]]:
         """Wait until it ends with `code`; the lines that it wrote."""

@@ -6,7 +6,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -43,7 +42,7 @@ def start_at_rate(items: Connection, dsn: str) -> Iterator[StartAtRate]:
     def start(rate: int) -> subprocess.Popen[str]:
         process = cli.start(
             *("backfill", "start", "--tube", "items", "--rate", str(rate), "--chunk", "40"),
-            config=Path("/nonexistent"),
+            config=None,
             PYTUBE_DSN=dsn,
         )
         started.append(process)

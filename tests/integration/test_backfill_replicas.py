@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -42,7 +41,7 @@ def items(pair: Pair) -> Iterator[Connection]:
 
 
 def started(pair: Pair, *options: str) -> subprocess.Popen[str]:
-    return cli.start(*START, *options, config=Path("/nonexistent"), PYTUBE_DSN=pair.dsn)
+    return cli.start(*START, *options, config=None, PYTUBE_DSN=pair.dsn)
 
 
 def holds(conn: Connection, query: str) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from pytube.db.version import needed
 from tests.conftest import Connect
-from tests.helpers.cli import run, run_json, start
+from tests.helpers.cli import run, run_in_terminal, run_json, start
 from tests.helpers.waiting import LIMIT, wait_until
 
 
@@ -51,7 +51,9 @@ class TestInstall:
     def test_uninstall_refused_while_pods_wait(self, dsn: str, conn: psycopg.Connection) -> None:
         run("tube", "create", "busy", dsn=dsn)
         conn.execute("SELECT busy_touch(0, '{1}', 'T')")
-        assert "busy" in run("uninstall", dsn=dsn, code=2).stderr
+        refused = run("uninstall", dsn=dsn, code=2).stderr
+        assert "there are pods in the tubes 'busy' " in refused
+        assert "or throw them away with --force.)" in refused
         run("uninstall", "--force", dsn=dsn)
 
     def test_a_wrong_password_is_not_repeated(self, dsn: str) -> None:
@@ -72,9 +74,69 @@ class TestTubes:
         assert conn.execute('SELECT count(*), sum(cardinality(ids)) FROM "es-live"').fetchone() == (8, 16)
         run("tube", "detach", "es-live", table, dsn=dsn)
         assert run_json("tube", "list", dsn=dsn)[0]["tbl"] is None
-        run("tube", "drop", "es-live", dsn=dsn)
-        run("tube", "drop", "es-live", dsn=dsn)
-        assert "there are no tubes" in run("tube", "list", dsn=dsn).stdout
+        run("tube", "drop", "es-live", "--force", dsn=dsn)
+        assert "there are no tubes" in run("tube", "list", dsn=dsn).stderr
+
+    def test_the_simplest_attach(self, dsn: str, conn: psycopg.Connection, table: str) -> None:
+        run("tube", "create", "t", dsn=dsn)
+        said = run("tube", "attach", "t", table, dsn=dsn).stdout
+        assert said == "public.goods is attached to t by id: it is the primary key\n"
+        run("tube", "attach", "t", table, "--shard", "7", dsn=dsn)
+        run("tube", "attach", "t", table, dsn=dsn)
+        conn.execute("CREATE SCHEMA sh0042 CREATE TABLE t (id int PRIMARY KEY)")
+        run("tube", "attach", "t", "sh0042.t", dsn=dsn)
+        assert [row["shard"] for row in run_json("tube", "list", dsn=dsn)] == [7, 42]
+
+    def test_the_column_that_is_a_key(self, dsn: str, conn: psycopg.Connection) -> None:
+        conn.execute("CREATE TABLE public.loose (pk int PRIMARY KEY, id int)")
+        run("tube", "create", "t", dsn=dsn)
+        by_key = run("tube", "attach", "t", "public.loose", dsn=dsn).stdout
+        assert by_key == "public.loose is attached to t by pk: it is the primary key\n"
+        by_name = run("tube", "attach", "t", "public.loose", "--id-col", "id", dsn=dsn).stdout
+        assert by_name == "public.loose is attached to t by id: no index proves that it is unique\n"
+        assert [row["id_col"] for row in run_json("tube", "list", dsn=dsn)] == ["id"]
+
+    def test_a_second_table_is_not_related_by_accident(
+        self, dsn: str, conn: psycopg.Connection, table: str
+    ) -> None:
+        conn.execute("CREATE TABLE public.notes (id int PRIMARY KEY, goods int)")
+        run("tube", "create", "t", dsn=dsn)
+        run("tube", "attach", "t", table, dsn=dsn)
+        refused = run("tube", "attach", "t", "public.notes", dsn=dsn, code=2).stderr
+        assert refused.splitlines()[-1] == (
+            "pytube: public.notes is not attached: public.goods has the shard 0 of tube 't'; "
+            "name the column that holds ids of public.goods by --id-col, "
+            "or give public.notes a shard of its own by --shard"
+        )
+        assert len(run_json("tube", "list", dsn=dsn)) == 1
+        run("tube", "attach", "t", "public.notes", "--shard", "1", dsn=dsn)
+        said = run("tube", "attach", "t", "public.notes", "--shard", "0", "--id-col", "goods", dsn=dsn).stdout
+        assert said == "public.notes is attached to t by goods: it holds ids of public.goods\n"
+
+    def test_drop_is_refused_while_something_would_be_lost(
+        self, dsn: str, conn: psycopg.Connection, table: str
+    ) -> None:
+        run("tube", "create", "t", dsn=dsn)
+        run("tube", "attach", "t", table, dsn=dsn)
+        conn.execute("INSERT INTO public.goods SELECT generate_series(1, 600)")
+        refused = run("tube", "drop", "t", dsn=dsn, code=2).stderr
+        assert refused == (
+            "pytube: tube 't' is not dropped: attached tables: 1; pods that wait: 3; ids in them: 600 "
+            "(Detach its tables and let the workers drain it, or throw all of it away: --force.)\n"
+        )
+        assert run("tube", "drop", "t", "--force", dsn=dsn).stdout == "tube t is dropped\n"
+        assert "there is no tube 't'" in run("tube", "drop", "t", "--force", dsn=dsn, code=2).stderr
+
+    def test_create_says_what_it_did(self, dsn: str) -> None:
+        def say(*options: str) -> str:
+            return run("tube", "create", "t", *options, dsn=dsn).stdout
+
+        assert say("--partitions", "2") == "tube t is created: partitions 2, keys bigint\n"
+        assert say() == "tube t is unchanged\n"
+        assert say("--partitions", "2") == "tube t is unchanged\n"
+        changed = "tube t is changed: partitions 2 -> 3, predicate none -> id > 0\n"
+        assert say("--partitions", "3", "--predicate", "id > 0") == changed
+        assert say("--predicate", "") == "tube t is changed: predicate id > 0 -> none\n"
 
     def test_a_related_table_and_columns_that_count(
         self, dsn: str, conn: psycopg.Connection, table: str
@@ -111,7 +173,8 @@ class TestTubes:
     def test_repartition_builds_its_index_first(self, dsn: str, conn: psycopg.Connection) -> None:
         run("tube", "create", "t", "--partitions", "2", dsn=dsn)
         err = run("tube", "create", "t", "--partitions", "3", dsn=dsn).stderr
-        assert "building the index of t for 3 partitions" in err
+        (built,) = [line for line in map(json.loads, err.splitlines()) if line["level"] == "info"]
+        assert (built["event"], built["tube"], built["partitions"]) == ("index_build_started", "t", 3)
         assert [valid for _, valid in queue_indexes(conn)] == [True]
         assert " % 3)" in queue_indexes(conn)[0][0]
 
@@ -146,7 +209,13 @@ class TestTubes:
             (["tube", "attach", "t", "", "--shard", "1"], "table"),
             (["tube", "attach", "t", "public.goods", "--shard", "-1"], "shard"),
             (["tube", "attach", "t", "public.goods", "--shard", "1", "--shards", "0"], "shards"),
-            (["tube", "attach", "t", "public.goods"], "shard"),
+            (["tube", "attach", "t", "public.view"], "public.view can't be attached: it is a view"),
+            (
+                ["tube", "attach", "t", "public.loose"],
+                "(id: no index proves that it is unique); name the column by --id-col, e.g. --id-col id",
+            ),
+            (["tube", "drop", "none"], "there is no tube 'none' (There are: 't'.)"),
+            (["park", "list", "--tube", "none"], "there is no tube 'none'"),
             (["tube", "attach", "t", "public.keyless", "--shard", "1"], "keyless"),
             (["tube", "detach", "none", "public.goods"], "none"),
             (["status", "--tube", "none"], "there is no tube 'none'"),
@@ -156,6 +225,8 @@ class TestTubes:
     def test_refused(self, dsn: str, conn: psycopg.Connection, words: list[str], message: str) -> None:
         conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY)")
         conn.execute("CREATE TABLE public.keyless (a int)")
+        conn.execute("CREATE TABLE public.loose (a int, id int)")
+        conn.execute("CREATE VIEW public.view AS TABLE public.loose")
         run("tube", "create", "t", dsn=dsn)
         before = run_json("tube", "list", dsn=dsn)
         result = run(*words, dsn=dsn, code=2)
@@ -198,13 +269,13 @@ class TestTubes:
         assert done.is_set()
 
 
-def lead(conn: psycopg.Connection) -> UUID:
-    """Acquire partition 1 of the tube `a`, which has 2."""
+def lead(conn: psycopg.Connection, tube: str = "a") -> UUID:
+    """Acquire partition 1 of the tube, which has 2."""
     leader = uuid4()
     conn.execute(
-        "SELECT tube_leader_acquire('a', 2, 1, %s, gen_random_uuid(), 'host-7',"
-        " tube_leader_epoch('a', 2, 1))",
-        [leader],
+        "SELECT tube_leader_acquire(%(tube)s, 2, 1, %(leader)s, gen_random_uuid(), 'host-7',"
+        " tube_leader_epoch(%(tube)s, 2, 1))",
+        {"tube": tube, "leader": leader},
     )
     return leader
 
@@ -227,7 +298,7 @@ class TestLooking:
         assert "nobody" in out
 
     def test_parked(self, dsn: str, conn: psycopg.Connection) -> None:
-        assert run("park", "list", dsn=dsn).stdout == "nothing is parked\n"
+        assert run("park", "list", dsn=dsn).stderr == "nothing is parked\n"
         run("tube", "create", "a", "--partitions", "2", dsn=dsn)
         leader = lead(conn)
         items = [{"shard": 3, "id": "7", "op": "U", "seq": 9, "error": "too [bold]big", "attempts": 5}]
@@ -235,8 +306,36 @@ class TestLooking:
         rows = run_json("park", "list", dsn=dsn)
         assert [(x["tube"], x["shard"], x["id"], x["attempts"]) for x in rows] == [("a", 3, "7", 5)]
         assert "too [bold]big" in run("park", "list", "--tube", "a", dsn=dsn).stdout
-        assert run_json("park", "list", "--tube", "b", dsn=dsn) == []
         assert [x["parked"] for x in run_json("status", dsn=dsn)] == [0, 1]
+
+
+class TestTerminal:
+    """What a terminal shows."""
+
+    ERROR = "the mapping wants a number where the document has a text; see https://search/errors/mapping"
+
+    def test_all_fits_and_nothing_is_left_out(self, dsn: str, conn: psycopg.Connection) -> None:
+        tube = "a_tube_with_a_long_name"
+        conn.execute(
+            "CREATE SCHEMA warehouse_of_1; CREATE TABLE warehouse_of_1.goods (id bigint PRIMARY KEY)"
+        )
+        predicate = "id > 1000 AND id < 1000000"
+        run("tube", "create", tube, "--partitions", "2", "--predicate", predicate, dsn=dsn)
+        run("tube", "attach", tube, "warehouse_of_1.goods", "--shard", "0", dsn=dsn)
+        run("backfill", "start", "--tube", tube, dsn=dsn)
+        leader = lead(conn, tube)
+        items = [{"shard": 1, "id": "7", "op": "U", "seq": 9, "error": self.ERROR, "attempts": 5}]
+        conn.execute("SELECT tube_pods_park(%s, 2, 1, %s, %s)", [tube, leader, json.dumps(items)])
+        for words, wanted in [
+            (("tube", "list"), predicate),
+            (("status",), "host-7"),
+            (("backfill", "status"), "delivering"),
+            (("park", "list"), self.ERROR),
+            (("doctor",), "Postgres"),
+        ]:
+            lines = run_in_terminal(*words, dsn=dsn, width=60)
+            assert [line for line in lines if len(line) > 60] == [], words
+            assert wanted in " ".join(" ".join(lines).split()), words
 
 
 class TestProcess:
@@ -260,6 +359,18 @@ class TestProcess:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=LIMIT)
         assert "Traceback" not in out + err
+        assert process.returncode == 0
+
+    def test_status_watched_without_a_terminal(self, dsn: str, config: Path) -> None:
+        run("tube", "create", "t", dsn=dsn)
+        process = start("status", "--watch", "--interval", "0.1", config=config, TEST_DSN=dsn)
+        assert process.stdout is not None
+        heading, *lines = [process.stdout.readline().rstrip("\n").split("\t") for _ in range(3)]
+        assert heading[:3] == ["time", "tube", "part"]
+        assert [line[1:3] for line in lines] == [["t", "0"]] * 2
+        assert len(heading) == len(lines[0])
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=LIMIT)
         assert process.returncode == 0
 
     def test_down_at_the_start(self, config: Path) -> None:
@@ -324,5 +435,5 @@ class TestProcess:
         finally:
             process.kill()
         assert process.returncode == 143
-        assert "ended at once" in err
+        assert "worker_ended_at_once" in err
         assert conn.execute("SELECT count(*) FROM t").fetchone() == (1,)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 from pytube.config import Config, parse
-from pytube.health.doctor import Check, Level, check_pooler, examine
+from pytube.health.doctor import examine
+from pytube.health.findings import Check, Level
 from tests.conftest import Connect
+from tests.helpers.capture import Conn, attach, make_tube, open_session
 from tests.helpers.cli import run, run_json
+from tests.helpers.roles import as_role, roles
 
 pytestmark = pytest.mark.every_server
 
@@ -53,7 +56,28 @@ def test_down() -> None:
     config = configured("postgresql://app:hunter2@127.0.0.1:1/app")
     check = one(config, "Postgres", Level.FAIL)
     assert "not available" in check.finding
+    assert "(postgres.dsn)" in check.finding
     assert "hunter2" not in repr(check)
+
+
+@pytest.mark.parametrize("there", ["down", "not_installed", "no_rights"])
+def test_nothing_is_said_of_tubes_that_can_not_be_looked_at(
+    there: str, dsn: str, bare_dsn: str, conn: psycopg.Connection
+) -> None:
+    more = '[tube.here.sink]\ntype = "jsonl"\npath = "/dev/null"\n'
+    run("tube", "create", "here", dsn=dsn)
+    conn.execute("DROP ROLE IF EXISTS a_guest")
+    conn.execute("CREATE ROLE a_guest LOGIN")
+    dsns = {
+        "down": "postgresql://127.0.0.1:1/app",
+        "not_installed": bare_dsn,
+        "no_rights": psycopg.conninfo.make_conninfo(dsn, user="a_guest"),
+    }
+    subjects = {check.subject for check in examine(configured(dsns[there], more))}
+    assert not subjects & {"tube here", "leaders", "enriching of here", "enriching"}
+    assert "sink of here" in subjects
+    subjects = {check.subject for check in examine(configured(dsn, more))}
+    assert {"tube here", "leaders", "enriching of here"} <= subjects
 
 
 def test_rights(dsn: str, conn: psycopg.Connection) -> None:
@@ -94,6 +118,78 @@ def test_old_transactions(dsn: str, connect: Connect, monkeypatch: pytest.Monkey
     assert any("the forgotten one" in check.finding for check in checks)
 
 
+class TestIds:
+    """Ids of attached tables that no index proves unique."""
+
+    @pytest.fixture
+    def loose(self, any_dsn: str) -> Iterator[Conn]:
+        """A table with the ids 1 to 9, attached to a tube of its rows that are not off."""
+        with open_session(any_dsn) as conn:
+            conn.execute("CREATE TABLE public.loose (id int, off boolean)")
+            conn.execute("INSERT INTO public.loose SELECT generate_series(1, 9)")
+            make_tube(conn, predicate="off IS NULL")
+            attach(conn, "public.loose")
+            yield conn
+
+    def test_proven(self, any_dsn: str, loose: Conn) -> None:
+        loose.execute("ALTER TABLE public.loose ADD PRIMARY KEY (id)")
+        assert one(configured(any_dsn), "ids", Level.OK).finding == (
+            "an index proves them unique in each attached table"
+        )
+
+    def test_repeated(self, any_dsn: str, loose: Conn) -> None:
+        loose.execute("INSERT INTO public.loose VALUES (7), (NULL), (NULL)")
+        loose.execute("INSERT INTO public.loose VALUES (8, true)")
+        assert one(configured(any_dsn), "ids of public.loose", Level.FAIL).finding == (
+            "values of id that stand more than once: 1 (7), in the 10 rows of the tube that were looked at, "
+            "which are all; of rows with one id, any one becomes the document"
+        )
+
+    @pytest.mark.usefixtures("loose")
+    def test_not_repeated(self, any_dsn: str) -> None:
+        check = one(configured(any_dsn), "ids of public.loose", Level.WARN)
+        assert check.finding == (
+            "no index proves id unique; no value stands twice in the 9 rows of the tube that were looked at, "
+            "which are all"
+        )
+        assert check.remedy == "make a unique index on id, or attach it by a column that has one"
+
+    def test_a_sample(self, any_dsn: str, loose: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of the ids of a partitioned table, whose key they lead, some are looked at."""
+        loose.execute("SELECT tube_table_ensure_detached(NULL, 'public.loose')")
+        loose.execute(
+            "CREATE TABLE public.parts (id int, off boolean, PRIMARY KEY (id, off)) PARTITION BY LIST (off)"
+        )
+        loose.execute("CREATE TABLE public.part PARTITION OF public.parts DEFAULT")
+        loose.execute("SELECT tube_ensure_exists('all')")
+        attach(loose, "public.parts", tube="all")
+        loose.execute("INSERT INTO public.parts SELECT generate_series(1, 9000), false")
+        monkeypatch.setattr("pytube.health.duplicates.PAGES", 20)
+        finding = one(configured(any_dsn), "ids of public.parts", Level.OK).finding
+        assert finding.startswith("no index proves id unique; no value stands twice in the ")
+        assert finding.endswith(" rows of the tube that were looked at, which are not all")
+        assert 0 < int(finding.split(" rows")[0].split()[-1]) < 9000
+
+    def test_not_looked_at(self, any_dsn: str, loose: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What the role may not read, or takes too long, is no good news."""
+        with roles(any_dsn, "looker") as admin:
+            admin.execute("GRANT tube_worker TO looker")
+            role = configured(as_role(any_dsn, "looker"))
+            check = one(role, "ids of public.loose", Level.WARN)
+            assert check.finding == (
+                "no index proves id unique, and its rows were not looked at: "
+                "permission denied for table loose"
+            )
+            loose.execute("GRANT SELECT ON public.loose TO looker")
+            loose.execute("ALTER TABLE public.loose ENABLE ROW LEVEL SECURITY")
+            assert "row-level security" in one(role, "ids of public.loose", Level.WARN).finding
+        monkeypatch.setattr("pytube.health.duplicates._TOTAL", 0.0)
+        with psycopg.connect(any_dsn) as holder:
+            holder.execute("LOCK TABLE public.loose")
+            check = one(configured(any_dsn), "ids of public.loose", Level.WARN)
+        assert "that took longer than" in check.finding
+
+
 def test_tubes_and_sinks(dsn: str, tmp_path: Path) -> None:
     more = f"""
         [tube.here.sink]
@@ -114,27 +210,30 @@ def test_tubes_and_sinks(dsn: str, tmp_path: Path) -> None:
     assert "/nonexistent/folder" in one(config, "sink of bad", Level.FAIL).finding
 
 
-class Pooled:
-    """A session as a pooler shows it: a made-up process id, and server sessions of the pooler's choice."""
-
-    def __init__(self, first: psycopg.Connection, later: psycopg.Connection) -> None:
-        self.info = SimpleNamespace(backend_pid=0)
-        self._sessions = [first, first, later]
-
-    def execute(self, query: LiteralString) -> psycopg.Cursor:
-        session = self._sessions.pop(0) if len(self._sessions) > 1 else self._sessions[0]
-        return session.execute(query)
-
-
-def test_poolers(dsn: str, connect: Connect) -> None:
-    one, other = connect(), connect()
-    of_sessions: Any = Pooled(one, one)
-    check = check_pooler(of_sessions, dsn, "tube")
-    assert (check.level, check.finding) == (Level.OK, "a session pooler: LISTEN works")
-    of_transactions: Any = Pooled(one, other)
-    check = check_pooler(of_transactions, dsn, "tube")
-    assert check.level is Level.WARN
-    assert "LISTEN does not work" in check.finding
+def test_what_reads_the_documents(dsn: str, conn: psycopg.Connection) -> None:
+    sections = "".join(
+        f"""
+        [tube.{name}.sink]
+        type = "jsonl"
+        path = "/dev/null"
+        [tube.{name}.enrich]
+        mode = "query"
+        query = "SELECT {columns} FROM public.goods WHERE id = ANY(%(ids)s)"
+        """
+        for name, columns in (("good", "id, 1"), ("bad", "id"))
+    )
+    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY)")
+    for name in ("good", "bad"):
+        run("tube", "create", name, dsn=dsn)
+    config = configured(dsn, sections)
+    empty = one(config, "enriching of good", Level.OK)
+    assert empty.finding == "prepared as postgres for no table, as none is attached; no row was read"
+    for name in ("good", "bad"):
+        run("tube", "attach", name, "public.goods", "--shard", "0", dsn=dsn)
+    well = one(config, "enriching of good", Level.OK)
+    assert well.finding == "prepared as postgres for public.goods; no row was read"
+    wrong = one(config, "enriching of bad", Level.FAIL)
+    assert wrong.remedy == "give two columns: the id, of type bigint, and the document"
 
 
 class TestBroker:
@@ -181,6 +280,21 @@ class TestCommand:
         failed = run("doctor", dsn=bare_dsn, code=1)
         assert "-> run `pytube install`" in failed.stdout
         assert "checks fail" in failed.stderr
+
+    def test_the_database_is_that_of_the_worker(self, dsn: str, bare_dsn: str, tmp_path: Path) -> None:
+        (tmp_path / "pytube.toml").write_text(f'[postgres]\ndsn = "{dsn}"\n')
+
+        def first(*options: str, dsn: str, folder: Path | None = None, code: int = 0) -> Any:
+            return run_json("doctor", *options, dsn=dsn, folder=folder, code=code)[0]["finding"]
+
+        ours, bare = (psycopg.conninfo.conninfo_to_dict(each)["dbname"] for each in (dsn, bare_dsn))
+        said = first(dsn=bare_dsn, folder=tmp_path)
+        assert said.startswith(f"database {ours} at 127.0.0.1:")
+        assert said.endswith(f", as postgres, answers ({tmp_path}/pytube.toml)")
+        said = first("--dsn", bare_dsn, dsn=dsn, folder=tmp_path, code=1)
+        assert said.startswith(f"database {bare} at ")
+        assert "not what a worker would use" in said
+        assert first(dsn=dsn).endswith("answers (PYTUBE_DSN)")
 
     def test_json(self, dsn: str) -> None:
         checks = run_json("doctor", dsn=dsn)

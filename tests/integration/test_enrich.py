@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
-from pytube.config import PostgresConfig
+from pytube.config import EnrichConfig, PostgresConfig
 from pytube.enrich.rows import RowEnricher
 from pytube.errors import EnrichDataError, EnrichFailed, EnrichTimeout
 from pytube.model import Id
@@ -29,10 +29,12 @@ def _items(conn: Conn) -> None:
 class Reader:
     """An enricher on the pool of a worker."""
 
-    def __init__(self, dsn: str, query: str | None = None) -> None:
+    def __init__(self, dsn: str, query: str | None = None, config: EnrichConfig | None = None) -> None:
         postgres = PostgresConfig(dsn=SecretStr(dsn), pool_size=2)
         self.pool = Database(postgres, ["t"], receive_deadline=5.0, emit=lambda _: None).pool
-        self.enricher = RowEnricher(self.pool, "t", query)
+        if query is not None:
+            config = EnrichConfig(mode="query", query=query)
+        self.enricher = RowEnricher(self.pool, "t", config)
 
     async def read(self, *ids: Id, shard: int = 5) -> dict[Id, bytes]:
         return dict((await self.enricher.read(shard, ids)).bodies)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import structlog
 from psycopg import sql
 
 from pytube.db import script, version
@@ -15,6 +14,7 @@ from pytube.db.install import install, uninstall
 from pytube.db.script import ScriptError, contents, run_file, run_page
 from pytube.errors import ConfigError, DatabaseUnavailable, SchemaMismatch, UsageError
 from pytube.tubes.admin import Tubes
+from tests.helpers.logs import capture_logs
 
 pytestmark = pytest.mark.every_server
 
@@ -97,11 +97,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_postgres_says_goes_to_the_log(bare_dsn: str, folder: Path) -> None:
     (folder / "x.sql").write_text("DO $$BEGIN RAISE NOTICE 'so it is'; RAISE WARNING 'beware'; END$$;")
-    with connect_sync(bare_dsn) as connection, structlog.testing.capture_logs() as told:
+    with connect_sync(bare_dsn) as connection, capture_logs() as told:
         run_file(connection, "x.sql", {})
-    assert [(entry["log_level"], entry["event"]) for entry in told] == [
-        ("info", "so it is"),
-        ("warning", "beware"),
+    assert [(entry["log_level"], entry["event"], entry["text"]) for entry in told] == [
+        ("info", "postgres_said", "so it is"),
+        ("warning", "postgres_said", "beware"),
     ]
 
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pytube.config import Config
+from pytube.config import Config, EnrichConfig
 from pytube.db.connect import NoAnswer, connect_async, wait_for_answer
 from pytube.db.session import Session, SessionPool
 from pytube.enrich.rows import RowEnricher
@@ -154,7 +154,8 @@ async def test_rows_without_an_answer_are_read_again(proxy: Proxy, through: str,
                 await wait_for_answer(session.connection, SOON, session.connection.execute("SELECT 1"))
         proxy.switch(Mode.PASS)
         assert (await enricher.read(0, [1])).bodies, "the pool has another session"
-        slow = RowEnricher(pool, "t", "SELECT 1, '{}'::json FROM pg_sleep(5)", answer_timeout=SOON)
+        asleep = EnrichConfig(mode="query", query="SELECT 1, '{}'::json FROM pg_sleep(5)")
+        slow = RowEnricher(pool, "t", asleep, answer_timeout=SOON)
         with pytest.raises(EnrichTimeout, match="postgres.answer_timeout"):
             await slow.read(0, [1])
         wait_until(lambda: not sleepers(dsn), what="the server gives the query up, too")

@@ -14,6 +14,7 @@ from pytube.events import Event, LeaderFenced
 from pytube.model import OK, Batch, Id, Result, Stale, Token
 from pytube.tubes.admin import Tubes
 from pytube.worker import Worker
+from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 
 AHEAD = 2_000_000_000
@@ -53,17 +54,17 @@ def config_file(dsn: str, tmp_path: Path) -> Path:
     return path
 
 
-async def test_the_worker_stops_until_the_epochs_are_rebased(
-    dsn: str, config_file: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_the_worker_stops_until_the_epochs_are_rebased(dsn: str, config_file: Path) -> None:
     taken.clear()
     events: list[Event] = []
     worker = Worker(load(config_file), on_event=events.append)
-    await worker.start()
-    try:
+    with capture_logs() as logged:
+        await worker.start()
         await wait_until_async(
-            lambda: any(isinstance(event, LeaderFenced) for event in events), what="the sink fences the term"
+            lambda: any(line["event"] == "sink_ahead" for line in logged), what="the sink fences the term"
         )
+    try:
+        assert any(isinstance(event, LeaderFenced) for event in events)
         assert taken == []
         with psycopg.connect(dsn, autocommit=True) as connection:
             assert connection.execute("SELECT count(*) FROM tube.items").fetchone() == (1,)
@@ -72,8 +73,8 @@ async def test_the_worker_stops_until_the_epochs_are_rebased(
         await wait_until_async(lambda: taken == [7], what="the document is taken after the rebase")
     finally:
         await worker.stop()
-    said = capfd.readouterr()
-    assert f"pytube tube rebase items --epoch {AHEAD}" in said.out + said.err
+    (told,) = [line["reason"] for line in logged if line["event"] == "sink_ahead"]
+    assert f"pytube tube rebase items --epoch {AHEAD}" in told
 
 
 async def test_an_epoch_that_is_issued_again_is_not_taken_for_its_own(dsn: str, config_file: Path) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from structlog.testing import capture_logs
 
 from pytube.embedded.postgres import Postgres
 from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Reject, Result, Retry, Stale, Token
 from pytube.sinks.postgres import PostgresSink
 from pytube.testing import batch
+from tests.helpers.logs import capture_logs
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.waiting import wait_until_async
 

@@ -132,7 +132,10 @@ class Writers:
 @pytest.mark.parametrize("superuser", [True, False])
 def test_tubes_that_hold_pods_lose_no_touch(any_server: TestServer, released: Path, superuser: bool) -> None:
     with installed_0001(any_server, released, superuser=superuser) as (dsn, by, ours, admin):
-        admin.execute(f"GRANT EXECUTE ON FUNCTION tube.tube_stats() TO keeper_{database_name(dsn)}".encode())
+        renewed = ("tube_stats()", "tube_leaders(text)")
+        for function in renewed:
+            keeper = f"keeper_{database_name(dsn)}"
+            admin.execute(f"GRANT EXECUTE ON FUNCTION tube.{function} TO {keeper}".encode())
         with psycopg.connect(dsn, autocommit=True) as conn:
             before = conn.execute("SELECT oid FROM pg_trigger ORDER BY oid").fetchall()
         writers = Writers(dsn)
@@ -168,9 +171,9 @@ def test_tubes_that_hold_pods_lose_no_touch(any_server: TestServer, released: Pa
             assert ops(conn, "moody") == [("D", 1), ("T", 9)]
             assert scalar(conn, "SELECT tube_sync()") == 0
             assert scalar(conn, "SELECT max(shard_list) FROM tube_stats()")
-            assert scalar(
-                conn, f"SELECT has_function_privilege('keeper_{conn.info.dbname}', 'tube_stats()', 'EXECUTE')"
-            )
+            for function in renewed:
+                kept = f"SELECT has_function_privilege('keeper_{conn.info.dbname}', '{function}', 'EXECUTE')"
+                assert scalar(conn, kept), function
             left_over = conn.execute(
                 "SELECT has_table_privilege(%s, 'app.item', 'SELECT'),"
                 " has_table_privilege(%s, 'app.log_1', 'TRIGGER'), has_schema_privilege(%s, 'app', 'CREATE')",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from structlog.testing import capture_logs
 
 from pytube.db.session import Session
 from pytube.sources.wakeup import Listener
 from pytube.worker.upkeep import follow_ddl
 from tests.helpers.capture import attach, make_tube, open_session, triggers
+from tests.helpers.logs import capture_logs
 from tests.helpers.roles import as_role, roles
 from tests.helpers.waiting import wait_until_async
 
@@ -54,8 +54,8 @@ async def test_a_worker_follows_by_the_owners_agent(dsn: str) -> None:
             admin.execute("CREATE TABLE shop.log_2 PARTITION OF shop.log FOR VALUES IN (2)")
             await wait_until_async(lambda: warned, what="it says what lacks")
             (told,) = warned
-            assert "shop.log_2 is not followed by tube 'es-live': " in told["event"]
-            assert "SELECT tube.tube_sync()" in told["event"]
+            assert "shop.log_2 is not followed by tube 'es-live': " in told["reason"]
+            assert "SELECT tube.tube_sync()" in told["reason"]
             conn.execute("SELECT tube_sync()")
             assert triggers(conn, "shop.log_2")
         finally:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 import pytest
@@ -19,6 +19,7 @@ from pytube.sinks.callable import CallableSink
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers.database import INSTALL_SQL, psql_file
+from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until, wait_until_async
 
 Conn = psycopg.Connection[tuple[object, ...]]
@@ -126,20 +127,23 @@ async def test_our_sql_may_go_and_come_again(
         await run.until("the tube made anew is served", lambda: taken == [1, 2])
 
 
+@pytest.fixture
+def logged() -> Iterator[list[dict[str, Any]]]:
+    with capture_logs() as lines:
+        yield lines
+
+
+def reasons(logged: list[dict[str, Any]], event: str) -> list[str]:
+    return [line["reason"] for line in logged if line["event"] == event]
+
+
 async def test_a_server_that_does_not_let_us_listen(
-    conn: Conn, config_file: Path, capfd: pytest.CaptureFixture[str]
+    conn: Conn, config_file: Path, logged: list[dict[str, Any]]
 ) -> None:
     """Its workers poll, and it is told once."""
     make_tube(conn, 1)
     channel = conn.execute("SELECT pg_get_functiondef('tube_channel'::regproc)").fetchone()
     assert channel is not None
-    said = ""
-
-    def is_told() -> bool:
-        nonlocal said
-        said += "".join(capfd.readouterr())
-        return "channel name" in said
-
     async with running(config_file) as run:
         await run.until("the first row is taken", lambda: taken == [1])
         conn.execute(
@@ -150,36 +154,29 @@ async def test_a_server_that_does_not_let_us_listen(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND application_name = 'pytube listener'"
         )
-        await run.until("it is told", is_told)
+        await run.until("it is told", lambda: bool(reasons(logged, "listening_failed")))
         conn.execute("INSERT INTO public.items VALUES (2)")
         await run.until("the next row is taken", lambda: taken == [1, 2])
         conn.execute(str(channel[0]))
         await run.until("it listens again", lambda: run.worker._database._listener is not None)
-        is_told()
-        assert said.count("workers poll instead of being woken") == 1
+        (told,) = reasons(logged, "listening_failed")
+        assert "channel name" in told
         assert run.told(DatabaseDown) == run.told(LeaderRevoked) == 0
 
 
 async def test_a_sequence_that_was_altered_is_told_once(
-    conn: Conn, config_file: Path, capfd: pytest.CaptureFixture[str]
+    conn: Conn, config_file: Path, logged: list[dict[str, Any]]
 ) -> None:
     make_tube(conn, 1)
-    said = ""
-
-    def is_told() -> bool:
-        nonlocal said
-        said += "".join(capfd.readouterr())
-        return "tube_seq was altered" in said
-
     async with running(config_file) as run:
         conn.execute("ALTER SEQUENCE tube_seq CACHE 10")
-        await run.until("it is told", is_told)
+        await run.until("it is told", lambda: bool(reasons(logged, "settling_failed")))
         conn.execute("INSERT INTO public.items VALUES (2)")
         await run.until("rows are taken all the same", lambda: set(taken) == {1, 2})
         conn.execute("ALTER SEQUENCE tube_seq CACHE 1")
         await run.until("a seq is settled again", lambda: run.worker._database.settled is not None)
-        is_told()
-        assert said.count("no seq can be settled") == 1
+        (told,) = reasons(logged, "settling_failed")
+        assert "tube_seq was altered" in told
 
 
 async def test_a_callback_that_raises_ends_nothing(conn: Conn, config_file: Path) -> None:
@@ -193,7 +190,7 @@ async def test_a_callback_that_raises_ends_nothing(conn: Conn, config_file: Path
 
 
 async def test_marks_that_fail_are_no_flood_of_terms(
-    conn: Conn, config_file: Path, capfd: pytest.CaptureFixture[str]
+    conn: Conn, config_file: Path, logged: list[dict[str, Any]]
 ) -> None:
     make_tube(conn, 1)
     function = "tube_private_mark_sql(text, integer, integer)"
@@ -211,10 +208,9 @@ async def test_marks_that_fail_are_no_flood_of_terms(
         assert run.told(LeaderAcquired) <= 7
         conn.execute(str(body[0]))
         await run.until("the row is taken", lambda: taken == [1])
-    said = capfd.readouterr()
-    warnings = [line for line in (said.out + said.err).splitlines() if "[warning" in line]
-    assert len(warnings) == 1, "it is told once"
-    assert "division by zero" in warnings[0]
+    warnings = [line for line in logged if line["log_level"] == "warning"]
+    assert [line["event"] for line in warnings] == ["term_failed"], "it is told once"
+    assert "division by zero" in warnings[0]["reason"]
 
 
 async def test_an_administrator_in_the_middle_of_a_change_stops_nobody(

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 
+import psycopg
 import pytest
 
 from tests.conftest import Connect
@@ -305,3 +306,17 @@ def test_a_tube_is_dropped_under_a_writer(conn: Conn, session: NewSession) -> No
     drop.rows()
     conn.execute(UPDATE, (1,))
     assert triggers(conn) == []
+
+
+def test_a_pod_that_is_committed_while_its_tube_is_dropped(conn: Conn, session: NewSession) -> None:
+    """The tube was empty when the drop began, which looks again under the lock that it waits for."""
+    make_tube(conn)
+    writer, other = session(), session()
+    writer.begin()
+    writer.run("SELECT \"es-live_touch\"(0, '{1}', 'T')")
+    drop = other.start("SELECT tube_drop(%s)", (TUBE,))
+    assert drop.blocked(by=writer)
+    writer.commit()
+    with pytest.raises(psycopg.Error, match="pods that wait: 1; ids in them: 1"):
+        drop.rows()
+    assert ops(conn) == [("T", 1)]

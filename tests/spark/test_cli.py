@@ -44,6 +44,7 @@ def test_files(dsn: str, conn: Conn, tmp_path: Path) -> None:
         "files",
     ]
     assert "100 ids in" in cli.run(*arguments, dsn=dsn).output
+    assert "job files was finished before: 100 ids in" in cli.run(*arguments, dsn=dsn).output
     again = cli.run_json(*arguments, dsn=dsn)
     assert (again["ids"], again["units"]) == (100, 0)
     assert touched(conn) == keys(100)

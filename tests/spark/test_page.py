@@ -13,7 +13,7 @@ from tests.docs.pages import BY_NAME
 def test_its_python(spark: SparkSession, dsn: str, conn: psycopg.Connection[Any]) -> None:
     conn.execute("CREATE TABLE public.orders (id bigint PRIMARY KEY, total numeric(10, 2))")
     conn.execute("SELECT tube_ensure_exists('es-live', 2)")
-    conn.execute("SELECT tube_table_ensure_attached('es-live', 'public.orders', 0)")
+    conn.execute("SELECT tube_table_ensure_attached('es-live', 'public.orders', 0, 16)")
     conn.execute("INSERT INTO public.orders SELECT i, i FROM generate_series(1, 20) AS i")
     blocks = BY_NAME["docs/spark.md"].blocks("python")
     assert len(blocks) == 4

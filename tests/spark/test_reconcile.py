@@ -86,7 +86,7 @@ def test_what_differs_is_touched(
 def test_equal_sides(spark: SparkSession, dsn: str, conn: Conn, table: str) -> None:
     with snapshot(spark, dsn) as moment:
         rows = moment.table(table, partitions=2)
-        found = reconcile(rows, moment.table(table, partitions=3), tubes="t", dsn=dsn, told=None)
+        found = reconcile(rows, moment.table(table, partitions=3), tubes="t", dsn=dsn, shard=0, told=None)
     assert found.is_equal
     assert found.touched is None
     assert touched(conn) == []
@@ -131,6 +131,7 @@ def test_by_command(spark: SparkSession, dsn: str, conn: Conn, table: str, tmp_p
     assert spark is not None  # the command's session is this one
     arguments = ["spark", "reconcile", "--source", table, "--sink", str(exported(conn, tmp_path))]
     assert "1 missing, 1 extra, 4 different" in cli.run(*arguments, dsn=dsn, code=1).output
-    found = cli.run_json(*arguments, "--tube", "t", "--job", "mend", dsn=dsn)
+    assert "no table is attached" in cli.run(*arguments, "--tube", "t", dsn=dsn, code=2).output
+    found = cli.run_json(*arguments, "--tube", "t", "--shard", "0", "--job", "mend", dsn=dsn)
     assert (found["missing"], found["extra"], found["different"], found["touched"]) == (1, 1, 4, 6)
     assert touched(conn) == sorted((0, key) for _, key in WRONG)

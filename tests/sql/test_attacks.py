@@ -141,7 +141,8 @@ CALLS = [
     "tube_shard_of(7, 0, 4)",
     "tube_leader_rebase('es-live', 1)",
     "tube_table_ensure_detached('other', 'public.item')",
-    "tube_ensure_absent('other')",
+    "tube_id_column('public.item')",
+    "tube_drop('other')",
 ]
 
 

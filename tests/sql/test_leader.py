@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from dataclasses import replace
@@ -10,7 +11,18 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.helpers.terms import TUBE, Claim, Conn, acquire, epoch_of, make_tube, release, renew, scalar
+from tests.helpers.terms import (
+    TUBE,
+    Claim,
+    Conn,
+    Term,
+    acquire,
+    epoch_of,
+    make_tube,
+    release,
+    renew,
+    scalar,
+)
 
 A_DAY_AND_MORE = "interval '25 hours'"
 
@@ -229,3 +241,64 @@ def test_a_rebase_that_makes_no_sense_is_refused(conn: Conn, tube: str, epoch: i
     with pytest.raises(psycopg.Error) as refused:
         conn.execute("SELECT tube_leader_rebase(%s, %s)", (tube, epoch))
     assert refused.value.sqlstate == sqlstate
+
+
+def troubles(conn: Conn) -> list[tuple[object, ...]]:
+    return conn.execute(
+        "SELECT sink_down, round(extract(epoch FROM clock_timestamp() - sink_down_since)),"
+        " source_down, round(extract(epoch FROM clock_timestamp() - source_down_since)) FROM tube_leaders()"
+    ).fetchall()
+
+
+def renew_with(conn: Conn, term: Term, told: dict[str, object] | None) -> None:
+    given = None if told is None else json.dumps({str(term.leader_id): told})
+    conn.execute("SELECT tube_leaders_renew(NULL, %s, %s)", ([term.leader_id], given))
+
+
+def test_a_renewal_tells_what_keeps_a_term_from_delivering(conn: Conn) -> None:
+    make_tube(conn)
+    term = acquire(conn)
+    sink, source = {"reason": "refused", "seconds": 90}, {"reason": "no rights", "seconds": 5}
+    renew_with(conn, term, {"sink": sink})
+    assert troubles(conn) == [("refused", 90, None, None)]
+    renew_with(conn, term, {"sink": sink, "source": source})
+    assert troubles(conn) == [("refused", 90, "no rights", 5)]
+    renew_with(conn, term, {"source": source})
+    assert troubles(conn) == [(None, None, "no rights", 5)]
+    renew_with(conn, term, None)
+    assert troubles(conn) == [(None,) * 4]
+
+
+@pytest.mark.parametrize("how", ["released", "superseded", "repartitioned", "dropped"])
+def test_troubles_end_with_their_term(conn: Conn, how: str) -> None:
+    make_tube(conn)
+    term = acquire(conn)
+    renew_with(conn, term, {"sink": {"reason": "refused", "seconds": 0}})
+    match how:
+        case "released":
+            release(conn, term)
+        case "superseded":
+            acquire(conn)
+        case "repartitioned":
+            make_tube(conn, partitions=2)
+        case _:
+            conn.execute("SELECT tube_ensure_absent(%s)", (TUBE,))
+    assert scalar(conn, "SELECT count(*) FROM tube_trouble") == 0
+    renew_with(conn, term, {"sink": {"reason": "refused", "seconds": 0}})
+    assert scalar(conn, "SELECT count(*) FROM tube_trouble") == 0
+
+
+def test_a_term_that_ran_out_is_lost_and_its_troubles_count_no_more(conn: Conn) -> None:
+    make_tube(conn)
+    lease = acquire(conn, Claim(election="lease", lease="1 hour", hold="1 second"))
+    renew_with(conn, lease, {"sink": {"reason": "refused", "seconds": 0}})
+    late = "UPDATE tube_leader SET renewed_at = renewed_at - %s::interval"
+    conn.execute(late, ("59 minutes",))
+    assert scalar(conn, "SELECT lost FROM tube_leaders()") is False
+    conn.execute(late, ("1 minute",))
+    assert scalar(conn, "SELECT lost FROM tube_leaders()") is True
+    assert troubles(conn) == [(None,) * 4]
+    acquire(conn, Claim(election="neli", hold="10 seconds"))
+    assert scalar(conn, "SELECT lost FROM tube_leaders()") is False
+    conn.execute(late, ("10 seconds",))
+    assert scalar(conn, "SELECT lost FROM tube_leaders()") is True

@@ -58,8 +58,10 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_backfill_tidy": SERVES,
     "tube_backfill_unlock": SERVES,
     "tube_channel": SERVES,
+    "tube_drop": ADMINISTERS,
     "tube_ensure_absent": ADMINISTERS,
     "tube_ensure_exists": ADMINISTERS,
+    "tube_id_column": LOOKS_ON,
     "tube_index_fit": SERVES,
     "tube_index_sql": ADMINISTERS,
     "tube_job_begin": TOUCHES,
@@ -197,6 +199,8 @@ INVOKERS = {
     "tube_as_caller",
     "tube_keys_as_caller",
     "tube_pods_insert",
+    # reads catalogs only, which anybody may
+    "tube_id_column",
     # inlined wherever they are used
     "tube_private_key_bigint",
     "tube_private_key_text",

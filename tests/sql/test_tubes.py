@@ -229,3 +229,46 @@ def test_absent_takes_everything_away(db: Conn) -> None:
     db.execute("DROP TABLE public.item, public.other")
     after = scalar(db, "SELECT count(*) FROM pg_proc") + scalar(db, "SELECT count(*) FROM pg_class")
     assert after == before
+
+
+def test_drop_of_a_tube_that_is_not_there(db: Conn) -> None:
+    make_tube(db)
+    with pytest.raises(psycopg.Error) as refused:
+        db.execute("SELECT tube_drop('nope', true)")
+    assert refused.value.sqlstate == "TU102"
+    assert refused.value.diag.message_hint == f"There are: '{TUBE}'."
+
+
+def test_drop_refuses_what_would_be_lost(db: Conn) -> None:
+    make_tube(db, partitions=1)
+    make_item(db)
+    attach(db)
+    db.execute(f"INSERT INTO {TABLE} SELECT generate_series(1, 600)")
+    term = acquire(db, Claim(TUBE, 1, 0))
+    refused = f"tube '{TUBE}' is not dropped: "
+    for undo, said in (
+        (
+            "SELECT tube_table_ensure_detached(NULL, 'public.item')",
+            "attached tables: 1; pods that wait: 3; ids in them: 600",
+        ),
+        (f'DELETE FROM "{TUBE}"', "pods that wait: 3; ids in them: 600"),
+    ):
+        for force in (False, None):
+            with pytest.raises(psycopg.Error, match=refused + said) as caught:
+                db.execute("SELECT tube_drop(%s, %s)", (TUBE, force))
+            assert caught.value.sqlstate == "TU109"
+        db.execute(undo)
+    assert scalar(db, "SELECT leader_id FROM tube_leader") == term.leader_id, "its term goes on"
+    db.execute("SELECT tube_drop(%s)", (TUBE,))
+    assert scalar(db, "SELECT count(*) FROM tube_list()") == 0
+
+
+def test_drop_counts_no_more_than_it_has_to(db: Conn) -> None:
+    make_tube(db)
+    db.execute(
+        f"INSERT INTO \"{TUBE}\" (op, shard, ids) SELECT 'T', 1, '{{1,2}}' FROM generate_series(1, 10001)"
+    )
+    with pytest.raises(psycopg.Error, match="pods that wait: at least 10000; ids in them: at least 20000"):
+        db.execute("SELECT tube_drop(%s)", (TUBE,))
+    db.execute("SELECT tube_drop(%s, force => true)", (TUBE,))
+    assert scalar(db, "SELECT count(*) FROM tube_list()") == 0

@@ -20,6 +20,7 @@ from pytube.errors import (
     UnknownTube,
 )
 from pytube.events import Event
+from pytube.logs import Logger, UserFaults
 from pytube.model import Heartbeat, Id, Key, Pod
 from pytube.sinks.base import Sink
 from pytube.sources import queries
@@ -240,6 +241,19 @@ class FakeDatabase:
     terms: dict[tuple[str, int], ActiveTerm] = field(default_factory=dict)
 
 
+class RecordingLogger(Logger):
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__("pytube.tests")
+        self.lines: list[tuple[int, str, Mapping[str, object], BaseException | None]] = []
+
+    def write(
+        self, level: int, event: str, fields: Mapping[str, object], error: BaseException | None = None
+    ) -> None:
+        self.lines.append((level, event, fields, error))
+
+
 @dataclass
 class FakeServedTube:
     """As much of a `Tube` as a partition's worker and a leadership ask for."""
@@ -252,10 +266,13 @@ class FakeServedTube:
     partitions: int = 1
     stopping: bool = True
     candidate: Candidate = field(default_factory=lambda: Candidate(uuid4(), "tester", "lease", 15.0, 15.0))
-    told: list[str] = field(default_factory=list)
+    log: RecordingLogger = field(default_factory=RecordingLogger)
+    faults: UserFaults = field(default_factory=lambda: UserFaults(Logger("pytube.tests")))
 
-    def warn(self, message: str, **_: object) -> None:
-        self.told.append(message)
+    @property
+    def told(self) -> list[str]:
+        """The reasons that were logged."""
+        return [str(fields["reason"]) for _, _, fields, _ in self.log.lines]
 
     async def reload_partitions(self) -> None:
         raise UnknownTube(f"there is no tube {self.name!r}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import pytest
 
 import pytube
 from pytube import logs
-from pytube.cli.main import Program, cli
 from pytube.cli.output import seconds
+from pytube.cli.program import COMMANDS, Later, Program, cli
 from tests.helpers.cli import run, run_json
+from tests.helpers.database import ROOT
 
 DOWN = "postgresql://app:hunter2@127.0.0.1:1/app"
 CONFIG = f"""
@@ -29,8 +32,9 @@ password = "hunter2"
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """All commands, by the words that name them."""
     found: list[tuple[str, ...]] = []
-    for name, command in group.commands.items():
+    for name, listed in group.commands.items():
         here = (*path, name)
+        command = listed.load() if isinstance(listed, Later) else listed
         found += [here, *(commands(command, here) if isinstance(command, click.Group) else [])]
     return found
 
@@ -56,6 +60,29 @@ def test_every_command_has_help(words: tuple[str, ...]) -> None:
 
 def test_version() -> None:
     assert run("--version").stdout == f"pytube, version {pytube.__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summaries(name: str) -> None:
+    """Those that `--help` shows without loading a command are the commands' own."""
+    module, summary = COMMANDS[name]
+    command = Later(name, module, summary).load()
+    assert command.get_short_help_str(limit=200) == summary
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_what_a_quick_answer_does_not_load(option: str) -> None:
+    """Each of these takes longer to import than the answer may take."""
+    slow = {"psycopg", "pydantic", "rich", "confluent_kafka", "orjson", "alembic", "asyncio"}
+    program = (
+        "import sys, pytube.cli as c; sys.argv[1:] = [{!r}]\ntry: c.main()\nfinally: print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program.format(option)], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "click" in loaded
+    assert loaded & slow == set()
 
 
 @pytest.mark.parametrize(
@@ -130,6 +157,12 @@ class TestDatabase:
     def test_which(self) -> None:
         assert "which database?" in run("tube", "list", code=2).stderr
 
+    @pytest.mark.parametrize("words", ["status", "tube list", "doctor", "backfill status", "worker"])
+    def test_a_file_that_is_named_has_to_be_there(self, words: str, tmp_path: Path) -> None:
+        missing = tmp_path / "missing.toml"
+        refused = run("--config", str(missing), *words.split(), dsn=DOWN, code=2)
+        assert refused.stderr.startswith(f"pytube: {missing}: there is no such file; name the configuration")
+
     def test_a_connection_string_that_is_none(self) -> None:
         err = run("tube", "list", dsn="nonsense hunter2", code=2).stderr
         assert err.startswith("pytube: the connection string can't be understood")
@@ -172,26 +205,23 @@ class TestFaults:
 def test_logs_are_json_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     import logging
 
-    import structlog
-
     root = logging.getLogger()
     before = root.handlers[:], root.level
     try:
         logs.configure("info")
-        structlog.get_logger("pytube.x").info("it happened", tube="es-live")
-        structlog.get_logger("pytube.x").debug("not told")
+        logs.Logger("pytube.x").info("it_happened", speed=7, partition=3, tube="es-live")
+        logs.Logger("pytube.x").debug("not_told")
         logging.getLogger("other").warning("from %s", "elsewhere")
         logging.getLogger("psycopg.pool").warning("one more try to connect has failed")
     finally:
         root.handlers[:], root.level = before
         logging.getLogger("psycopg").setLevel(logging.NOTSET)
-        structlog.reset_defaults()
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(x["event"], x["level"], x["logger"]) for x in lines] == [
-        ("it happened", "info", "pytube.x"),
+        ("it_happened", "info", "pytube.x"),
         ("from elsewhere", "warning", "other"),
     ]
-    assert lines[0]["tube"] == "es-live"
+    assert list(lines[0].items())[3:-1] == [("tube", "es-live"), ("partition", 3), ("speed", 7)]
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,39 @@ class TestBad:
         message = refused(minimal(f'[tube.t.sink]\ntype = "x"\n[tube.t.enrich]\n{enrich}'))
         assert message == 'key tube.t.enrich: a query goes with mode = "query", and the mode needs one'
 
+    def test_sections_of_tables(self) -> None:
+        tables = """
+            [tube.t.sink]
+            type = "x"
+            [tube.t.enrich]
+            mode = "none"
+            [tube.t.enrich."public.Orders"]
+            mode = "query"
+            query = "SELECT 1"
+            [tube.t.enrich.'shop."Odd.Name"']
+        """
+        enrich = good(minimal(tables)).tube("t").enrich
+        orders, odd = (enrich.of_table(*name) for name in (("public", "orders"), ("shop", "Odd.Name")))
+        assert orders is not None
+        assert orders.query == "SELECT 1"
+        assert odd is not None
+        assert odd.mode == "row"
+        assert enrich.of_table("public", "Orders") is None
+        again = tables + '[tube.t.enrich."public.orders"]'
+        assert "two of its sections are for the same table" in refused(minimal(again))
+
+    @pytest.mark.parametrize(
+        ("section", "message"),
+        [
+            ('[tube.t.enrich."a.b.c"]', "'a.b.c' does not name a table; expected schema.table"),
+            ("[tube.t.enrich.orders]", "'orders' does not name a table; expected schema.table"),
+            ("[tube.t.enrich]\nqeury = 'x'", "key tube.t.enrich.qeury: is unknown; did you mean query?"),
+            ('[tube.t.enrich."a.b"]\nquery = "x"', 'key tube.t.enrich."a.b": a query goes with mode'),
+        ],
+    )
+    def test_sections_of_no_table(self, section: str, message: str) -> None:
+        assert message in refused(minimal(f'[tube.t.sink]\ntype = "x"\n{section}'))
+
     def test_a_tube_that_is_not_configured(self) -> None:
         with pytest.raises(ConfigError, match=r"'other' is not configured \(configured: es-live, plain\)"):
             good().tube("other")

@@ -14,6 +14,7 @@ from pytube.pipeline import retry_queue
 from pytube.pipeline.batches import keys_of
 from pytube.testing.memory import Faults, MemorySink
 from pytube.worker.delivery import Outcome
+from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 from tests.unit.trip import AbandoningSink, Trip, done
 
@@ -374,3 +375,16 @@ async def test_a_write_that_never_ends_stays_in_the_air() -> None:
     trip.rig.active_term.unanswered.add(batch)
     await trip.rig.deliverer.wait_for_unanswered()
     assert trip.rig.active_term.unanswered == {batch}
+
+
+async def test_what_the_sink_raises_is_logged_with_its_stack_and_fails_with_its_reason() -> None:
+    class Raising(MemorySink):
+        async def send(self, batch: Batch) -> Sequence[Result]:
+            raise KeyError(batch.tube)
+
+    with capture_logs() as logs:
+        outcome = await Trip(1, sink=Raising()).run()
+    assert outcome.failed == [([(0, 1)], "KeyError: 't'")]
+    (line,) = logs
+    assert (line["event"], line["call"], line["partition"]) == ("user_code_raised", "send", 0)
+    assert line["error"].__traceback__ is not None

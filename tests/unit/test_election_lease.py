@@ -8,7 +8,6 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from pytube.election.lease import LeaseElection
 from pytube.election.share import LeaseTick
 from pytube.errors import ClaimLost, DatabaseUnavailable, LeaseHeld
 from tests.helpers.election import Holder
+from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 
 
@@ -156,7 +156,7 @@ async def test_a_tick_without_the_tube_leaves_its_claims_alone(leases: Leases) -
 async def test_a_database_that_is_away_is_told_once(leases: Leases) -> None:
     one = await join(leases)
     await wait_until_async(leases.shared(4), what="the first has all")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         leases.down = True
         ticks = leases.ticks
         await wait_until_async(lambda: leases.ticks > ticks + 4, what="it tries on")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any, cast
 
-import structlog
-
 from pytube.election.neli.claim import ClaimBoard
 from pytube.election.neli.clients import BrokerWatch, Clients
 from pytube.election.neli.member import Member
 from pytube.election.neli.settings import NeliSettings
+from pytube.logs import Logger
 from tests.helpers.waiting import wait_until
 
 
@@ -49,7 +48,7 @@ class OneEach:
 
 
 def test_a_wall_clock_that_is_set_back_does_not_hold_it_up() -> None:
-    log = structlog.get_logger("test")
+    log = Logger("test")
     settings = NeliSettings(bootstrap_servers="nowhere", topic="t", group="g", client_id="c")
     clients = OneEach()
     board = ClaimBoard(1, cast("Any", None), cast("Any", None), 1.0)

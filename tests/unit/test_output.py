@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import click
 import pytest
 
-from pytube.cli.output import key_shown, print_rows
+from pytube.cli import output
+from pytube.cli.output import key_shown, print_rows, print_text
 
 
 @pytest.mark.parametrize(
@@ -24,7 +29,100 @@ def test_ids_that_could_be_misread_are_quoted(key: str | None, shown: str | None
     assert key_shown(key) == shown
 
 
-def test_nothing_that_is_shown_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+COLUMNS = {"tube": "tube", "id": "id", "since": "since", "error": "error"}
+ROW = {
+    "tube": "es-live",
+    "id": "7",
+    "since": datetime(2026, 1, 2, 3, 4, 5, 678, UTC),
+    "error": "the sink said no, because its mapping wants a number where the document has a text",
+}
+WIDE = ROW | {"tube": "t" * 40}
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    def be_wide(width: int) -> None:
+        monkeypatch.setattr(output, "is_terminal", lambda: True)
+        monkeypatch.setenv("COLUMNS", str(width))
+
+    return be_wide
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return click.unstyle(capsys.readouterr().out).splitlines()
+
+
+def test_a_table_folds_its_last_column(
+    capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None]
+) -> None:
+    terminal(80)
+    print_rows(COLUMNS, [ROW, ROW | {"error": "no"}], "none")
+    assert printed(capsys) == [
+        "tube     id  since                      error",
+        "es-live  7   2026-01-02 03:04:05+00:00  the sink said no, because its mapping",
+        "                                        wants a number where the document has a",
+        "                                        text",
+        "es-live  7   2026-01-02 03:04:05+00:00  no",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_rows_that_do_not_fit_are_stacked_and_nothing_is_left_out(
+    capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None], width: int
+) -> None:
+    terminal(width)
+    print_rows(COLUMNS, [WIDE, ROW], "none")
+    lines = printed(capsys)
+    assert [line.split()[0] for line in lines if line and line[0] != " "] == list(COLUMNS) * 2
+    assert lines[:4] == [
+        f"tube   {'t' * 40}",
+        "id     7",
+        "since  2026-01-02 03:04:05+00:00",
+        lines[3],
+    ]
+    assert "" in lines, "between two rows"
+    assert max(map(len, lines)) <= width
+    said = " ".join(line.strip() for line in lines[3:])
+    assert said.startswith(f"error  {ROW['error']}")
+
+
+def test_wide_characters_are_counted(
+    capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None]
+) -> None:
+    terminal(40)
+    print_rows({"id": "id", "error": "error"}, [{"id": "港", "error": "港" * 30}], "none")
+    assert printed(capsys) == ["id  error", f"港  {'港' * 18}", f"    {'港' * 12}"]
+
+
+def test_a_pipe_gets_fields_that_cut_and_awk_read(capsys: pytest.CaptureFixture[str]) -> None:
+    row = ROW | {"error": "two\nlines, and\ta tab"}
+    print_rows(COLUMNS, [row, WIDE], "none")
+    said = capsys.readouterr().out
+    assert said == (
+        "tube\tid\tsince\terror\n"
+        "es-live\t7\t2026-01-02 03:04:05+00:00\ttwo\\nlines, and\\ta tab\n"
+        f"{'t' * 40}\t7\t2026-01-02 03:04:05+00:00\t{ROW['error']}\n"
+    )
+
+
+def test_without_rows_a_pipe_gets_none(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(COLUMNS, [], "nothing is parked")
+    assert capsys.readouterr() == ("tube\tid\tsince\terror\n", "nothing is parked\n")
+
+
+def test_nothing_that_is_shown_commands_the_terminal(
+    capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None]
+) -> None:
+    terminal(80)
     print_rows({"error": "error"}, [{"error": "no \x1b[2J, \x07 nor \u202e; but [b]lines\nare"}], "none")
-    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert lines[1:] == ["no \\x1b[2J, \\x07 nor \\u202e; but [b]lines", "are"]
+    assert printed(capsys)[1:] == ["no \\x1b[2J, \\x07 nor \\u202e; but [b]lines", "are"]
+
+
+def test_a_paragraph_is_folded_below_its_text(
+    capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None]
+) -> None:
+    print_text("     ", "a finding of some words", click.style("warn", fg="yellow"))
+    assert printed(capsys) == ["warn a finding of some words"]
+    terminal(20)
+    print_text("     ", "a finding of some words", click.style("warn", fg="yellow"))
+    assert printed(capsys) == ["warn a finding of", "     some words"]

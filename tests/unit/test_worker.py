@@ -11,14 +11,14 @@ from typing import Any, cast
 from uuid import uuid4
 
 import pytest
-import structlog
 
 from pytube.config import Config, load
-from pytube.errors import ConfigError, DatabaseUnavailable
-from pytube.events import Event, LeaderAcquired, MeterRead, SinkDown
+from pytube.errors import ConfigError, DatabaseUnavailable, SinkError
+from pytube.events import Event, LeaderAcquired, MeterRead, SinkDown, WorkerStandsBy
 from pytube.worker import Worker
 from pytube.worker import worker as module
 from pytube.worker.leadership import Leadership
+from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim
 
@@ -117,7 +117,7 @@ async def test_the_process_reads_the_metrics_of_all_partitions_that_it_works_on(
 
 async def test_readings_of_idle_partitions_are_no_noise_in_the_log(config: Config) -> None:
     worker = Worker(config)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         worker._emit(reading("t", 0))
         worker._emit(reading("t", 0, pods=1))
         worker._emit(SinkDown("t", 0, "no answer"))
@@ -133,11 +133,14 @@ async def test_a_callback_that_fails_is_logged_and_called_again(config: Config) 
         raise ValueError("a fault of the caller's")
 
     worker = Worker(config, on_event=fail)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         for _ in range(2):
             worker._emit(LeaderAcquired("t", 0, uuid4(), 1, waited=0.0))
     assert len(calls) == 2
-    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["on_event failed"] * 2
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == []
+    assert [(line["event"], line["call"], line["reason"]) for line in logs if "error" in line] == [
+        ("user_code_raised", "on_event", "ValueError: a fault of the caller's")
+    ], "the same fault is logged once a minute"
 
 
 async def test_a_fault_in_one_partition_is_logged_and_leaves_the_next_leadership_alone(
@@ -150,12 +153,12 @@ async def test_a_fault_in_one_partition_is_logged_and_leaves_the_next_leadership
 
     failing = cast("Leadership", SimpleNamespace(run=fail, partition_worker=None))
     worker._leaderships["t", 1] = failing
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await worker._lead(failing, claim)
     assert worker._leaderships == {}
-    assert [(line["event"], line["partition"]) for line in logs] == [("leading failed", 1)]
+    assert [(line["event"], line["partition"]) for line in logs] == [("leading_failed", 1)]
     worker._leaderships["t", 1] = current = working()
-    with structlog.testing.capture_logs():
+    with capture_logs():
         await worker._lead(failing, claim)
     assert worker._leaderships == {("t", 1): current}, "the claim was granted again meanwhile"
 
@@ -183,10 +186,47 @@ async def test_a_tube_that_is_dropped_is_told_of_once_and_served_again_when_it_i
     monkeypatch.setattr(module, "read_partitions", read_partitions)
     monkeypatch.setattr(module, "_PARTITIONS_INTERVAL", 0.001)
     worker = Worker(config)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         async with service(worker._follow_partitions()):
             await wait_until_async(lambda: len(seen) > 5, what="the partitions are followed")
     assert seen[:6] == [(0, 0), (4, 1), (4, 0), (4, 0), (8, 0), (8, 2)]
-    assert [line["event"] for line in logs] == [
-        "the tube 'u' was dropped; it is served again when it is back"
+    assert [(line["event"], line["tube"]) for line in logs] == [("tube_dropped", "u")]
+
+
+async def test_a_worker_that_leads_nothing_of_a_tube_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, config: Config
+) -> None:
+    async def read_partitions(_pool: object, tubes: list[str]) -> dict[str, int]:
+        return dict.fromkeys(tubes, 3)
+
+    monkeypatch.setattr(module, "read_partitions", read_partitions)
+    monkeypatch.setattr(module, "_PARTITIONS_INTERVAL", 0.001)
+    monkeypatch.setattr(module, "_STANDBY", 0.01)
+    events: list[Event] = []
+    worker = Worker(config, on_event=events.append)
+    worker._leaderships["t", 0] = working()
+    async with service(worker._follow_partitions()):
+        await wait_until_async(lambda: events, what="it is told of the other tube")
+        del worker._leaderships["t", 0]
+        await wait_until_async(lambda: len(events) > 1, what="it is told of the first tube")
+        worker._leaderships["u", 1] = working()
+        await wait_until_async(lambda: "u" not in worker._standing_by, what="it leads again")
+        del worker._leaderships["u", 1]
+        await wait_until_async(lambda: len(events) > 2, what="it is told again")
+    assert events == [WorkerStandsBy("u", 3), WorkerStandsBy("t", 3), WorkerStandsBy("u", 3)]
+
+
+async def test_what_the_sink_raises_when_it_opens_is_an_error_with_its_stack_in_the_log(
+    config: Config,
+) -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError("no door")
+
+    tube = Worker(config)._tubes["t"]
+    tube.sink = cast("Any", SimpleNamespace(open=fail))
+    with capture_logs() as logs, pytest.raises(SinkError, match="the sink of tube 't' can't be opened: Zero"):
+        await tube.open_sink()
+    assert [(line["event"], line["tube"], line["call"]) for line in logs] == [
+        ("user_code_raised", "t", "open")
     ]
+    assert isinstance(logs[0]["error"], ZeroDivisionError)

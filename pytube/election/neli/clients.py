@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
@@ -16,6 +15,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pytube import clock
 from pytube.election.neli.settings import NeliSettings
 from pytube.errors import BrokerUnavailable, ConfigError
+from pytube.logs import Logger
 
 # ruff: noqa: SLF001 -- librdkafka's own codes begin with an underscore
 
@@ -63,7 +63,7 @@ _QUIET = 60.0
 class BrokerWatch:
     """Remembers whether the broker is away, why, and since when. Any thread may use it."""
 
-    def __init__(self, log: structlog.stdlib.BoundLogger, hide: Callable[[str], str]) -> None:
+    def __init__(self, log: Logger, hide: Callable[[str], str]) -> None:
         """Args: hide: takes secrets out of a text of librdkafka."""
         self._log = log
         self._hide = hide
@@ -94,7 +94,7 @@ class BrokerWatch:
             if self._down_at is not None:
                 return
             self._down_at = clock.now()
-        self._log.warning("kafka is not available; leadership is not proven until it is back", reason=reason)
+        self._log.warning("kafka_down", reason=reason)
 
     def up(self, sent_at: float) -> None:
         """The broker answered what was sent at `sent_at` (monotonic)."""
@@ -104,7 +104,7 @@ class BrokerWatch:
             seconds = clock.now() - self._down_at
             self._down_at = None
             self._reason = ""
-        self._log.info("kafka is available again", seconds=round(seconds, 1))
+        self._log.info("kafka_up", seconds=round(seconds, 1))
 
 
 class DampedLog:
@@ -113,7 +113,7 @@ class DampedLog:
     What an operator needs to know of it comes through `BrokerWatch`.
     """
 
-    def __init__(self, log: structlog.stdlib.BoundLogger, hide: Callable[[str], str]) -> None:
+    def __init__(self, log: Logger, hide: Callable[[str], str]) -> None:
         """Args: hide: takes secrets out of a text of librdkafka."""
         self._log = log
         self._hide = hide
@@ -128,9 +128,9 @@ class DampedLog:
             return
         self._next[kind] = now + _QUIET
         self._log.debug(
-            "librdkafka",
+            "librdkafka_said",
             kind=kind,
-            level=level,
+            severity=level,
             text=self._hide(text),
             passed_over=self._passed_over.pop(kind, 0),
         )
@@ -183,7 +183,7 @@ _PAUSE = 0.05
 class LeaderTopic:
     """One leader topic, seen through an admin client."""
 
-    def __init__(self, admin: AdminClient, name: str, log: structlog.stdlib.BoundLogger) -> None:
+    def __init__(self, admin: AdminClient, name: str, log: Logger) -> None:
         self._admin = admin
         self._name = name
         self._log = log
@@ -236,7 +236,7 @@ class LeaderTopic:
             wider = NewPartitions(self._name, partitions)
             problem = _try(lambda: self._admin.create_partitions([wider], request_timeout=timeout))
         if not problem:
-            self._log.info("leader topic made or widened", topic=self._name, partitions=partitions)
+            self._log.info("leader_topic_changed", topic=self._name, partitions=partitions)
         return problem
 
     def _wait_for(self, partitions: int, timeout: float, topic: str | None = None) -> int:
@@ -251,7 +251,7 @@ class LeaderTopic:
     def _say_what_to_do(self, width: int, partitions: int, problem: str) -> None:
         verb = "--alter" if width else "--create"
         self._log.error(
-            "the leader topic is too narrow: the partitions beyond it have no leader",
+            "leader_topic_narrow",
             topic=self._name,
             has=width,
             needs=partitions,

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-import structlog
-
 from pytube import clock
 from pytube.config.names import checked_name, leader_name
 from pytube.election.base import Claim
@@ -16,6 +14,7 @@ from pytube.election.neli.clients import BrokerWatch, Clients, DampedLog, Leader
 from pytube.election.neli.member import Member
 from pytube.election.neli.settings import NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
+from pytube.logs import Logger
 
 _CARE = 0.25
 """Seconds between checks of the tube's partitions and at claims that were given up."""
@@ -86,7 +85,7 @@ class NeliElection:
         self._tube = tube
         self._able = able
         self._start_timeout = start_timeout
-        self._log = structlog.get_logger("pytube.election").bind(tube=tube)
+        self._log = Logger("pytube.election", tube=tube)
         self._watch = BrokerWatch(self._log, self.settings.hide)
         self._clients = Clients(self.settings, self._watch, DampedLog(self._log, self.settings.hide))
         self._queue: asyncio.Queue[NeliClaim | None] = asyncio.Queue()
@@ -145,7 +144,7 @@ class NeliElection:
         if self._member is not None:
             member, self._member = self._member, None
             if not await asyncio.to_thread(member.stop, _LEAVE):
-                self._log.warning("Kafka did not let us leave the group in time; it will notice by itself")
+                self._log.warning("group_not_left", seconds=_LEAVE)
         self._queue.put_nowait(None)
 
     async def _drain(self, claims: list[NeliClaim]) -> None:
@@ -195,9 +194,9 @@ class NeliElection:
         if self._member is not None:
             self._member.stay_away(not able)
         if able:
-            self._log.info("partitions are claimed again")
+            self._log.info("claims_resumed")
         else:
-            self._log.warning("the group is left: this process can't lead at present, others may")
+            self._log.warning("claims_paused", reason="this process can't lead at present; others may")
 
     async def _look_at_topic(self) -> None:
         """Widen the topic if need be; an answer also shows that the broker is back."""

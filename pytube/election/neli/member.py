@@ -24,7 +24,6 @@ from collections.abc import Collection
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
-import structlog
 from confluent_kafka import (
     OFFSET_END,
     Consumer,
@@ -40,7 +39,7 @@ from pytube.election.neli.claim import ClaimBoard, NeliClaim, decode
 from pytube.election.neli.clients import NO_ANSWER, PASSING, REBALANCING, BrokerWatch, Clients
 from pytube.election.neli.settings import NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost, Rebalancing
-from pytube.logs import Repeats
+from pytube.logs import Logger, Repeats
 
 _ASK_AGAIN = 0.05
 """Seconds after which a passing refusal of the coordinator is asked about again."""
@@ -206,7 +205,7 @@ class Member:
         clients: Clients,
         board: ClaimBoard,
         watch: BrokerWatch,
-        log: structlog.stdlib.BoundLogger,
+        log: Logger,
     ) -> None:
         self._settings = settings
         self._clients = clients
@@ -258,7 +257,7 @@ class Member:
                 self._be_member()
             except Exception as error:  # noqa: BLE001 -- a thread that ended would leave no leader
                 if repeats.is_new(None, str(error)):
-                    self._log.error("leader election failed, and begins again", exc_info=error)
+                    self._log.error("election_restarted", exc_info=error)
                 self._stopping.wait(_RESTART_PAUSE)
 
     def _be_member(self) -> None:
@@ -378,7 +377,7 @@ class Member:
                 self._confirm(self._board.live())
                 self._prover.send_and_wait(consumer)
         for claim in waiting:
-            self._log.warning("a partition was not handed over in time", partition=claim.partition)
+            self._log.warning("handover_late", partition=claim.partition)
             claim.lose()
         consumer.incremental_unassign(partitions)
 

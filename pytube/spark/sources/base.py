@@ -95,6 +95,7 @@ def read(host: Host, before: Sequence[str], statement: str, schema: StructType) 
 
     Raises:
         DatabaseUnavailable: the database can't be reached.
+        PooledSession: a pooler gives us no session of our own.
         StatementFailed: Postgres refuses the statement. No message holds the password.
     """
     import adbc_driver_postgresql.dbapi
@@ -102,6 +103,7 @@ def read(host: Host, before: Sequence[str], statement: str, schema: StructType) 
     from pyspark.sql.pandas.types import to_arrow_schema
 
     wanted = to_arrow_schema(schema, timezone="UTC")
+    host.connect().close()  # ADBC does not tell the process id that shows a pooler
     try:
         session = adbc_driver_postgresql.dbapi.connect(host.conninfo())
     except Error as error:

@@ -6,14 +6,17 @@ Connection strings travel inside the pickled formats, so no option, plan or log 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
+import pytube
 from pytube.errors import UsageError
 from pytube.spark import queries
 from pytube.spark.hosts import Host, Where, shard_map
@@ -38,8 +41,21 @@ def register(
     named = {} if dsn is None else dict(dsn) if isinstance(dsn, Mapping) else {"default": dsn}
     hosts = _known.setdefault(id(spark), {})
     hosts.update({name: one if isinstance(one, Host) else Host(one, schema) for name, one in named.items()})
+    _let_streams_find_us(spark)
     for source in (TubeSource, TableSource):
         spark.dataSource.register(_bound(source, dict(hosts)))
+
+
+def _let_streams_find_us(spark: SparkSession) -> None:
+    """Give a package that came as a zip to the process that runs a stream's source beside the driver.
+
+    Spark gives that process no `--py-files`, unlike those that run tasks, but this environment.
+    """
+    place = str(Path(pytube.__file__).parent.parent)
+    context = getattr(spark, "_sc", None)  # a Spark Connect session has none
+    if context is not None and Path(place).is_file():
+        paths = [path for path in context.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+        context.environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*paths, place]))
 
 
 def _bound(source: type[DataSource], hosts: Mapping[str, Host]) -> type[DataSource]:

@@ -1,0 +1,153 @@
+"""The program: global options, its commands, and how an error ends it.
+
+An error is one sentence on stderr, and an exit code that means something.
+"""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+import pytube
+from pytube.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from pytube.logs import Format
+
+COMMANDS = {
+    "install": ("installation", "Install our SQL into the database, or bring it up to date."),
+    "upgrade": (
+        "installation",
+        "Run the migrations that are missing, and renew the functions; writers and workers may go on.",
+    ),
+    "uninstall": ("installation", "Take our SQL away, with all tubes."),
+    "doctor": ("installation", "Check everything a worker needs and suggest fixes."),
+    "config": ("installation", "The configuration file."),
+    "tube": ("tube", "Make, attach, list and drop tubes."),
+    "worker": ("worker", "Serve tubes: lead partitions, and bring what was touched to the sinks."),
+    "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
+    "park": ("tube", "Documents that could not be delivered."),
+    "backfill": (
+        "backfill",
+        "Touch every row of a table, at low priority; what the source lacks is swept from the sink.",
+    ),
+    "spark": ("spark", "Fan-outs, backfills and reconciliation by PySpark, on this machine."),
+    "demo": (
+        "worker",
+        "Show it all on this machine: servers, load, workers, one of them killed, and the proof.",
+    ),
+}
+"""The module of each command in this package, and the first sentence of its help. `--help` and `--version`
+load no module: to import all takes half a second and more."""
+
+EXIT_CODES = """\b
+Exit codes:
+  0  done
+  1  an error; doctor: something fails
+  2  the command, its arguments or the configuration are wrong; nothing was changed
+  3  Postgres or Kafka is not available
+  4  the SQL that is installed is not the one that this version needs
+  130, 143  a worker: ended at once by a second SIGINT or SIGTERM; others: interrupted
+"""
+
+
+class Later(click.Command):
+    """A command whose module is not loaded yet."""
+
+    def __init__(self, name: str, module: str, summary: str) -> None:
+        super().__init__(name, help=summary)
+        self._module = module
+
+    def load(self) -> click.Command:
+        """The command itself."""
+        command = getattr(importlib.import_module(f"pytube.cli.{self._module}"), str(self.name))
+        assert isinstance(command, click.Command)
+        return command
+
+
+class Program(click.Group):
+    """A group whose commands are loaded when they are called, and may raise errors of ours."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called."""
+        command = self.commands.get(args[0])
+        if isinstance(command, Later):
+            self.commands[args[0]] = command.load()
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command; what it raises becomes a sentence and an exit code."""
+        try:
+            super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click knows them
+        except Exception as error:  # noqa: BLE001 - whatever it is, people get a sentence
+            if isinstance(ctx.obj, Settings) and ctx.obj.debug:
+                click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+            message, code = _explain(error)
+            click.echo(f"pytube: {message}", err=True)
+            ctx.exit(code)
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """The sentence and the exit code for an error."""
+    import psycopg
+
+    from pytube.db.errors import describe
+    from pytube.errors import PytubeError
+
+    match error:
+        case PytubeError():
+            return str(error), error.exit_code
+        case psycopg.Error():
+            return f"Postgres refused: {describe(error)}", 1
+        case _:
+            return f"this is a fault of pytube: {type(error).__name__}: {error}; --debug shows where", 1
+
+
+@click.group(cls=Program, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("pytube.toml"),
+    envvar="PYTUBE_CONFIG",
+    show_default=True,
+    show_envvar=True,
+    help="The configuration file.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Log this and above.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["auto", "human", "json"]),
+    default="auto",
+    show_default=True,
+    help="auto is human on a terminal, and json elsewhere. Logs go to stderr.",
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(pytube.__version__, prog_name="pytube")
+@click.pass_context
+def cli(context: click.Context, config_path: Path, log_level: str, log_format: Format, debug: bool) -> None:
+    """Keep copies of Postgres data equal to their source, and prove it."""
+    from pytube import logs
+
+    logs.configure(log_level, log_format)
+    named = context.get_parameter_source("config_path") is not ParameterSource.DEFAULT
+    context.obj = Settings(config_path, named, debug)
+
+
+for name, (module, summary) in COMMANDS.items():
+    cli.add_command(Later(name, module, summary))

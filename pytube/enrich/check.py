@@ -1,0 +1,213 @@
+"""Whether the source can be read as configured: found out before the first document, without reading a row.
+
+EXPLAIN parses and plans a statement, and checks the rights of the role that would run it. So it needs a
+session of that role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from pytube.config import DocumentConfig, EnrichConfig
+from pytube.db.arrays import array_of
+from pytube.db.errors import describe, is_connection_lost, translate
+from pytube.enrich.rows import load_roots
+from pytube.enrich.sections import (
+    PARAMETERS,
+    parameters_of,
+    refusals,
+    section_of,
+    section_path,
+    stray_percent,
+)
+from pytube.enrich.statements import Root, Roots, raw, statement_for
+from pytube.errors import DatabaseUnavailable
+from pytube.model import KeyType
+
+SETTINGS = {"row_security": "off", "lock_timeout": "2s"}
+"""Of the session of a check: it reads as a worker does, and gives up soon where a table is locked."""
+
+_ID_TYPES = {KeyType.BIGINT: "bigint", KeyType.UUID: "uuid", KeyType.TEXT: "text"}
+_BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why documents of a tube can't be read, or were not looked at, and what to do."""
+
+    finding: str
+    remedy: str
+    is_certain: bool = True
+    """False: it could not be found out now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was looked at, and what is wrong."""
+
+    role: str
+    tables: Sequence[str] = ()
+    """The root tables; none when there is none, or the configuration is wrong in itself."""
+    faults: Sequence[Fault] = ()
+
+
+async def check_enriching(connection: psycopg.AsyncConnection, tube: str, config: EnrichConfig) -> Report:
+    """What keeps the documents of a tube from being read.
+
+    Args:
+        connection: of the worker's role, autocommit, with `SETTINGS`; our schema is first in its search path.
+        tube: one that exists.
+        config: what its documents are.
+
+    Raises:
+        DatabaseUnavailable: the connection was lost.
+        EnrichFailed: the tube is gone.
+    """
+    faults = [
+        fault for section, table in _sections(config) for fault in _faults_of_text(tube, section, table)
+    ]
+    role = connection.info.user
+    if faults:
+        return Report(role, faults=tuple(faults))
+    roots = await load_roots(connection, tube)
+    faults = [Fault(*_in_two(text)) for text in refusals(config, tube, roots)]
+    if not faults:
+        faults = [fault async for fault in _faults_of_statements(connection, tube, config, roots)]
+    return Report(role, tuple(root.name for root in roots.all), tuple(faults))
+
+
+def _sections(config: EnrichConfig) -> Iterator[tuple[DocumentConfig, str | None]]:
+    yield config, None
+    for name, section in config.tables.items():
+        yield section, name
+
+
+def _in_two(sentence: str) -> tuple[str, str]:
+    finding, _, remedy = sentence.partition("; ")
+    return finding, remedy
+
+
+# --- the text of a query ----------------------------------------------------------------
+
+
+def _faults_of_text(tube: str, section: DocumentConfig, table: str | None) -> Iterator[Fault]:
+    """What psycopg would refuse, or would make each read a read of everything."""
+    if section.query is None:
+        return
+    where = f"the query of {section_path(tube, table)}"
+    stray = stray_percent(section.query)
+    if stray is not None:
+        yield Fault(f"{where} has a % that is no placeholder, in {stray!r}", "write %% for a %")
+    named = parameters_of(section.query)
+    unknown = ", ".join(f"%({name})s" for name in sorted(named.difference(PARAMETERS)))
+    if unknown:
+        yield Fault(f"{where} asks for {unknown}", "use %(ids)s and %(shard)s only")
+    if "ids" not in named:
+        yield Fault(
+            f"{where} has no %(ids)s, so each batch would read all rows", "add, e.g., WHERE id = ANY(%(ids)s)"
+        )
+
+
+# --- statements, as Postgres sees them --------------------------------------------------
+
+
+async def _faults_of_statements(
+    connection: psycopg.AsyncConnection, tube: str, config: EnrichConfig, roots: Roots
+) -> AsyncIterator[Fault]:
+    broken: set[int] = set()
+    for section, table in _sections(config):
+        if section.query is not None:
+            where = f"the query of {section_path(tube, table)}"
+            alone = sql.SQL("SELECT FROM ({}\n) q").format(raw(section.query))
+            error = await _explain(connection, tube, roots, alone)
+            if error is not None:
+                broken.add(id(section))
+                yield _fault_of_query(connection, where, error)
+    for root in roots.all:
+        section = section_of(config, root)
+        if id(section) in broken:
+            continue
+        error = await _explain(connection, tube, roots, statement_for(roots, root, section))
+        if error is None:
+            continue
+        if section.query is None or _lacks_rights(error):
+            yield _fault_of_table(connection, tube, root, error)
+        else:
+            own = root.name if config.of_table(root.schema, root.table) is not None else None
+            where = f"the query of {section_path(tube, own)}, for {root.name}"
+            yield _fault_of_columns(where, _ID_TYPES[roots.keys], error)
+
+
+async def _explain(
+    connection: psycopg.AsyncConnection, tube: str, roots: Roots, statement: sql.Composable
+) -> psycopg.Error | None:
+    """Why Postgres would refuse a statement; None when it would not."""
+    arguments = {"tube": tube, "ids": array_of(roots.keys, ()), "shard": 0}
+    try:
+        await connection.execute(sql.SQL("EXPLAIN ") + statement, arguments)
+    except psycopg.Error as error:
+        if is_connection_lost(error):
+            raise DatabaseUnavailable(f"Postgres is not available: {describe(error)}") from error
+        return error
+    return None
+
+
+def _lacks_rights(error: psycopg.Error) -> bool:
+    return isinstance(error, psycopg.errors.InsufficientPrivilege)
+
+
+def _fault_of_query(connection: psycopg.AsyncConnection, where: str, error: psycopg.Error) -> Fault:
+    finding = f"{where} is refused: {describe(error)}"
+    if isinstance(error, _BUSY):
+        return _not_checked(where, error)
+    if _lacks_rights(error):
+        role = connection.info.user
+        return Fault(
+            finding,
+            f"grant {role} SELECT on all that the query reads, and USAGE on the schemas; where row-level "
+            "security applies, BYPASSRLS, too",
+        )
+    return Fault(
+        finding, "correct it; it stands within parentheses, so it is one SELECT without a ; at its end"
+    )
+
+
+def _fault_of_columns(where: str, id_type: str, error: psycopg.Error) -> Fault:
+    if isinstance(error, _BUSY):
+        return _not_checked(where, error)
+    return Fault(
+        f"{where} gives other columns than are needed: {describe(error)}",
+        f"give two columns: the id, of type {id_type}, and the document",
+    )
+
+
+def _fault_of_table(
+    connection: psycopg.AsyncConnection, tube: str, root: Root, error: psycopg.Error
+) -> Fault:
+    where = f"the root table {root.name}"
+    if isinstance(error, _BUSY):
+        return _not_checked(where, error)
+    if _lacks_rights(error):
+        role = sql.Identifier(connection.info.user).as_string()
+        schema, table = (
+            sql.Identifier(*name).as_string() for name in ((root.schema,), (root.schema, root.table))
+        )
+        return Fault(
+            f"{where} can't be read: {describe(error)}",
+            f"as its owner, run: GRANT USAGE ON SCHEMA {schema} TO {role}; "
+            f"GRANT SELECT ON {table} TO {role}; where row-level security applies, ALTER ROLE "
+            f"{role} BYPASSRLS, too",
+        )
+    ours = translate(error)
+    return Fault(
+        f"{where} can't be read: {ours or describe(error)}",
+        f"see that the table and the predicate of tube {tube!r} fit each other",
+    )
+
+
+def _not_checked(where: str, error: psycopg.Error) -> Fault:
+    return Fault(f"{where} was not checked: {describe(error)}", "try again", is_certain=False)

@@ -1,0 +1,134 @@
+"""The doctor's look at tubes: whether they are there and led, and what their documents are made of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+
+import psycopg
+
+from pytube.config import Config
+from pytube.db.errors import describe
+from pytube.db.session import Session
+from pytube.enrich.check import SETTINGS, Report, check_enriching
+from pytube.errors import PytubeError
+from pytube.health.duplicates import Sample, sample_ids
+from pytube.health.findings import Check, fail, ok, warn
+from pytube.tubes.queries import within
+
+_TUBES = "SELECT DISTINCT tube, partitions FROM {s}.tube_list() ORDER BY tube"
+
+_LEADERS = """
+    SELECT tube, partition, client_id, extract(epoch FROM clock_timestamp() - renewed_at)::float8, lost,
+        array_remove(ARRAY['sink down: ' || sink_down, 'source down: ' || source_down], NULL)
+    FROM {s}.tube_leaders()
+"""
+
+
+def read_tubes(connection: psycopg.Connection, schema: str) -> dict[str, int] | None:
+    """The tubes that are there, with their numbers of partitions; None when we may not look."""
+    try:
+        return dict(connection.execute(within(_TUBES, schema)).fetchall())
+    except psycopg.errors.InsufficientPrivilege:
+        return None
+
+
+def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check]:
+    """Whether the tubes of the configuration are there."""
+    for name in config.tubes:
+        if name in partitions:
+            yield ok(f"tube {name}", f"{partitions[name]} partitions")
+        else:
+            yield fail(f"tube {name}", "is not in the database", f"pytube tube create {name}")
+
+
+def check_leaders(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
+    """Whether terms have run out that nobody ended, and what keeps leaders from delivering."""
+    try:
+        rows = connection.execute(within(_LEADERS, schema)).fetchall()
+    except psycopg.errors.InsufficientPrivilege:
+        yield warn("leaders", "were not looked at", f"grant this role EXECUTE on {schema}.tube_leaders")
+        return
+    wrong = False
+    for tube, partition, leader, ago, lost, troubles in rows:
+        subject = f"partition {partition} of {tube}"
+        if lost:
+            wrong = True
+            yield fail(
+                subject,
+                f"is lost: its leader {leader} renewed its term {ago:.0f} s ago for the last time",
+                f"start a worker: pytube worker --tube {tube}; if one runs, see its log",
+            )
+        for trouble in troubles:
+            wrong = True
+            yield fail(subject, trouble, "mend that; the worker goes on by itself")
+    if not wrong:
+        yield ok("leaders", f"{len(rows)} partitions have one, and all of them deliver")
+
+
+def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
+    """Whether one id is one row in attached tables, where no index proves it: in a sample."""
+    try:
+        samples = list(sample_ids(connection, schema))
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.QueryCanceled) as error:
+        yield warn("ids", f"not looked at: {describe(error)}", "see above: rights, or run the doctor again")
+        return
+    for sample in samples:
+        yield _check_sample(sample)
+    if not samples:
+        yield ok("ids", "an index proves them unique in each attached table")
+
+
+def _check_sample(sample: Sample) -> Check:
+    subject, column = f"ids of {sample.table}", sample.column
+    looked = f"the {sample.rows} rows of the tube that were looked at, which are "
+    looked += "all" if sample.is_whole else "not all"
+    if sample.trouble is not None:
+        finding = f"no index proves {column} unique, and its rows were not looked at: {sample.trouble}"
+        return warn(subject, finding, f"run the doctor as a role that may read {sample.table}")
+    if sample.repeated:
+        some = ", ".join(key if key.isprintable() else repr(key) for key in sample.examples)
+        return fail(
+            subject,
+            f"values of {column} that stand more than once: {sample.repeated} ({some}), in {looked}; "
+            "of rows with one id, any one becomes the document",
+            "attach it by a column that is unique: pytube tube attach … --id-col COLUMN",
+        )
+    finding = f"no index proves {column} unique; no value stands twice in {looked}"
+    if sample.is_key:
+        return ok(subject, finding)
+    return warn(subject, finding, f"make a unique index on {column}, or attach it by a column that has one")
+
+
+# --- what documents are made of ---------------------------------------------------------
+
+
+def check_sources(config: Config, tubes: Sequence[str]) -> Iterator[Check]:
+    """Prepare what reads the documents of these tubes, with the worker's role and kind of session."""
+    try:
+        reports = asyncio.run(_read_reports(config, tubes))
+    except psycopg.errors.InsufficientPrivilege:
+        yield warn("enriching", "was not looked at: the registry can't be read", "see above: rights")
+        return
+    except (PytubeError, psycopg.Error) as error:
+        text = describe(error) if isinstance(error, psycopg.Error) else str(error)
+        yield fail("enriching", f"was not looked at: {text}", "mend that, and run doctor again")
+        return
+    for tube, report in reports.items():
+        subject = f"enriching of {tube}"
+        for fault in report.faults:
+            yield (fail if fault.is_certain else warn)(subject, fault.finding, fault.remedy)
+        if not report.faults:
+            names = ", ".join(report.tables) or "no table, as none is attached"
+            yield ok(subject, f"prepared as {report.role} for {names}; no row was read")
+
+
+async def _read_reports(config: Config, tubes: Sequence[str]) -> dict[str, Report]:
+    dsn, schema = config.postgres.dsn.get_secret_value(), config.postgres.schema_name
+    session = await Session.open(dsn, schema, "pytube doctor", settings=SETTINGS)
+    try:
+        return {
+            name: await check_enriching(session.connection, name, config.tubes[name].enrich) for name in tubes
+        }
+    finally:
+        await session.close()

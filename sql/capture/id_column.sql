@@ -1,0 +1,93 @@
+-- By which column a table is attached, and whether it names one row.
+
+-- tube_id_column: the column that names a table's documents, and why that one.
+--
+-- Arguments: tbl; id_col: the column that is asked about; NULL: the one that a caller should take, which is id where it
+--   is a key, else the primary key of one column, else id.
+-- Result: one row, or none where there is no such column, or tbl is no table.
+--   name: the column.
+--   is_key: whether it may be taken unasked: it is unique and NOT NULL, or leads the primary key of a partitioned table
+--     whose other columns are there because tables are partitioned by them.
+--   is_unique: whether an index proves that no two rows have one id. A deferred one does: it is checked at the commit,
+--     and workers read what is committed.
+--   reason: that in words, for a sentence "… is attached by …: reason".
+-- Reads catalogs only, with the rights of the caller.
+CREATE OR REPLACE FUNCTION :"schema".tube_id_column(tbl regclass, id_col name = NULL) RETURNS TABLE (
+    name name, is_key boolean, is_unique boolean, reason text
+)
+LANGUAGE sql STABLE SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    WITH divides AS ( -- the columns by which the table, or a part of it, is partitioned
+        SELECT a.attname
+        FROM pg_partition_tree(tbl) AS t JOIN pg_partitioned_table AS p ON p.partrelid = t.relid
+        JOIN pg_attribute AS a ON a.attrelid = t.relid AND a.attnum = ANY (p.partattrs)
+    ), indexed AS (
+        SELECT i.indkey[0] AS attnum, i.indisprimary, i.indnkeyatts = 1 AS is_alone,
+            string_agg(quote_ident(a.attname), ', ' ORDER BY k.place) AS columns,
+            bool_and(k.place = 1 OR a.attname IN (SELECT d.attname FROM divides AS d)) AS is_divided
+        FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+        JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+        WHERE i.indrelid = tbl AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND k.place <= i.indnkeyatts
+            AND (i.indisprimary OR i.indnkeyatts = 1)
+        GROUP BY i.indexrelid
+    ), candidate AS (
+        SELECT a.attname, a.attnotnull, f.*
+        FROM pg_class AS t JOIN pg_attribute AS a ON a.attrelid = t.oid CROSS JOIN LATERAL (
+            SELECT coalesce(bool_or(i.is_alone), false) AS is_unique,
+                coalesce(bool_or(i.is_alone AND i.indisprimary), false) AS is_primary,
+                min(i.columns) FILTER (WHERE i.indisprimary AND i.is_divided) AS leads
+            FROM indexed AS i WHERE i.attnum = a.attnum
+        ) AS f
+        WHERE t.oid = tbl AND t.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped
+            AND (a.attname = id_col OR id_col IS NULL AND (a.attname = 'id' OR f.is_primary))
+    )
+    SELECT c.attname, k.is_key, c.is_unique, CASE
+        WHEN c.is_primary THEN 'it is the primary key'
+        WHEN c.is_unique AND c.attnotnull THEN 'it is unique and NOT NULL'
+        WHEN c.is_unique THEN 'it is unique, but may be NULL'
+        WHEN c.leads IS NOT NULL THEN format('it leads the primary key (%s), the rest of which tells partitions apart; '
+            'no index proves that it is unique in all of them', c.leads)
+        ELSE 'no index proves that it is unique' END
+    FROM candidate AS c
+    CROSS JOIN LATERAL (SELECT c.is_unique AND c.attnotnull OR c.leads IS NOT NULL AS is_key) AS k
+    ORDER BY c.attname = 'id' AND k.is_key DESC, c.is_primary DESC LIMIT 1
+$$;
+COMMENT ON FUNCTION :"schema".tube_id_column IS
+    'Tells by which column a table is to be attached, whether it names one row, and why.';
+
+-- tube_private_key: the column that holds a table's ids, for tube_table_ensure_attached: the one that is wanted; else
+-- "id" if there is such a column, whatever proves it unique, as callers of pg-tube expect, and so that a call that is
+-- repeated takes the same; else the only column of the primary key.
+--
+-- Errors: TU104 no such column, or of another type than the tube's keys, or a virtual generated one, which has
+--   no value in the rows that a trigger sees.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key(tbl regclass, wanted name, key_type regtype) RETURNS name
+LANGUAGE plpgsql AS $$
+DECLARE
+    col record;
+BEGIN
+    SELECT a.attname, a.atttypid, a.attgenerated INTO col
+    FROM pg_attribute AS a
+    WHERE a.attrelid = tbl AND NOT a.attisdropped AND a.attnum > 0 AND (a.attname = coalesce(wanted, 'id') OR wanted IS NULL
+        AND EXISTS (SELECT FROM pg_index AS i
+            WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum))
+    ORDER BY a.attname <> 'id' LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('%s has no column %s', tbl,
+                coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
+            HINT = 'Documents are named by one column: add such a column, with a primary key, or name it: id_col => COLUMN.';
+    ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
+                col.attname, tbl, col.atttypid::regtype, key_type),
+            HINT = 'Columns for keys: smallint, integer, bigint in a tube of bigint; uuid in one of uuid; '
+                'text, varchar in one of text; domains over these. To make a tube of another type: tube_ensure_exists, key_type => TYPE.';
+    ELSIF col.attgenerated = 'v' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104',
+            MESSAGE = format('the key %I of %s is a virtual generated column, and has no value when a row is written',
+                col.attname, tbl),
+            HINT = 'Make it STORED, or attach by the column that it is computed from.';
+    END IF;
+    RETURN col.attname;
+END
+$$;

@@ -1,0 +1,177 @@
+"""Programs in processes of their own that need not import pytube again.
+
+A zygote has pytube imported and forks for each program. That saves most of the time that a short-lived
+worker costs on a machine with few cores. A program is a module with a command line, as for `python -m`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parents[2]
+_PRELOADED = ("pytube.cli.program", "pytube.cli.worker", "pytube.worker", "tests.helpers.armed")
+_POLL = 0.005
+_LARGEST = 1 << 18
+"""Bytes of a request: an environment, mostly."""
+
+
+class Forked:
+    """A process that the zygote has forked; its interface is that of `subprocess.Popen`, as far as needed."""
+
+    def __init__(self, zygote: Zygote, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._zygote = zygote
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it lives."""
+        if self.returncode is None:
+            self.returncode = self._zygote.ask({"poll": self.pid})
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code. Raises `subprocess.TimeoutExpired`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+            time.sleep(_POLL)
+        return code
+
+    def send_signal(self, which: int) -> None:
+        """Send a signal, unless it is over. Its pid is its own until `poll` has seen its end."""
+        if self.poll() is None:
+            os.kill(self.pid, which)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+class Zygote:
+    """The process that forks, and knows how its children ended."""
+
+    def __init__(self) -> None:
+        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.helpers.forked", str(other.fileno())],
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
+            )
+
+    def start(
+        self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], output: IO[bytes]
+    ) -> Forked:
+        """Run a module as `python -m` does; stdout and stderr go to `output`."""
+        request = {
+            "module": module,
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "directory": str(Path.cwd()),
+        }
+        return Forked(self, self.ask(request, [output.fileno()]))
+
+    def ask(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Any:
+        """Its answer to a request."""
+        socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
+        return json.loads(self._socket.recv(_LARGEST))
+
+    def close(self) -> None:
+        """End it; its children go on."""
+        self._socket.close()
+        self._process.wait()
+
+
+Program = Forked | subprocess.Popen[bytes]
+
+_zygotes: dict[int, Zygote] = {}
+
+
+def start(
+    module: str, arguments: Sequence[str], *, environment: Mapping[str, str], output: IO[bytes]
+) -> Program:
+    """As `Zygote.start`, by the one zygote of this process; by a real start where the loader has to act."""
+    if "LD_PRELOAD" in environment:
+        command = [sys.executable, "-m", module, *arguments]
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+        )
+    zygote = _zygotes.get(os.getpid())
+    if zygote is None:
+        zygote = _zygotes[os.getpid()] = Zygote()
+        atexit.register(zygote.close)
+    return zygote.start(module, arguments, environment=environment, output=output)
+
+
+# --- within the zygote ---------------------------------------------------------------------------------
+
+
+def main(descriptor: int) -> None:
+    """Answer requests until the other end is closed; in a child, be the program that was asked for."""
+    for name in _PRELOADED:
+        importlib.import_module(name)
+    gc.freeze()  # or each child would copy all memory, page by page, as it ends
+    with socket.socket(fileno=descriptor) as connection:
+        child = _serve(connection)
+    if child is not None:
+        _run(*child)
+
+
+def _serve(connection: socket.socket) -> tuple[dict[str, Any], int] | None:
+    """In a child: the request, and the file for its output. In the zygote, at its end: None."""
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(connection, _LARGEST, 1)
+        if not message:
+            return None
+        request = json.loads(message)
+        if "poll" in request:
+            answer = _exit_code(request["poll"])
+        else:
+            answer = os.fork()
+            if answer == 0:
+                return request, descriptors[0]
+            os.close(descriptors[0])
+        connection.send(json.dumps(answer).encode())
+
+
+def _exit_code(pid: int) -> int | None:
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _run(request: dict[str, Any], output: int) -> None:
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    os.close(output)
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.path[:0] = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.argv[1:] = request["arguments"]
+    if os.environ.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable()
+    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

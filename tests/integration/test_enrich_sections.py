@@ -1,0 +1,252 @@
+"""Tubes of several root tables: each id is read by the section of its own table, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from pydantic import SecretStr
+
+from pytube.config import DocumentConfig, EnrichConfig, PostgresConfig, parse
+from pytube.db.session import Session
+from pytube.enrich.check import SETTINGS, Fault, Report, check_enriching
+from pytube.enrich.rows import RowEnricher
+from pytube.errors import ConfigError, EnrichFailed
+from pytube.model import Id
+from pytube.worker import Worker
+from pytube.worker.database import Database
+from tests.conftest import Connect
+from tests.helpers.roles import as_role, roles
+
+Conn = psycopg.Connection[tuple[object, ...]]
+
+ORDERS = "SELECT o.id, to_json('order ' || o.id) FROM public.orders o WHERE o.id = ANY(%(ids)s)"
+EVENTS = "SELECT e.id, to_json('event ' || e.id) FROM public.events e WHERE e.id = ANY(%(ids)s)"
+EITHER = f"{ORDERS} AND %(shard)s = 0 UNION ALL {EVENTS} AND %(shard)s = 1"
+
+
+def asked(query: str, **tables: str) -> EnrichConfig:
+    """A query for the tube, and for tables in `public`."""
+    sections = {
+        f"public.{table}": DocumentConfig(mode="query", query=its_own) for table, its_own in tables.items()
+    }
+    return EnrichConfig(mode="query", query=query, tables=sections)
+
+
+def attach(conn: Conn, table: str, shard: int) -> None:
+    conn.execute("SELECT tube_table_ensure_attached('t', %s, %s)", (f"public.{table}", shard))
+
+
+@pytest.fixture(autouse=True)
+def _tables(conn: Conn) -> None:
+    """Two tables with the same ids, of which one is attached."""
+    for table in ("orders", "events"):
+        conn.execute(sql.SQL("CREATE TABLE public.{} (id bigint PRIMARY KEY)").format(sql.Identifier(table)))
+        conn.execute(sql.SQL("INSERT INTO public.{} VALUES (1), (2)").format(sql.Identifier(table)))
+    conn.execute("SELECT tube_ensure_exists('t', 1)")
+    attach(conn, "orders", 0)
+
+
+@asynccontextmanager
+async def enricher(dsn: str, config: EnrichConfig) -> AsyncIterator[RowEnricher]:
+    postgres = PostgresConfig(dsn=SecretStr(dsn), pool_size=2)
+    pool = Database(postgres, ["t"], receive_deadline=5.0, emit=lambda _: None).pool
+    try:
+        yield RowEnricher(pool, "t", config)
+    finally:
+        await pool.close()
+
+
+async def read(enricher: RowEnricher, shard: int, *ids: Id) -> dict[Id, bytes]:
+    return dict((await enricher.read(shard, ids)).bodies)
+
+
+class TestReading:
+    async def test_each_table_by_its_own_query(self, dsn: str, conn: Conn) -> None:
+        attach(conn, "events", 1)
+        async with enricher(dsn, asked(ORDERS, events=EVENTS)) as reader:
+            assert await read(reader, 0, 1) == {1: b'"order 1"'}
+            assert await read(reader, 1, 1, 2, 9) == {1: b'"event 1"', 2: b'"event 2"'}
+
+    async def test_each_table_in_its_own_mode(self, dsn: str, conn: Conn) -> None:
+        attach(conn, "events", 1)
+        config = EnrichConfig(mode="none", tables={"public.Events": DocumentConfig(mode="row")})
+        async with enricher(dsn, config) as reader:
+            assert await read(reader, 0, 1, 9) == {1: b"null", 9: b"null"}
+            assert await read(reader, 1, 1, 9) == {1: b'{"id":1}'}
+
+    async def test_a_query_that_is_told_the_shard(self, dsn: str, conn: Conn) -> None:
+        attach(conn, "events", 1)
+        async with enricher(dsn, asked(EITHER)) as reader:
+            assert await read(reader, 0, 1) == {1: b'"order 1"'}
+            assert await read(reader, 1, 1) == {1: b'"event 1"'}
+
+    async def test_a_table_that_is_attached_later(self, dsn: str, conn: Conn) -> None:
+        """Nobody can tell which of them the query reads."""
+        async with enricher(dsn, asked(ORDERS)) as reader:
+            assert await read(reader, 0, 1) == {1: b'"order 1"'}
+            attach(conn, "events", 1)
+            for shard in (1, 0, 1):
+                with pytest.raises(EnrichFailed, match=r"public\.orders and public\.events.*%\(shard\)s"):
+                    await read(reader, shard, 1)
+            conn.execute("SELECT tube_table_ensure_detached('t', 'public.events')")
+            assert await read(reader, 0, 1) == {1: b'"order 1"'}
+
+    async def test_a_related_table_needs_no_query(self, dsn: str, conn: Conn) -> None:
+        attach(conn, "events", 0)
+        async with enricher(dsn, asked(ORDERS)) as reader:
+            assert await read(reader, 0, 1) == {1: b'"order 1"'}
+
+    async def test_a_table_that_is_renamed_is_not_read_as_the_others_are(self, dsn: str, conn: Conn) -> None:
+        attach(conn, "events", 1)
+        async with enricher(dsn, asked(EVENTS, orders=ORDERS)) as reader:
+            assert await read(reader, 0, 1) == {1: b'"order 1"'}
+            conn.execute("ALTER TABLE public.orders RENAME TO purchases")
+            with pytest.raises(EnrichFailed, match="does not exist"):
+                await read(reader, 0, 1)
+            with pytest.raises(EnrichFailed, match=r"names a table that is not attached .*purchases"):
+                await read(reader, 0, 1)
+
+
+async def report(dsn: str, config: EnrichConfig) -> Report:
+    session = await Session.open(dsn, "tube", "test", settings=SETTINGS)
+    try:
+        return await check_enriching(session.connection, "t", config)
+    finally:
+        await session.close()
+
+
+async def fault(dsn: str, config: EnrichConfig) -> Fault:
+    (one,) = (await report(dsn, config)).faults
+    return one
+
+
+class TestCheck:
+    async def test_all_is_well(self, dsn: str, conn: Conn) -> None:
+        attach(conn, "events", 1)
+        for config in (EnrichConfig(), asked(EITHER), asked(ORDERS, events=EVENTS)):
+            assert await report(dsn, config) == Report("postgres", ("public.orders", "public.events"))
+
+    async def test_nothing_is_read(self, dsn: str, conn: Conn) -> None:
+        conn.execute("CREATE FUNCTION public.boom() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1/0; END'")
+        query = "SELECT id, public.boom() FROM public.orders WHERE id = ANY(%(ids)s)"
+        assert not (await report(dsn, asked(query))).faults
+
+    @pytest.mark.parametrize(
+        ("query", "finding", "remedy"),
+        [
+            (
+                ORDERS.replace("FROM", "FORM"),
+                'syntax error at or near "public"',
+                "one SELECT without a ;",
+            ),
+            (ORDERS + ";", 'syntax error at or near ";"', "one SELECT without a ;"),
+            (ORDERS.replace("public.orders", "public.none"), 'relation "public.none"', "correct it"),
+            (
+                "SELECT id FROM public.orders WHERE id = ANY(%(ids)s)",
+                "1 columns",
+                "the id, of type bigint, and",
+            ),
+            ("SELECT now(), 1 FROM public.orders WHERE id = ANY(%(ids)s)", "cannot cast", "of type bigint"),
+            (ORDERS + " AND 'a' LIKE 'a%'", "a % that is no placeholder, in", "write %%"),
+            (ORDERS + " AND %s = 1", "a % that is no placeholder, in", "write %%"),
+            (ORDERS + " AND %(id)s = 1", "asks for %(id)s", "%(ids)s and %(shard)s only"),
+            ("SELECT id, 1 FROM public.orders", "has no %(ids)s", "WHERE id = ANY(%(ids)s)"),
+        ],
+    )
+    async def test_a_query_that_can_not_work(self, dsn: str, query: str, finding: str, remedy: str) -> None:
+        found = await fault(dsn, asked(query))
+        assert found.finding.startswith("the query of [tube.t.enrich]")
+        assert finding in found.finding
+        assert remedy in found.remedy
+        theirs = await fault(dsn, asked(ORDERS, orders=query))
+        assert theirs.finding.startswith('the query of [tube.t.enrich."public.orders"]')
+        assert theirs.remedy == found.remedy
+
+    async def test_two_root_tables_and_one_query(self, dsn: str, conn: Conn) -> None:
+        attach(conn, "events", 1)
+        found = await fault(dsn, asked(ORDERS))
+        assert "public.orders and public.events, which are all root tables of tube 't'" in found.finding
+        assert found.remedy == (
+            'give each table its query in [tube.t.enrich."public.events"], or use %(shard)s'
+        )
+
+    async def test_a_section_of_no_table(self, dsn: str) -> None:
+        found = await fault(dsn, asked(ORDERS, order=ORDERS))
+        assert 'public.order"] names a table that is not attached' in found.finding
+        assert "(attached: public.orders)" in found.finding
+
+    async def test_a_section_of_a_related_table(self, dsn: str, conn: Conn) -> None:
+        attach(conn, "events", 0)
+        found = await fault(dsn, asked(ORDERS, events=EVENTS))
+        assert 'public.events"] is for a table that is related to public.orders' in found.finding
+        assert found.remedy.startswith("give public.orders the section")
+
+    async def test_rights(self, dsn: str, conn: Conn) -> None:
+        conn.execute("CREATE SCHEMA shop")
+        conn.execute("ALTER TABLE public.orders SET SCHEMA shop")
+        conn.execute("SELECT tube_sync()")
+        query = ORDERS.replace("public.orders", "shop.orders")
+        with roles(dsn, "a_reader") as admin:
+            admin.execute("GRANT tube_worker TO a_reader")
+            reader = as_role(dsn, "a_reader")
+            for lacking in ("schema shop", "table orders"):
+                asking = await fault(reader, asked(query))
+                assert f"permission denied for {lacking}" in asking.finding
+                assert asking.remedy.startswith(
+                    "grant a_reader SELECT on all that the query reads, and USAGE"
+                )
+                row = await fault(reader, EnrichConfig())
+                assert (
+                    f"the root table shop.orders can't be read: permission denied for {lacking}"
+                    in row.finding
+                )
+                grants = row.remedy.partition(": ")[2].split("; ")
+                admin.execute(grants[0 if "schema" in lacking else 1].encode())
+            assert not (await report(reader, asked(query))).faults
+            assert not (await report(reader, EnrichConfig())).faults
+            admin.execute("ALTER TABLE shop.orders ENABLE ROW LEVEL SECURITY")
+            assert "BYPASSRLS" in (await fault(reader, EnrichConfig())).remedy
+
+    async def test_a_predicate_that_does_not_fit(self, dsn: str, conn: Conn) -> None:
+        conn.execute("UPDATE tube_registry SET predicate = 'color = 1'")
+        found = await fault(dsn, EnrichConfig())
+        assert "the predicate of tube 't'" in found.remedy
+
+    async def test_a_locked_table_is_not_called_well(
+        self, dsn: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(SETTINGS, "lock_timeout", "50ms")
+        connect(autocommit=False).execute("LOCK public.orders")
+        found = await fault(dsn, EnrichConfig())
+        assert not found.is_certain
+        assert "was not checked" in found.finding
+
+
+async def test_a_worker_refuses_to_start(dsn: str, conn: Conn, tmp_path: Path) -> None:
+    attach(conn, "events", 1)
+    text = f"""
+        [postgres]
+        dsn = "{dsn}"
+        [tube.t.sink]
+        type = "jsonl"
+        path = "{tmp_path}/out"
+        [tube.t.enrich]
+        mode = "query"
+        query = "{ORDERS}"
+    """
+    worker = Worker(parse(text, environment={}))
+    with pytest.raises(ConfigError, match=r"tube 't' can't be served: .* no %\(shard\)s.*; give each table"):
+        await worker.start()
+    own = f"""
+        [tube.t.enrich."public.events"]
+        mode = "query"
+        query = "{EVENTS}"
+    """
+    worker = Worker(parse(text + own, environment={}))
+    await worker.start()
+    await worker.stop()

@@ -1,0 +1,86 @@
+"""What is logged, and how the command line shows it."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+
+from pytube import logs
+from pytube.errors import SinkUnavailable
+from pytube.logs import Logger, UserFaults
+from tests.helpers.logs import capture_logs
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """Where the command line would log; the logging of the tests is put back."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield io.StringIO()
+    root.handlers[:], level = before
+    root.setLevel(level)
+    logging.getLogger("psycopg").setLevel(logging.NOTSET)
+
+
+def test_people_get_a_line_with_the_place_first(stream: io.StringIO) -> None:
+    logs.configure("info", "human", stream)
+    log = Logger("pytube.x", shard=7)
+    log.info(
+        "it_happened", reason='no "answer"', partition=0, tube="es-live", id=UUID(int=1), note="a\x1b[2J"
+    )
+    line = stream.getvalue()
+    assert line.split(maxsplit=1)[1] == (
+        'info    it_happened tube=es-live partition=0 shard=7 reason="no \\"answer\\"" '
+        'id=00000000-0000-0000-0000-000000000001 note="a\\u001b[2J"\n'
+    )
+
+
+@pytest.mark.parametrize("log_format", ["human", "json"])
+def test_a_stack_trace_is_shown_and_bounded(stream: io.StringIO, log_format: logs.Format) -> None:
+    logs.configure("info", log_format, stream)
+    try:
+        raise ValueError("x" * 50_000)
+    except ValueError as error:
+        Logger("pytube.x").error("it_failed", exc_info=error)
+    text = stream.getvalue() if log_format == "human" else json.loads(stream.getvalue())["exception"]
+    assert "test_a_stack_trace_is_shown_and_bounded" in text
+    assert "characters left out" in text
+    assert len(text) < 9_000
+
+
+def faults(*raised: Exception, method: str = "log") -> list[tuple[str, str]]:
+    """The calls and reasons that are logged, when user code raises these one after the other."""
+    with capture_logs() as told:
+        of_users = UserFaults(Logger("pytube.x"))
+        for error in raised:
+            try:
+                raise error
+            except Exception as caught:  # noqa: BLE001
+                getattr(of_users, method)("send", caught)
+    return [(line["event"], line["reason"]) for line in told]
+
+
+def test_a_fault_of_user_code_is_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = ("user_code_raised", "ValueError: a")
+    assert faults(ValueError("a"), ValueError("b")) == [told], "they come from one line of code"
+    assert faults(ValueError("a"), KeyError("b")) == [told, ("user_code_raised", "KeyError: 'b'")]
+    monkeypatch.setattr(logs, "_QUIET", 0.0)
+    assert len(faults(ValueError("a"), ValueError("a"))) == 2
+
+
+def test_an_error_of_ours_is_no_fault_of_user_code_unless_it_has_one_as_its_cause() -> None:
+    assert faults(SinkUnavailable("down"), method="log_sink") == []
+    try:
+        raise ConnectionError("refused")
+    except ConnectionError as error:
+        cause = error
+    down = SinkUnavailable("down")
+    down.__cause__ = cause
+    assert faults(down, method="log_sink") == [("user_code_raised", "ConnectionError: refused")]
+    down.__cause__ = ConnectionError("never raised")
+    assert faults(down, method="log_sink") == []
