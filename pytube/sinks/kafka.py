@@ -105,10 +105,7 @@ class KafkaSink:
             settings=options.topic_options,
         )
         self._clients.limit_records(found.largest)
-        if options.transactional_id is None:
-            self._stream = Stream(self._clients, options.topic)
-        else:
-            self._lanes = {}
+        self._begin()
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Produce the batch, and wait until all its records are reported."""
@@ -138,6 +135,14 @@ class KafkaSink:
             stream.stop()
         for lane in (lanes or {}).values():
             lane.stop()
+
+    def _begin(self) -> None:
+        if self._is_open:  # another call of `open` was faster
+            return
+        if self._options.transactional_id is None:
+            self._stream = Stream(self._clients, self._options.topic)
+        else:
+            self._lanes = {}
 
     @property
     def _is_open(self) -> bool:

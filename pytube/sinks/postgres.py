@@ -215,11 +215,11 @@ class PostgresSink:
         except ConfigError as error:  # the table was changed since it was opened
             raise _unavailable(error) from error
         except psycopg.Error as error:
-            if is_connection_lost(error) or writing.has_written:
-                raise SinkTimeout(f'sink "postgres": {describe(error)}') from error
-            self._tables = None
             if error.sqlstate in _PUT_OFF_STATES or isinstance(error, TRANSIENT):
                 return [Retry(_PUT_OFF, describe(error))] * len(batch)
+            self._tables = None
+            if is_connection_lost(error) or writing.has_written:
+                raise SinkTimeout(f'sink "postgres": {describe(error)}') from error
             raise _unavailable(describe(error)) from error
         await self._clean(connection, tables)
         return results
