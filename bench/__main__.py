@@ -27,6 +27,7 @@ SCENARIOS = (
     "backfill",
     "sink_postgres",
     "sink_kafka",
+    "opensearch",
 )
 """`latency`, which has a target in milliseconds, comes early: some machines slow down in minutes of work."""
 SPARK = ("spark_touch", "spark_keys", "spark_read", "spark_reconcile", "spark_growth", "spark_fifty")

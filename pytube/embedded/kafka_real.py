@@ -104,7 +104,7 @@ class RealKafka:
             [*self._command, "kafka.Kafka", str(self._settings)],
             log=self.log,
             guard_signal=signal.SIGKILL,
-            env=_environment(),
+            env=java.environment(),
         )
         atexit.register(self.close)
         self._process.wait_ready(self._serves, timeout=START_TIMEOUT, name="Kafka")
@@ -172,7 +172,7 @@ class RealKafka:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=_environment(),
+            env=java.environment(),
         )
         if done.returncode != 0:
             message = f"Kafka's storage in {self.directory} can't be formatted: {done.stdout.strip()}"
@@ -227,9 +227,3 @@ class RealKafka:
             return NODE in client.list_topics(timeout=PROBE_TIMEOUT).brokers
         except KafkaException:
             return False
-
-
-def _environment() -> dict[str, str]:
-    # Options that the caller means for a Java of its own would change the broker.
-    ours = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
-    return {name: value for name, value in os.environ.items() if name not in ours}

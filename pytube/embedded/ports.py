@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 
 # Below the range from which systems take the ports of outgoing connections: a client that
 # reconnects while the server is down can't be given the server's own port.
-LOWEST, HIGHEST = 15000, 32000
+RANGE = range(15000, 32000)
 ATTEMPTS = 500
 
 
@@ -27,9 +27,9 @@ class Port:
     The claim is a lock on a file; it is let go by `release` or when the process ends.
     """
 
-    def __init__(self, number: int | None = None) -> None:
-        """Claim `number`, or any free port. Raises `EmbeddedError` when it is taken."""
-        self.number, self._lock = _claim(number)
+    def __init__(self, number: int | None = None, *, among: range = RANGE) -> None:
+        """Claim `number`, or any free port of a range. Raises `EmbeddedError` when there is none."""
+        self.number, self._lock = _claim(range(number, number + 1) if number else among)
 
     def release(self) -> None:
         """Let others have the port; once is enough."""
@@ -47,23 +47,21 @@ class Port:
         self.release()
 
 
-def _claim(number: int | None) -> tuple[int, IO[bytes]]:
+def _claim(among: range) -> tuple[int, IO[bytes]]:
     folder = Path(tempfile.gettempdir()) / f"pytube-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     # No secrets here: the numbers only have to differ between processes.
-    chooser = random.SystemRandom()
-    for _ in range(ATTEMPTS if number is None else 1):
-        candidate = number or chooser.randrange(LOWEST, HIGHEST)
+    for candidate in random.SystemRandom().sample(among, min(ATTEMPTS, len(among))):
         lock = _lock(folder / str(candidate))
         if lock is None:
             continue
         if _is_free(candidate):
             return candidate, lock
         lock.close()
-    if number is not None:
-        message = f"port {number} of {HOST} is taken: give another one, or none"
+    if len(among) == 1:
+        message = f"port {among.start} of {HOST} is taken: give another one, or none"
     else:
-        message = f"no free port between {LOWEST} and {HIGHEST} on {HOST}: end a server"
+        message = f"no free port between {among.start} and {among.stop} on {HOST}: end a server"
     raise EmbeddedError(message)
 
 

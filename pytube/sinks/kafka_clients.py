@@ -40,6 +40,9 @@ _PARTITIONERS = ("murmur2", "consistent", "fnv1a")
 
 _SHORTEST_SECRET = 4
 
+_FRAME = 512
+"""Bytes that a batch of records may have beyond what librdkafka counts."""
+
 _Client = TypeVar("_Client")
 
 
@@ -75,7 +78,11 @@ class Clients:
         self.producer()
 
     def limit_records(self, largest: int | None) -> None:
-        """The topic takes record batches of that many bytes at most; None: it is not known."""
+        """The topic takes record batches of that many bytes at most; None: it is not known.
+
+        The client then refuses larger records at once, so that each is rejected by itself, and makes no larger
+        batches of them.
+        """
         self._largest = largest
 
     def producer(self, transactional_id: str | None = None) -> Producer:
@@ -84,8 +91,7 @@ class Clients:
         settings = {
             "partitioner": "murmur2",
             "linger.ms": 5,
-            # librdkafka refuses larger records at once, so that each is rejected by itself.
-            **({} if self._largest is None else {"message.max.bytes": max(1000, self._largest)}),
+            **({} if self._largest is None else {"message.max.bytes": max(1000, self._largest - _FRAME)}),
             **self._common(),
             "enable.idempotence": True,
             "acks": "all",

@@ -1,28 +1,28 @@
-"""Names of documents in a store, made of tube, shard and id by a template of the configuration."""
+"""How the documents of a store are named."""
 
 from __future__ import annotations
 
-from string import Formatter
+import string
 
 _FIELDS = {"tube", "shard", "id"}
 
 
 class KeyTemplate:
-    """A text with `{id}`, and perhaps `{tube}` and `{shard}`; `{{` and `}}` are plain braces."""
+    """A text with `{id}`, and maybe `{shard}` and `{tube}`, which makes the name of each document."""
 
     def __init__(self, text: str) -> None:
-        """Raises `ValueError`, which says what is wrong with the template."""
+        """`ValueError` says what is wrong with the template."""
         try:
-            parts = list(Formatter().parse(text))
+            parts = list(string.Formatter().parse(text))
         except ValueError as error:
-            raise ValueError(f"the template is wrong: {error}") from None
-        fields = [field for _, field, _, _ in parts if field is not None]
-        if any(spec or conversion for _, _, spec, conversion in parts) or not set(fields) <= _FIELDS:
-            raise ValueError("a template may hold {tube}, {shard} and {id}, and no other placeholder")
+            raise ValueError(f"a key template has braces around placeholders only: {error}") from None
+        fields = {field for _, field, _, _ in parts if field is not None}
+        if any(spec or conversion for _, _, spec, conversion in parts) or not fields <= _FIELDS:
+            raise ValueError("the placeholders of a key template are {tube}, {shard} and {id}")
         if "id" not in fields:
-            raise ValueError("a template must hold {id}, or all documents would have one name")
-        self._format = text.format
+            raise ValueError("a key template needs {id}: else all documents of a shard have one name")
+        self.text = text
 
-    def name(self, tube: str, shard: int, id: int | str) -> str:  # noqa: A002 # as in the template
+    def name(self, tube: str, shard: int, id: int | str) -> str:  # noqa: A002 # as the placeholder
         """The name of one document."""
-        return self._format(tube=tube, shard=shard, id=id)
+        return self.text.format(tube=tube, shard=shard, id=id)

@@ -109,7 +109,9 @@ def _option_errors(sink: str, model: type[BaseModel] | None, error: ValidationEr
         field = fields.get(str(item["loc"][0])) if item["loc"] else None
         expected = field.description if field is not None else None
         expected = expected or item["msg"].removeprefix("Input should be ")
-        if item["type"] == "extra_forbidden":
+        if not item["loc"]:  # of options that do not fit together
+            clauses.append(item["msg"].removeprefix("Value error, "))
+        elif item["type"] == "extra_forbidden":
             known = ", ".join(sorted(fields)) or "none"
             clauses.append(f'option "{key}" is unknown (known: {known})')
         elif item["type"] == "missing":

@@ -1,0 +1,137 @@
+"""The sink `opensearch`: each document is written under its token as external version."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Self
+
+from pytube.errors import SinkTimeout, SinkUnavailable
+from pytube.model import Batch, Id, Result
+from pytube.sinks.base import PAGE
+from pytube.sinks.opensearch.bulk import Lines
+from pytube.sinks.opensearch.client import Client, Refused
+from pytube.sinks.opensearch.delivery import Delivery
+from pytube.sinks.opensearch.index import Index, ensure
+from pytube.sinks.opensearch.options import OpenSearchOptions
+
+
+class OpenSearchSink:
+    """An index that refuses writes whose token is not higher than the one it holds, deletes included.
+
+    So a late write loses, and `abandon` has nothing to wait for.
+    """
+
+    compares = True
+
+    def __init__(self, options: OpenSearchOptions) -> None:
+        self._options = options
+        self._lines = Lines(options)
+        self._opened: tuple[Client, Index] | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> Self:
+        """The sink for these options; `ConfigError` names a bad one."""
+        return cls(OpenSearchOptions.parse("opensearch", options))
+
+    async def open(self) -> None:
+        """Find, create and check the index."""
+        if self._opened is not None:
+            return
+        client = Client(self._options)
+        try:
+            self._opened = client, await ensure(client, self._options)
+        except SinkTimeout as error:
+            raise SinkUnavailable(str(error)) from error
+        finally:
+            if self._opened is None:
+                await client.close()
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        """Write the batch, in as many bulk requests as `bulk_bytes` asks for."""
+        client, index = self._open()
+        async with client.use():
+            return await Delivery(client, index, self._options, batch).run(self._lines)
+
+    async def abandon(self, batch: Batch) -> None:
+        """Return at once: a late write loses."""
+
+    async def close(self) -> None:
+        """Begin no more requests; those under way end by themselves."""
+        if self._opened is not None:
+            (client, _), self._opened = self._opened, None
+            await client.retire()
+
+    def cannot_scan(self) -> str | None:
+        """Return None: it can."""
+        return None
+
+    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
+        """The ids of the documents of that tube and shard with a lower stamp, in the order of their words.
+
+        Each page is a search of its own after the last id of the page before, so that any time may pass
+        between two, and the server keeps nothing open.
+        """
+        client, index = self._open()
+        stamp = self._options.stamp
+        where = {"routing": str(shard)} if self._options.routing == "shard" else {}
+        search: dict[str, Any] = {
+            "size": PAGE,
+            "track_total_hits": False,
+            "_source": False,
+            "docvalue_fields": [f"{stamp}.text"],
+            "query": {
+                "bool": {
+                    "filter": [
+                        {"term": {f"{stamp}.tube": tube}},
+                        {"term": {f"{stamp}.shard": shard}},
+                        {"range": {f"{stamp}.seq": {"lt": below_seq}}},
+                    ]
+                }
+            },
+            "sort": [{f"{stamp}.id": "asc"}],
+        }
+        async with client.use():
+            await self._refresh(client, index)
+            while True:
+                hits = await self._page(client, index, where, search)
+                if hits:
+                    yield [_id(hit, f"{stamp}.text") for hit in hits]
+                if len(hits) < PAGE:
+                    return
+                search["search_after"] = hits[-1]["sort"]
+
+    def _open(self) -> tuple[Client, Index]:
+        if self._opened is None:
+            raise SinkUnavailable('sink "opensearch" is not open')
+        return self._opened
+
+    async def _refresh(self, client: Client, index: Index) -> None:
+        """Make everything searchable that was acknowledged."""
+        try:
+            answer = await client.request("POST", f"{index.path}/_refresh")
+        except Refused as error:
+            raise SinkUnavailable(f"{client.where} could not be scanned: {error}") from error
+        failed = answer.get("_shards", {}).get("failed", 0)
+        if failed:
+            raise SinkUnavailable(f"{client.where} could not be scanned: {failed} shards of the index failed")
+
+    async def _page(
+        self, client: Client, index: Index, where: Mapping[str, str], search: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        params = {
+            **where,
+            # Without it, documents of a shard that is down are left out silently.
+            "allow_partial_search_results": "false",
+            "filter_path": "hits.hits.sort,hits.hits.fields",
+        }
+        try:
+            answer = await client.request("POST", f"{index.path}/_search", params=params, body=search)
+        except Refused as error:
+            raise SinkUnavailable(f"{client.where} could not be scanned: {error}") from error
+        hits: Sequence[Mapping[str, Any]] = answer.get("hits", {}).get("hits", [])
+        return hits
+
+
+def _id(hit: Mapping[str, Any], text: str) -> Id:
+    word: str = hit["sort"][0]
+    return word if text in hit.get("fields", {}) else int(word)
