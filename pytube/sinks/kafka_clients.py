@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -40,8 +41,8 @@ _PARTITIONERS = ("murmur2", "consistent", "fnv1a")
 
 _SHORTEST_SECRET = 4
 
-_FRAME = 512
-"""Bytes that a batch of records may have beyond what librdkafka counts."""
+_LOOK = 0.05
+"""Seconds between two looks at a topic that was created a moment ago."""
 
 _Client = TypeVar("_Client")
 
@@ -80,8 +81,8 @@ class Clients:
     def limit_records(self, largest: int | None) -> None:
         """The topic takes record batches of that many bytes at most; None: it is not known.
 
-        The client then refuses larger records at once, so that each is rejected by itself, and makes no larger
-        batches of them.
+        The client then refuses larger records at once, so that each is rejected by itself, and makes no
+        larger batches of them.
         """
         self._largest = largest
 
@@ -91,7 +92,7 @@ class Clients:
         settings = {
             "partitioner": "murmur2",
             "linger.ms": 5,
-            **({} if self._largest is None else {"message.max.bytes": max(1000, self._largest - _FRAME)}),
+            **({} if self._largest is None else {"message.max.bytes": max(1000, self._largest)}),
             **self._common(),
             "enable.idempotence": True,
             "acks": "all",
@@ -173,7 +174,9 @@ class Topic:
                         f'sink "kafka": there is no topic {self._name}; create it with '
                         "cleanup.policy=compact, or set create_topic = true"
                     )
+                settings = {"cleanup.policy": "compact", **settings}
                 self._create(partitions, replication_factor, settings)
+                self._wait_for(settings)
             return self._look()
         except KafkaException as error:
             self._admin.poll(0)  # learn why, e.g. that the password is wrong
@@ -194,7 +197,7 @@ class Topic:
             self._name,
             num_partitions=partitions,
             replication_factor=replication_factor,
-            config={"cleanup.policy": "compact", **settings},
+            config=dict(settings),
         )
         asked = self._admin.create_topics([topic], request_timeout=self._timeout)
         try:
@@ -203,11 +206,26 @@ class Topic:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # by another worker
                 raise
 
+    def _wait_for(self, settings: Mapping[str, str]) -> None:
+        """Wait until the broker knows what the topic was created with; at first it tells its defaults.
+
+        Another worker may have created the topic with other settings, so the wait ends in any case.
+        """
+        deadline = time.monotonic() + self._timeout
+        while time.monotonic() < deadline:
+            try:
+                found = self._describe()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # we may not ask
+                    return
+                found = {}
+            if all(name in found and found[name].value == value for name, value in settings.items()):
+                return
+            time.sleep(_LOOK)
+
     def _look(self) -> Found:
-        resource = ConfigResource(ResourceType.TOPIC, self._name)
-        asked = self._admin.describe_configs([resource], request_timeout=self._timeout)
         try:
-            settings = _result(asked[resource], self._timeout)
+            settings = self._describe()
         except KafkaException as error:
             reason = self._clients.say(error.args[0])
             _log.warning("kafka_topic_not_described", topic=self._name, reason=reason)
@@ -216,6 +234,12 @@ class Topic:
             policy = settings["cleanup.policy"].value
             _log.warning("kafka_topic_not_compacted", topic=self._name, policy=policy)
         return Found(int(settings["max.message.bytes"].value))
+
+    def _describe(self) -> dict[str, Any]:
+        resource = ConfigResource(ResourceType.TOPIC, self._name)
+        asked = self._admin.describe_configs([resource], request_timeout=self._timeout)
+        found: dict[str, Any] = _result(asked[resource], self._timeout)
+        return found
 
 
 def _result(future: Future[Any], timeout: float) -> Any:
