@@ -25,6 +25,8 @@ SCENARIOS = (
     "fleet",
     "insert",
     "backfill",
+    "sink_postgres",
+    "sink_kafka",
     "opensearch",
     "sink_redis",
     "sink_webhook",

@@ -45,7 +45,7 @@ _TOML_NAMES = {
 MASK = "********"
 
 _SECRET_KEY = re.compile(
-    r"pass|secret|token|credential|auth|api[_-]?key|private|dsn|jaas|sasl|cert",
+    r"pass|secret|token|credential|auth|api[_-]?key|private|dsn|jaas|sasl|cert|\.pem$",
     re.IGNORECASE,
 )
 _USER_INFO = re.compile(r"(?<=://)[^/\s]*@")

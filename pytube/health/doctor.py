@@ -433,7 +433,7 @@ def check_sink(tube: str, config: SinkConfig) -> Check:
 
 
 async def _open_and_close(config: SinkConfig) -> None:
-    sink = build_sink(config.type, config.options)
+    sink = build_sink(config.type, config.options, request_timeout=config.request_timeout)
     try:
         async with asyncio.timeout(config.request_timeout):
             await sink.open()

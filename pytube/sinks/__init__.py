@@ -1,9 +1,10 @@
 """Where documents go: the contract, the registry, and the sinks that come with pytube."""
 
-from pytube.sinks.base import Scanning, Sink, SinkFactory, why_no_scan
+from pytube.sinks.base import Bounded, Scanning, Sink, SinkFactory, why_no_scan
 from pytube.sinks.registry import SinkOptions, build_sink, find_sink, known_sinks
 
 __all__ = [
+    "Bounded",
     "Scanning",
     "Sink",
     "SinkFactory",

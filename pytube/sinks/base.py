@@ -100,6 +100,18 @@ class Scanning(Protocol):
         """
 
 
+@runtime_checkable
+class Bounded(Protocol):
+    """What a sink offers in addition to `Sink` if its own time-out ends its writes.
+
+    A successor waits until a request that its predecessor had sent has timed out. So the worker refuses to
+    start unless `write_timeout` is at most its `request_timeout`.
+    """
+
+    write_timeout: float
+    """Seconds after the begin of a write by which the client has given it up."""
+
+
 def why_no_scan(sink: Sink) -> str | None:
     """Why `sink` can't be scanned; None when it can."""
     if not isinstance(sink, Scanning):

@@ -12,7 +12,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pytube.errors import ConfigError
-from pytube.sinks.base import Sink, SinkFactory
+from pytube.sinks.base import Bounded, Sink, SinkFactory
 
 GROUP = "pytube.sinks"
 
@@ -50,8 +50,16 @@ def find_sink(sink_type: str) -> SinkFactory:
     return _load(next(iter(points.values())))
 
 
-def build_sink(sink_type: str, options: Mapping[str, object]) -> Sink:
-    """A sink, not yet open; `ConfigError` for an unknown type or bad options."""
+def build_sink(
+    sink_type: str, options: Mapping[str, object], *, request_timeout: float = float("inf")
+) -> Sink:
+    """A sink, not yet open; `ConfigError` for an unknown type or bad options.
+
+    Args:
+        sink_type: the name of the entry point.
+        options: of the sink.
+        request_timeout: seconds after which the worker gives a send up.
+    """
     factory = find_sink(sink_type)
     try:
         sink = factory.from_options(options)
@@ -67,6 +75,11 @@ def build_sink(sink_type: str, options: Mapping[str, object]) -> Sink:
         raise ConfigError(
             f'sink "{sink_type}" gave a {type(sink).__name__}, which is no sink: '
             "it needs compares, open, send, abandon and close"
+        )
+    if isinstance(sink, Bounded) and sink.write_timeout > request_timeout:
+        raise ConfigError(
+            f'sink "{sink_type}": a write may go on for {sink.write_timeout:g} s, and request_timeout is '
+            f"{request_timeout:g} s; raise request_timeout, or lower the timeout of the sink"
         )
     return sink
 

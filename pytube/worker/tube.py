@@ -106,7 +106,7 @@ class Tube:
 
     def _build_sink(self, settings: SinkConfig) -> Sink:
         try:
-            return build_sink(settings.type, settings.options)
+            return build_sink(settings.type, settings.options, request_timeout=settings.request_timeout)
         except ConfigError as error:
             self.faults.log_sink("from_options", error)
             raise

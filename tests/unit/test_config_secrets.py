@@ -15,6 +15,7 @@ type = "webhook"
 url = "https://app:hunter2@host/path?x=1"
 api_key = "hunter2"
 path = "${FROM_ENVIRONMENT}"
+client_options = { "ssl.key.pem" = "hunter2", "linger.ms" = 5 }
 headers = { Authorization = "hunter2", Accept = "text/plain" }
 also = [ "http://a:hunter2@b/" ]
 plain = "shown"
@@ -35,6 +36,7 @@ def test_shown_masked() -> None:
     options = shown["tube"]["t"]["sink"]["options"]
     assert options["plain"] == "shown"
     assert options["url"] == "https://********@host/path?x=1"
+    assert options["client_options"] == {"ssl.key.pem": "********", "linger.ms": 5}
     assert options["headers"] == {"Authorization": "********", "Accept": "text/plain"}
 
 

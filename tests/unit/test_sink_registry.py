@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 
@@ -102,3 +103,27 @@ def test_broken_distributions_are_named() -> None:
     secret = message("broken", {"secret": "hunter2"})
     assert 'option "secret"' in secret
     assert "hunter2" not in secret
+
+
+class Slow(MemorySink):
+    write_timeout = 9.0
+
+
+def test_a_write_must_not_outlive_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("slow", f"{__name__}:Slow", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
+    assert isinstance(build_sink("slow", {}, request_timeout=9.0), MemorySink)
+    with pytest.raises(ConfigError, match="a write may go on for 9 s, and request_timeout is 8 s"):
+        build_sink("slow", {}, request_timeout=8.0)
+
+
+def test_the_sink_kafka_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("pytube.sinks.kafka", "confluent_kafka"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    monkeypatch.setattr(
+        registry,
+        "entry_points",
+        lambda **_: [EntryPoint("kafka", "pytube.sinks.kafka:KafkaSink", registry.GROUP)],
+    )
+    assert 'pip install "pytube-pg[kafka]"' in message("kafka", {"topic": "t"})

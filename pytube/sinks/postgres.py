@@ -1,0 +1,406 @@
+"""The sink `postgres`: a table of another database, by columns or as JSON. It compares tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import struct
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal, Self, TypeVar
+
+import psycopg
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
+from pydantic import Field, SecretStr, field_validator
+
+from pytube.db.arrays import Int8Array, array_of
+from pytube.db.connect import connect_async, connection_string, shut_down
+from pytube.db.errors import TRANSIENT, describe, is_connection_lost
+from pytube.db.session import Session, SessionPool
+from pytube.errors import ConfigError, DatabaseUnavailable, SinkTimeout, SinkUnavailable
+from pytube.model import OK, Batch, Document, Id, Key, KeyType, Reject, Result, Retry, Stale
+from pytube.sinks.base import PAGE
+from pytube.sinks.postgres_table import Tables, Wanted, create, look
+from pytube.sinks.registry import SinkOptions
+
+T = TypeVar("T")
+
+_NAME = "pytube sink"
+_TRIES = 3
+_PUT_OFF = 1.0
+"""Seconds until documents are sent again that met a lock, or another writer too often."""
+
+_OF_DOCUMENTS = ("21", "22", "23", "54", "P0")
+"""Classes of SQLSTATEs that a document causes: cardinality, data, constraints, limits, a trigger's RAISE."""
+
+_PUT_OFF_STATES = {"55P03", "57014"}  # lock_not_available, query_canceled: rolled back, nothing is wrong
+
+_CLEANED = 1000
+"""Tombstones that one step removes at most."""
+
+_SETTINGS = {
+    # An answer means that the write is on disk, whatever role or database have as their default.
+    "synchronous_commit": "on",
+    "default_transaction_isolation": "read committed",
+    # Policies that hide rows make a delete miss them in silence; this makes it an error.
+    "row_security": "off",
+    # Plans of an empty table must not stay when it fills.
+    "plan_cache_mode": "force_custom_plan",
+    "jit": "off",
+}
+_TYPE = re.compile(r'[A-Za-z_"][\w ."]*(\(\d+(, ?\d+)?\))?( with(out)? time zone)?(\[\])?')
+
+
+class PostgresOptions(SinkOptions):
+    """What `[tube.NAME.sink]` may hold for `type = "postgres"`."""
+
+    dsn: SecretStr = Field(description="a connection string, as postgresql://user@host/database")
+    schema_name: str = Field(default="public", alias="schema", description="the name of a schema")
+    table: str = Field(description="the name of a table")
+    stamps: str | None = Field(default=None, description="the name of the table of stamps")
+    key: tuple[str] | tuple[str, str] = Field(
+        default=("shard", "id"), description='the columns of the key: ["shard", "id"] or ["id"]'
+    )
+    document: str = Field(default="doc", description="the name of a column of type jsonb")
+    columns: dict[str, str] | None = Field(
+        default=None,
+        min_length=1,
+        description="a list of columns, or a table of the document's fields by column",
+    )
+    create: bool = Field(default=False, description="true or false")
+    id_type: Literal["bigint", "uuid", "text"] = Field(default="bigint", description="bigint, uuid or text")
+    types: dict[str, str] = Field(
+        default_factory=dict, description='types of Postgres by column, as { price = "numeric(10,2)" }'
+    )
+    tombstone_seconds: float = Field(default=3600.0, gt=0, description="a number of seconds above 0")
+    lock_timeout: float = Field(default=5.0, ge=0.001, description="a number of seconds, 0.001 or more")
+    pool_size: int = Field(default=4, ge=1, description="a number of sessions, 1 or more")
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _named_as_their_fields(cls, value: object) -> object:
+        return {name: name for name in value} if isinstance(value, list) else value
+
+    @field_validator("types")
+    @classmethod
+    def _look_like_types(cls, value: dict[str, str]) -> dict[str, str]:
+        if not all(_TYPE.fullmatch(text) for text in value.values()):
+            raise ValueError("not a type")
+        return value
+
+    def wanted(self) -> Wanted:
+        """The tables that these options name; `ConfigError` for names that can't be."""
+        stamps = self.stamps or f"{self.table}_pytube"
+        return Wanted(self.schema_name, self.table, stamps, self.key, self.document, self.columns)
+
+    def column_types(self) -> dict[str, str]:
+        """The types of the columns of a new table, as far as they are known."""
+        return {self.document: "jsonb"} if self.columns is None else self.types
+
+
+class PostgresSink:
+    """Writes each batch in one transaction, and compares tokens.
+
+    A session is of this sink alone, as all sessions of ours. A write whose session was lost may have been
+    done; a lower token never overwrites a higher one, so nothing need be waited for.
+    """
+
+    compares = True
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self._options = options
+        self._wanted = options.wanted()
+        self._types = options.column_types()
+        connection_string(options.dsn, _NAME)  # understood, or a ConfigError
+        self._pool: SessionPool | None = None
+        self._tables: Tables | None = None
+        self._clean_at = 0.0
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> Self:
+        """The sink for these options; `ConfigError` names a bad one."""
+        return cls(PostgresOptions.parse("postgres", options))
+
+    # --- the contract -------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect; create the tables if that is asked for; check columns, keys and rights."""
+        if self._pool is not None:
+            return
+        pool = SessionPool(self._connect, self._options.pool_size)
+        try:
+            async with pool.session() as session:
+                if self._options.create:
+                    await create(session.connection, self._wanted, self._options.id_type, self._types)
+                self._tables = await look(session.connection, self._wanted)
+        except DatabaseUnavailable as error:
+            raise _unavailable(error) from error
+        except psycopg.Error as error:
+            raise _unavailable(describe(error)) from error
+        finally:
+            if self._tables is None:
+                await pool.close()
+        self._pool = pool
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        """Write the batch in one transaction; in halves where a document of it makes that fail."""
+        pool = self._pool
+        if pool is None:
+            raise _unavailable("it is not open")
+        if not batch.documents:
+            return []
+        try:
+            async with pool.session() as session:
+                if pool is not self._pool:
+                    raise _unavailable("it is closed")
+                return await _at_once(session.connection, self._send(session.connection, batch))
+        except DatabaseUnavailable as error:
+            raise _unavailable(error) from error
+
+    async def abandon(self, batch: Batch) -> None:
+        """Return at once: a late write has a lower token, and loses."""
+
+    async def close(self) -> None:
+        """Close the sessions that are idle now, and each of the others after its write."""
+        pool, self._pool = self._pool, None
+        self._tables = None
+        if pool is not None:
+            await pool.close()
+
+    # --- scanning -----------------------------------------------------------------------------
+
+    def cannot_scan(self) -> str | None:
+        """It can."""
+        return None
+
+    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
+        """Walk through the table by its key, in steps of as many rows as a page may have."""
+        last: Any = None
+        while True:
+            arguments = {"tube": tube, "shard": shard, "below": below_seq, "after": last, "limit": PAGE}
+            rows = await self._step(arguments, first=last is None)
+            if not rows:
+                return
+            last = rows[-1][0]
+            page = [key for key, is_old in rows if is_old]
+            yield page
+
+    async def _step(self, arguments: Mapping[str, Any], *, first: bool) -> list[tuple[Any, ...]]:
+        pool = self._pool
+        if pool is None:
+            raise _unavailable("it is not open")
+        try:
+            async with pool.session() as session:
+                connection = session.connection
+                tables = await self._known(connection)
+                asking = _rows(connection, tables.scan(first=first), arguments)
+                rows = await _at_once(connection, asking)
+                # A uuid is a text in our documents.
+                return [(str(key), old) for key, old in rows] if tables.keys is KeyType.UUID else rows
+        except (DatabaseUnavailable, ConfigError) as error:
+            raise _unavailable(error) from error
+        except psycopg.Error as error:
+            self._tables = None
+            raise _unavailable(describe(error)) from error
+
+    # --- writing ------------------------------------------------------------------------------
+
+    async def _send(self, connection: psycopg.AsyncConnection, batch: Batch) -> list[Result]:
+        writing = _Write(connection, batch)
+        try:
+            tables = await self._known(connection)
+            results = await writing.results(tables)
+        except ConfigError as error:  # the table was changed since it was opened
+            raise _unavailable(error) from error
+        except psycopg.Error as error:
+            if error.sqlstate in _PUT_OFF_STATES or isinstance(error, TRANSIENT):
+                return [Retry(_PUT_OFF, describe(error))] * len(batch)
+            self._tables = None
+            if is_connection_lost(error) or writing.has_written:
+                raise SinkTimeout(f'sink "postgres": {describe(error)}') from error
+            raise _unavailable(describe(error)) from error
+        await self._clean(connection, tables)
+        return results
+
+    async def _known(self, connection: psycopg.AsyncConnection) -> Tables:
+        if self._tables is None:
+            self._tables = await look(connection, self._wanted)
+        return self._tables
+
+    async def _clean(self, connection: psycopg.AsyncConnection, tables: Tables) -> None:
+        """Remove some tombstones that are older than any late write, sixty times in their life."""
+        if time.monotonic() < self._clean_at:
+            return
+        seconds = self._options.tombstone_seconds
+        self._clean_at = time.monotonic() + seconds / 60
+        # What was written before is answered, whatever comes of this.
+        with suppress(psycopg.Error):
+            cursor = await connection.execute(tables.clean, {"seconds": seconds, "limit": _CLEANED})
+            if cursor.rowcount == _CLEANED:  # there are more: go on after the next write
+                self._clean_at = 0.0
+
+    async def _connect(self) -> Session:
+        connection = await connect_async(
+            self._options.dsn.get_secret_value(),
+            "pg_catalog",
+            _NAME,
+            lock_timeout=self._options.lock_timeout,
+            # Triggers of the table may look for their own; temporary objects come last.
+            also=(self._wanted.schema, "pg_temp"),
+            settings=_SETTINGS,
+        )
+        return Session(connection)
+
+
+class _Write:
+    """One batch that is written in one session."""
+
+    def __init__(self, connection: psycopg.AsyncConnection, batch: Batch) -> None:
+        self.has_written = False
+        """Whether a part of the batch was committed."""
+        self._connection = connection
+        self._batch = batch
+
+    async def results(self, tables: Tables) -> list[Result]:
+        """The answers, in the batch's order."""
+        documents = list(self._batch)
+        if not tables.keys.has(documents[0].id):
+            kind = type(documents[0].id).__name__
+            raise _unavailable(f"ids are {kind}s, and its table has {tables.keys.value}")
+        # All writers take the rows of their keys in one order, so that no two wait for each other.
+        order = sorted(range(len(documents)), key=lambda n: (documents[n].id, documents[n].shard))
+        results: list[Result] = [OK] * len(documents)
+        answers = await self._settled(tables, [documents[n] for n in order])
+        for n, answer in zip(order, answers, strict=True):
+            results[n] = answer
+        return results
+
+    async def _settled(self, tables: Tables, documents: list[Document]) -> list[Result]:
+        """Write them; where one makes the transaction fail, the others are written without it."""
+        if self._batch.has_lapsed():
+            if not self.has_written:
+                raise _unavailable("not written, the right to send had lapsed")
+            return [Retry(0.0, "the right to send had lapsed")] * len(documents)
+        try:
+            results = await self._retried(tables, documents)
+            self.has_written = True
+            return results
+        except psycopg.Error as error:
+            if not (error.sqlstate or "").startswith(_OF_DOCUMENTS):
+                raise
+            if len(documents) == 1:
+                return [Reject(f"{describe(error)} (SQLSTATE {error.sqlstate})")]
+        half = len(documents) // 2
+        first = await self._settled(tables, documents[:half])
+        return first + await self._settled(tables, documents[half:])
+
+    async def _retried(self, tables: Tables, documents: list[Document]) -> list[Result]:
+        for _ in range(_TRIES - 1):
+            with suppress(*TRANSIENT):
+                return await self._written(tables, documents)
+        return await self._written(tables, documents)
+
+    async def _written(self, tables: Tables, documents: list[Document]) -> list[Result]:
+        connection = self._connection
+        bodies = [document.body for document in documents]
+        arguments = {
+            "tube": self._batch.tube,
+            "token": int(self._batch.token),
+            "docs": (_JsonbArray if tables.is_jsonb else _JsonArray)(bodies),
+            "seqs": Int8Array(document.seq for document in documents),
+            **_keys(tables.keys, [document.key for document in documents]),
+        }
+        if None not in bodies:  # one statement, which is a transaction by itself
+            return _results(documents, await _rows(connection, tables.write, arguments))
+        async with connection.pipeline(), connection.transaction():
+            lost = await _rows(connection, tables.write, arguments)
+            results = _results(documents, lost)
+            gone = [
+                d.key for d, answer in zip(documents, results, strict=True) if d.is_delete and answer is OK
+            ]
+            # A statement of its own: only a new snapshot shows a row whose writer was waited for.
+            await connection.execute(tables.delete, _keys(tables.keys, gone))
+        return results
+
+
+def _keys(keys: KeyType, documents: Sequence[Key]) -> dict[str, Any]:
+    shards = Int8Array(shard for shard, _ in documents)
+    return {"shards": shards, "ids": array_of(keys, [key for _, key in documents])}
+
+
+def _results(documents: Sequence[Document], lost: Sequence[tuple[Any, ...]]) -> list[Result]:
+    results: list[Result] = [OK] * len(documents)
+    for number, token in lost:
+        results[number - 1] = Stale(token)
+    return results
+
+
+async def _rows(connection: psycopg.AsyncConnection, statement: Any, arguments: Any) -> list[tuple[Any, ...]]:
+    cursor = await connection.execute(statement, arguments)
+    return await cursor.fetchall()
+
+
+async def _at_once(connection: psycopg.AsyncConnection, asking: Coroutine[Any, Any, T]) -> T:
+    """Await it; if the caller is cancelled, cut the session off and return at once.
+
+    psycopg would wait for the server, which may be silent.
+    """
+    task = asyncio.ensure_future(asking)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        shut_down(connection)
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # retrieved, or asyncio would log it
+        raise
+
+
+def _unavailable(reason: object) -> SinkUnavailable:
+    text = str(reason)
+    return SinkUnavailable(text if text.startswith('sink "postgres"') else f'sink "postgres": {text}')
+
+
+# --- documents as Postgres takes them -----------------------------------------------------------
+
+_LENGTH = struct.Struct("!i").pack
+_NULL = _LENGTH(-1)
+
+
+class _JsonArray(list[bytes | None]):
+    """JSON texts that are sent as `json[]`, unchanged; None is NULL."""
+
+    oid = 199
+    element = 114
+    head = b""
+
+
+class _JsonbArray(_JsonArray):
+    """As `jsonb[]`, whose binary form is a version and the text."""
+
+    oid = 3807
+    element = 3802
+    head = b"\1"
+
+
+class _JsonArrayDumper(Dumper):
+    format = Format.BINARY
+
+    def __init__(self, cls: type[_JsonArray], context: Any = None) -> None:
+        super().__init__(cls, context)
+        self.oid = cls.oid
+
+    def dump(self, obj: _JsonArray) -> bytes:
+        head = obj.head
+        extra = len(head)
+        pieces = [struct.pack("!iiIii", 1, None in obj, obj.element, len(obj), 1)]
+        pieces += [
+            _NULL if body is None else b"%b%b%b" % (_LENGTH(len(body) + extra), head, body) for body in obj
+        ]
+        return b"".join(pieces)
+
+
+psycopg.adapters.register_dumper(_JsonArray, _JsonArrayDumper)
+psycopg.adapters.register_dumper(_JsonbArray, _JsonArrayDumper)

@@ -1,0 +1,430 @@
+"""The tables of the sink `postgres`: what they must be like, how they are created, the statements over them.
+
+The target is the user's own table: key and document, or key and columns. Beside it stands a table of
+stamps: of each key the token and seq of its last write, and when it was deleted. So the target has no
+column of ours and no row that is deleted, and a late write finds the token of a delete.
+
+Every write first takes the row of its key in the table of stamps. The unique index there makes two writers
+of one key wait for each other, also where the target has no row: a late insert can't slip past a delete
+that another session has not committed yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from pytube.errors import ConfigError
+from pytube.model import KeyType
+
+_LONGEST_NAME = 63
+"""Bytes; Postgres would cut a longer one."""
+
+_KEY_TYPES = {
+    "int2": KeyType.BIGINT,
+    "int4": KeyType.BIGINT,
+    "int8": KeyType.BIGINT,
+    "uuid": KeyType.UUID,
+    "text": KeyType.TEXT,
+    "varchar": KeyType.TEXT,
+}
+_SHARD_TYPES = ("int2", "int4", "int8")
+_STAMPS = {
+    "shard": "integer",
+    "tube": "text",
+    "token": "bigint",
+    "seq": "bigint",
+    "deleted_at": "timestamptz",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the options say of the tables."""
+
+    schema: str
+    table: str
+    stamps: str
+    key: Sequence[str]
+    """The columns of the key: `(shard, id)`, or `(id,)`."""
+    document: str
+    """The column of the document, unless there are `columns`."""
+    columns: Mapping[str, str] | None
+    """Fields of the document by the column that each goes to."""
+
+    def __post_init__(self) -> None:
+        for name in (self.schema, self.table, self.stamps, *self.key, *self.data, *self.fields):
+            if not name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
+                raise ConfigError(
+                    f'sink "postgres": "{name}" can\'t be a name in Postgres: expected 1 to 63 bytes'
+                )
+        names = [*self.key, *self.data]
+        twice = {name for name in names if names.count(name) > 1}
+        twice |= {field for field in self.fields if self.fields.count(field) > 1}
+        if twice:
+            raise ConfigError(
+                f'sink "postgres": {_quoted(twice)} stands for two things; name each column once'
+            )
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """The columns that are not of the key."""
+        return (self.document,) if self.columns is None else tuple(self.columns)
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields of the document that go to columns of their own."""
+        return [] if self.columns is None else list(self.columns.values())
+
+    @property
+    def id(self) -> str:
+        """The column of ids."""
+        return self.key[-1]
+
+    @property
+    def shard(self) -> str | None:
+        """The column of shards, if there is one."""
+        return self.key[0] if len(self.key) > 1 else None
+
+    @property
+    def stamps_key(self) -> tuple[str, ...]:
+        """The key of the table of stamps: that of the target, by our names."""
+        return ("shard", "id") if self.shard else ("id",)
+
+
+async def create(
+    connection: psycopg.AsyncConnection, wanted: Wanted, id_type: str, types: Mapping[str, str]
+) -> None:
+    """Create what is missing.
+
+    Args:
+        connection: may create tables in the schema.
+        wanted: the tables.
+        id_type: of a new table's ids; where the table is there, its own type counts.
+        types: of a new table's columns.
+    """
+    async with connection.transaction():
+        # Of processes that start together, one creates; IF NOT EXISTS alone does not keep them apart.
+        lock = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"
+        await connection.execute(lock, [f"pytube {_name(wanted, wanted.table)}"])
+        target = await _columns(connection, wanted.schema, wanted.table)
+        if wanted.id in target and target[wanted.id].type in _KEY_TYPES:
+            id_type = _KEY_TYPES[target[wanted.id].type].value
+        missing = _quoted(set(wanted.data) - types.keys())
+        if missing and not target:
+            raise ConfigError(
+                f'sink "postgres": there is no table {_name(wanted, wanted.table)}, and option "types" lacks '
+                f"{missing}; create the table, or give each of its columns a type"
+            )
+        stamps = await _columns(connection, wanted.schema, wanted.stamps)
+        if not target or not stamps:
+            await connection.execute(_creation(wanted, id_type, None if target else types))
+
+
+def _creation(wanted: Wanted, id_type: str, types: Mapping[str, str] | None) -> sql.Composed:
+    """The statements that create the table of stamps and, where `types` are given, the target."""
+    statements = []
+    if types is not None:
+        shard = [sql.SQL("{} integer").format(sql.Identifier(wanted.shard))] if wanted.shard else []
+        key = [*shard, sql.SQL("{} {}").format(sql.Identifier(wanted.id), _as_it_is(id_type))]
+        data = [sql.SQL("{} {}").format(sql.Identifier(name), _as_it_is(types[name])) for name in wanted.data]
+        statements.append(
+            sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY ({}))").format(
+                sql.Identifier(wanted.schema, wanted.table), _commas([*key, *data]), _names(wanted.key)
+            )
+        )
+    stamps = sql.Identifier(wanted.schema, wanted.stamps)
+    statements.append(
+        # Free space lets updates of stamps stay on their page, without a new entry in the index.
+        sql.SQL(
+            "CREATE TABLE IF NOT EXISTS {} (shard integer NOT NULL, id {} NOT NULL, tube text NOT NULL, "
+            "token bigint NOT NULL, seq bigint NOT NULL, deleted_at timestamptz, PRIMARY KEY ({})) "
+            "WITH (fillfactor = 80)"
+        ).format(stamps, _as_it_is(id_type), _names(wanted.stamps_key))
+    )
+    statements.append(
+        sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (deleted_at) WHERE deleted_at IS NOT NULL").format(
+            sql.Identifier(_index_name(wanted.stamps)), stamps
+        )
+    )
+    return sql.SQL(";\n").join(statements)
+
+
+def _index_name(stamps: str) -> str:
+    suffix = "_deleted"
+    return stamps.encode()[: _LONGEST_NAME - len(suffix)].decode(errors="ignore") + suffix
+
+
+# --- what is there ------------------------------------------------------------------------------
+
+_COLUMNS = """
+    SELECT a.attname, t.typname, pg_catalog.format_type(a.atttypid, a.atttypmod),
+        pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT'),
+        pg_catalog.has_column_privilege(c.oid, a.attnum, 'INSERT'),
+        pg_catalog.has_column_privilege(c.oid, a.attnum, 'UPDATE'),
+        pg_catalog.has_table_privilege(c.oid, 'DELETE')
+    FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+    WHERE n.nspname = %(schema)s AND c.relname = %(table)s AND c.relkind IN ('r', 'p')
+"""
+_HAS_KEY = """
+    SELECT EXISTS (
+        SELECT FROM pg_catalog.pg_index i
+        JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
+        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = %(schema)s AND c.relname = %(table)s
+            AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL
+            AND ARRAY(
+                SELECT a.attname::text FROM pg_catalog.pg_attribute a
+                WHERE a.attrelid = c.oid AND a.attnum = ANY (i.indkey[0 : i.indnkeyatts - 1])
+                ORDER BY a.attname::text COLLATE "C"
+            ) = ARRAY(SELECT k FROM pg_catalog.unnest(%(key)s::text[]) k ORDER BY k COLLATE "C"))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    type: str
+    """As `pg_type` names it."""
+    shown: str
+    """As it is written in a statement, with its length or precision."""
+    select: bool
+    insert: bool
+    update: bool
+    delete: bool
+
+
+async def look(connection: psycopg.AsyncConnection, wanted: Wanted) -> Tables:
+    """The tables as they are now.
+
+    Raises:
+        ConfigError: names everything that is missing: a table, columns, a key, rights.
+    """
+    target = await _columns(connection, wanted.schema, wanted.table)
+    stamps = await _columns(connection, wanted.schema, wanted.stamps)
+    faults = _faults_of_target(wanted, target)
+    if not faults and not await _has_key(connection, wanted.schema, wanted.table, wanted.key):
+        faults.append(f"{_name(wanted, wanted.table)} needs a primary key or unique index on "
+                      f"({', '.join(wanted.key)}), not deferrable and without a condition")  # fmt: skip
+    if faults:
+        raise ConfigError(f'sink "postgres": {"; ".join(faults)}')
+    id_type = target[wanted.id]
+    faults = _faults_of_stamps(wanted, stamps, _KEY_TYPES[id_type.type])
+    if not faults and not await _has_key(connection, wanted.schema, wanted.stamps, wanted.stamps_key):
+        faults.append(f"{_name(wanted, wanted.stamps)} needs a primary key on "
+                      f"({', '.join(wanted.stamps_key)})")  # fmt: skip
+    if faults:
+        raise ConfigError(f'sink "postgres": {"; ".join(faults)}')
+    return Tables(wanted, _KEY_TYPES[id_type.type], {name: target[name] for name in wanted.data})
+
+
+async def _columns(connection: psycopg.AsyncConnection, schema: str, table: str) -> dict[str, _Column]:
+    cursor = await connection.execute(_COLUMNS, {"schema": schema, "table": table})
+    return {name: _Column(*rest) for name, *rest in await cursor.fetchall()}
+
+
+async def _has_key(connection: psycopg.AsyncConnection, schema: str, table: str, key: Sequence[str]) -> bool:
+    cursor = await connection.execute(_HAS_KEY, {"schema": schema, "table": table, "key": list(key)})
+    row = await cursor.fetchone()
+    return row is not None and bool(row[0])
+
+
+def _faults_of_target(wanted: Wanted, found: Mapping[str, _Column]) -> list[str]:
+    name = _name(wanted, wanted.table)
+    if not found:
+        return [f"there is no table {name}; create it, or set create = true"]
+    missing = [column for column in (*wanted.key, *wanted.data) if column not in found]
+    if missing:
+        return [f"{name} has no column {_quoted(missing)}"]
+    faults = []
+    if found[wanted.id].type not in _KEY_TYPES:
+        faults.append(f'column "{wanted.id}" of {name} is {found[wanted.id].shown}; '
+                      "expected bigint, integer, uuid, text or varchar")  # fmt: skip
+    if wanted.shard and found[wanted.shard].type not in _SHARD_TYPES:
+        faults.append(f'column "{wanted.shard}" of {name} is {found[wanted.shard].shown}; expected integer')
+    if wanted.columns is None and found[wanted.document].type not in ("json", "jsonb"):
+        faults.append(
+            f'column "{wanted.document}" of {name} is {found[wanted.document].shown}; expected jsonb'
+        )
+    return faults + _missing_rights(name, found, wanted.key, wanted.data)
+
+
+def _faults_of_stamps(wanted: Wanted, found: Mapping[str, _Column], keys: KeyType) -> list[str]:
+    name = _name(wanted, wanted.stamps)
+    if not found:
+        text = _creation(wanted, keys.value, None).as_string().replace("\n", " ")
+        return [f"there is no table {name}; set create = true, or run: {text}"]
+    needed = [*_STAMPS, "id"]
+    missing = [column for column in needed if column not in found]
+    if missing:
+        return [f"{name} has no column {_quoted(missing)}"]
+    if _KEY_TYPES.get(found["id"].type) is not keys:
+        return [f'column "id" of {name} is {found["id"].shown}; expected {keys.value}, as the table has it']
+    return _missing_rights(name, found, wanted.stamps_key, [c for c in needed if c not in wanted.stamps_key])
+
+
+def _missing_rights(
+    name: str, found: Mapping[str, _Column], key: Sequence[str], data: Sequence[str]
+) -> list[str]:
+    """What the role may not do; SELECT and UPDATE are needed on fewer columns than INSERT."""
+    columns = [*key, *data]
+    missing = [
+        right
+        for right, has in (
+            ("SELECT", all(found[column].select for column in columns)),
+            ("INSERT", all(found[column].insert for column in columns)),
+            ("UPDATE", all(found[column].update for column in data)),
+            ("DELETE", found[key[0]].delete),
+        )
+        if not has
+    ]
+    return [f"the role lacks {', '.join(missing)} on {name}"] if missing else []
+
+
+# --- statements ---------------------------------------------------------------------------------
+
+# The search path begins with pg_catalog. With several arrays, unnest can't be named with its schema.
+_WRITE = """
+    WITH given AS MATERIALIZED (
+        SELECT g.shard, g.id, g.doc, g.seq, g.n
+        FROM unnest(%(shards)s::bigint[], %(ids)s::{id_array}, %(docs)s::{doc_array},
+            %(seqs)s::bigint[]) WITH ORDINALITY AS g (shard, id, doc, seq, n)
+    ), stamped AS (
+        INSERT INTO {stamps} AS s (shard, id, tube, token, seq, deleted_at)
+        SELECT g.shard, g.id, %(tube)s, %(token)s, g.seq,
+            CASE WHEN g.doc IS NULL THEN pg_catalog.statement_timestamp() END
+        FROM given g ORDER BY g.n
+        ON CONFLICT ({stamps_key}) DO UPDATE SET {merge}, token = GREATEST(s.token, excluded.token)
+        RETURNING s.shard, s.id, s.token
+    ), written AS (
+        INSERT INTO {target} ({columns})
+        SELECT {key_values}, {values}
+        FROM given g JOIN stamped s ON s.id = g.id {and_shard} {fields}
+        WHERE s.token = %(token)s AND g.doc IS NOT NULL
+        ON CONFLICT ({key}) DO UPDATE SET {updates}
+    )
+    SELECT g.n, s.token FROM given g JOIN stamped s ON s.id = g.id {and_shard} WHERE s.token <> %(token)s
+"""
+_DELETE = """
+    DELETE FROM {target} t
+    USING unnest(%(shards)s::bigint[], %(ids)s::{id_array}) AS k (shard, id)
+    WHERE t.{id} = k.id {target_shard}
+"""
+_CLEAN = """
+    DELETE FROM {stamps} WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {stamps}
+        WHERE deleted_at < pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => %(seconds)s)
+        ORDER BY deleted_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+"""
+# Both look at a fixed number of rows at a time, however few of them are old.
+_SCAN_TARGET = """
+    SELECT t.id, (s.seq IS NULL OR (s.tube = %(tube)s AND s.seq < %(below)s)) AS old
+    FROM (SELECT {id} AS id FROM {target} WHERE {shard} = %(shard)s AND {after}
+        ORDER BY {id} LIMIT %(limit)s) t
+    LEFT JOIN {stamps} s ON s.shard = %(shard)s AND s.id = t.id
+    ORDER BY t.id
+"""
+_SCAN_STAMPS = """
+    SELECT id, (shard = %(shard)s AND tube = %(tube)s AND seq < %(below)s AND deleted_at IS NULL) AS old
+    FROM {stamps} WHERE {after} ORDER BY id LIMIT %(limit)s
+"""
+
+
+class Tables:
+    """The tables as they were found, and the statements over them."""
+
+    def __init__(self, wanted: Wanted, keys: KeyType, data: Mapping[str, _Column]) -> None:
+        self.keys = keys
+        self.is_jsonb = wanted.columns is None and data[wanted.document].type == "jsonb"
+        """Whether documents are sent as jsonb: as json else, which the server parses only once, then."""
+        self._names = {
+            "target": _named(wanted.schema, wanted.table),
+            "stamps": _named(wanted.schema, wanted.stamps),
+            "id": _named(wanted.id),
+            "shard": _named(wanted.shard) if wanted.shard else sql.SQL("NULL"),
+            "id_array": sql.SQL(f"{keys.value}[]"),  # one of three names of ours
+            "doc_array": sql.SQL("jsonb[]" if self.is_jsonb else "json[]"),
+        }
+        self.write = self._write(wanted, data)
+        shard = _NONE if wanted.shard is None else sql.SQL("AND t.{} = k.shard").format(self._names["shard"])
+        self.delete = sql.SQL(_DELETE).format(target_shard=shard, **self._names)
+        self.clean = sql.SQL(_CLEAN).format(**self._names)
+        # Documents that were there before pytube have no stamp. Which shard they are of is known where
+        # the target says so; a guess could delete one that belongs to another shard.
+        self._scan = sql.SQL(_SCAN_TARGET if wanted.shard else _SCAN_STAMPS)
+        self._scan_by = self._names["id"] if wanted.shard else _named("id")
+
+    def scan(self, *, first: bool) -> sql.Composed:
+        """One step of a scan: the first one, or from `%(after)s` on."""
+        after = sql.SQL("TRUE") if first else sql.SQL("{} > %(after)s").format(self._scan_by)
+        return self._scan.format(after=after, **self._names)
+
+    def _write(self, wanted: Wanted, data: Mapping[str, _Column]) -> sql.Composed:
+        merged = [
+            sql.SQL("{0} = CASE WHEN s.token <= excluded.token THEN excluded.{0} ELSE s.{0} END").format(
+                _named(name)
+            )
+            for name in _STAMPS
+            if name != "token" and name not in wanted.stamps_key
+        ]
+        if wanted.columns is None:
+            fields, values = _NONE, _commas([_named("g", "doc")])
+        else:
+            # A field that the document lacks is NULL. Types are written as the catalog shows them.
+            record = [
+                sql.SQL("{} {}").format(_named(field), _as_it_is(data[column].shown.replace("%", "%%")))
+                for column, field in wanted.columns.items()
+            ]
+            parsed = sql.SQL("CROSS JOIN LATERAL pg_catalog.json_to_record(g.doc) AS r ({})")
+            fields = parsed.format(_commas(record))
+            values = _commas([_named("r", field) for field in wanted.columns.values()])
+        return sql.SQL(_WRITE).format(
+            stamps_key=_list(wanted.stamps_key),
+            merge=_commas(merged),
+            columns=_list((*wanted.key, *wanted.data)),
+            key=_list(wanted.key),
+            key_values=_commas([_named("g", name) for name in wanted.stamps_key]),
+            and_shard=sql.SQL("AND s.shard = g.shard") if wanted.shard else _NONE,
+            fields=fields,
+            values=values,
+            updates=_commas([sql.SQL("{0} = excluded.{0}").format(_named(n)) for n in wanted.data]),
+            **self._names,
+        )
+
+
+_NONE = sql.Composed([])
+
+
+def _as_it_is(text: str) -> sql.SQL:
+    """A type, as the catalog or the checked configuration writes it."""
+    return sql.SQL(text)
+
+
+def _named(*names: str) -> sql.SQL:
+    """An identifier in a statement with placeholders, where a percent sign is written twice."""
+    return _as_it_is(sql.Identifier(*names).as_string().replace("%", "%%"))
+
+
+def _list(names: Sequence[str]) -> sql.Composed:
+    return _commas([_named(name) for name in names])
+
+
+def _commas(parts: Sequence[sql.Composable]) -> sql.Composed:
+    return sql.SQL(", ").join(parts)
+
+
+def _names(names: Sequence[str]) -> sql.Composed:
+    return _commas([sql.Identifier(name) for name in names])
+
+
+def _name(wanted: Wanted, table: str) -> str:
+    return f"{wanted.schema}.{table}"
+
+
+def _quoted(names: Sequence[str] | set[str]) -> str:
+    return ", ".join(f'"{name}"' for name in sorted(names))
