@@ -183,7 +183,7 @@ def configure(level: str = "info", log_format: Format = "auto", stream: TextIO |
     """Set up the logging of the process.
 
     Args:
-        level: one of `LEVELS`; what is below it is dropped.
+        level: debug, info, warning or error; what is below it is dropped.
         log_format: `auto` is `human` on a terminal and `json` elsewhere.
         stream: where to; stderr by default.
     """
@@ -196,6 +196,8 @@ def configure(level: str = "info", log_format: Format = "auto", stream: TextIO |
     root.setLevel(level.upper())
     # Alembic tells of its context at every start; only what goes wrong is of interest.
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    # Spark's bridge to its JVM tells of every connection that it closes.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     if level != "debug":
         # It tells of every try to connect; events tell of an outage once.
         logging.getLogger("psycopg").setLevel(logging.ERROR)

@@ -24,7 +24,16 @@ def stream() -> Iterator[io.StringIO]:
     yield io.StringIO()
     root.handlers[:], level = before
     root.setLevel(level)
-    logging.getLogger("psycopg").setLevel(logging.NOTSET)
+    for name in ("psycopg", "py4j"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def test_other_libraries_tell_of_trouble_only(stream: io.StringIO) -> None:
+    logs.configure("info", "human", stream)
+    logging.getLogger("py4j.clientserver").info("Closing down clientserver connection")
+    logging.getLogger("alembic.runtime.migration").info("Context impl PostgresqlImpl.")
+    logging.getLogger("psycopg.pool").warning("error connecting")
+    assert stream.getvalue() == ""
 
 
 def test_people_get_a_line_with_the_place_first(stream: io.StringIO) -> None:
