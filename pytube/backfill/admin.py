@@ -37,15 +37,19 @@ class Backfills:
         """The table, or all root tables of the tube: oids and names.
 
         Raises:
+            UnknownTube: there is no such tube.
             UnknownTable: there is no such table, or none is attached.
         """
         if table is not None:
             return [(find_table(self._connection, table), table)]
         with translated():
-            roots = self._connection.execute(queries.ROOTS, {"tube": tube}).fetchall()
+            listed = self._connection.execute(queries.ROOTS, {"tube": tube}).fetchall()
+        if not listed:
+            raise UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")
+        roots = [(int(oid), str(name)) for oid, name in listed if oid is not None]
         if not roots:
-            raise UnknownTable(f"no table is attached to tube {tube!r}, or there is no such tube")
-        return [(int(oid), str(name)) for oid, name in roots]
+            raise UnknownTable(f"no table is attached to tube {tube!r}")
+        return roots
 
     def create(
         self, tube: str, table: int, order_col: str | None, *, supersede: bool, by_worker: bool

@@ -145,8 +145,8 @@ def attach(
 def detach(database: Database, name: str, table: str, wait: float) -> None:
     """Detach TABLE from tube NAME."""
     with _tubes(database) as tubes:
-        tubes.detach(name, table, limit=wait)
-    click.echo(f"{table} is detached from {name}")
+        was_attached = tubes.detach(name, table, limit=wait)
+    click.echo(f"{table} is detached from {name}" if was_attached else f"{table} was not attached to {name}")
 
 
 @tube.command("list")
