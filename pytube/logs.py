@@ -246,10 +246,15 @@ class _Human(_Formatter):
         level = f"{record.levelname.lower():7}"
         if self._colors:
             level = f"\x1b[{_COLORS.get(record.levelname, '0')}m{level}\x1b[0m"
-        lines = [f"{at} {level} {record.getMessage()}"]
+        text = record.getMessage()
         if record.exc_info:
-            lines.append(self.formatException(record.exc_info))
-        return "\n".join(lines)
+            text += "\n" + self.formatException(record.exc_info)
+        return f"{at} {level} {_harmless(text)}"
+
+
+def _harmless(text: str) -> str:
+    """Text that only moves to the next line: messages of exceptions may hold anything that documents do."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _pairs(fields: Mapping[str, object]) -> Iterator[str]:

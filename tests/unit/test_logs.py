@@ -62,6 +62,15 @@ def test_a_stack_trace_is_shown_and_bounded(stream: io.StringIO, log_format: log
     assert len(text) < 9_000
 
 
+def test_no_exception_controls_the_terminal(stream: io.StringIO) -> None:
+    logs.configure("info", "human", stream)
+    Logger("pytube.x").error("it_failed", exc_info=ValueError("a\x1b[2J\rb"))
+    logging.getLogger("of.others").warning("a\x1b[2Jb")
+    lines = stream.getvalue().splitlines()
+    assert lines[1] == "ValueError: a\\x1b[2J\\rb"
+    assert lines[2].endswith("warning a\\x1b[2Jb")
+
+
 def faults(*raised: Exception, method: str = "log") -> list[tuple[str, str]]:
     """The calls and reasons that are logged, when user code raises these one after the other."""
     with capture_logs() as told:
