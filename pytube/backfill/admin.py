@@ -43,13 +43,13 @@ class Backfills:
         if table is not None:
             return [(find_table(self._connection, table), table)]
         with translated():
-            listed = self._connection.execute(queries.ROOTS, {"tube": tube}).fetchall()
-        if not listed:
-            raise UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")
-        roots = [(int(oid), str(name)) for oid, name in listed if oid is not None]
+            roots = self._connection.execute(queries.ROOTS, {"tube": tube}).fetchall()
+            is_tube = roots or self._connection.execute(queries.IS_TUBE, {"tube": tube}).fetchone()
+        if not is_tube:
+            raise UnknownTube(f"there is no tube {tube!r}")
         if not roots:
             raise UnknownTable(f"no table is attached to tube {tube!r}")
-        return roots
+        return [(int(oid), str(name)) for oid, name in roots]
 
     def create(
         self, tube: str, table: int, order_col: str | None, *, supersede: bool, by_worker: bool

@@ -11,11 +11,9 @@ CREATE: Final = """
 COMMAND: Final = "SELECT (tube_backfill_command(%(backfill)s, %(command)s)).state"
 LIST: Final = "SELECT l.*, l.relation::oid AS oid FROM tube_backfill_list(%(tube)s) AS l"
 IS_TUBE: Final = "SELECT 1 FROM tube_list() AS l WHERE l.tube = %(tube)s"
-# One row without a table for a tube that has none.
-ROOTS: Final = """
-    SELECT l.tbl::oid, l.tbl::text FROM tube_list() AS l
-    WHERE l.tube = %(tube)s AND (l.root OR l.tbl IS NULL) ORDER BY 1
-"""
+ROOTS: Final = (
+    "SELECT l.tbl::oid, l.tbl::text FROM tube_list() AS l WHERE l.tube = %(tube)s AND l.root ORDER BY 1"
+)
 UNTAKEN: Final = """
     SELECT b.backfill_id, b.tube FROM tube_backfill AS b
     WHERE b.tube = ANY(%(tubes)s) AND b.by_worker AND b.state IN ('waiting', 'inserting') AND NOT b.paused
