@@ -100,7 +100,9 @@ def drop(database: Database, name: str, force: bool) -> None:
 @click.argument("name")
 @click.argument("table")
 @click.option(
-    "--shard", type=int, help="The table's shard; by default the number its schema ends in, else 0."
+    "--shard",
+    type=int,
+    help="The table's shard; by default the number its schema ends in, else the one that it has, else 0.",
 )
 @click.option("--shards", type=int, default=1, show_default=True, help="Spread its ids over so many shards.")
 @click.option(

@@ -82,11 +82,14 @@ class TestTubes:
         run("tube", "create", "t", dsn=dsn)
         said = run("tube", "attach", "t", table, dsn=dsn).stdout
         assert said == "public.goods is attached to t by id: it is the primary key\n"
-        run("tube", "attach", "t", table, "--shard", "7", dsn=dsn)
-        run("tube", "attach", "t", table, dsn=dsn)
+        run("tube", "attach", "t", table, "--shard", "7", "--shards", "2", dsn=dsn)
+        run("tube", "attach", "t", table, dsn=dsn)  # the shard stays, the rest gets its default
         conn.execute("CREATE SCHEMA sh0042 CREATE TABLE t (id int PRIMARY KEY)")
         run("tube", "attach", "t", "sh0042.t", dsn=dsn)
-        assert [row["shard"] for row in run_json("tube", "list", dsn=dsn)] == [7, 42]
+        assert [(row["shard"], row["shards"]) for row in run_json("tube", "list", dsn=dsn)] == [
+            (7, 1),
+            (42, 1),
+        ]
 
     def test_the_column_that_is_a_key(self, dsn: str, conn: psycopg.Connection) -> None:
         conn.execute("CREATE TABLE public.loose (pk int PRIMARY KEY, id int)")
