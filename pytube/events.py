@@ -37,7 +37,10 @@ class WorkerStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStandsBy(Event):
-    """The worker leads none of a tube's partitions: others do, and it takes over when one of them ends."""
+    """The worker has led none of a tube's partitions for some seconds, nor waited for a term to begin.
+
+    As a rule others lead them, and it takes over when one of these ends; it does not know whether they do.
+    """
 
     tube: str
     partitions: int

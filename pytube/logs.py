@@ -183,7 +183,7 @@ def configure(level: str = "info", log_format: Format = "auto", stream: TextIO |
     """Set up the logging of the process.
 
     Args:
-        level: one of `LEVELS`; what is below it is dropped.
+        level: debug, info, warning or error; what is below it is dropped.
         log_format: `auto` is `human` on a terminal and `json` elsewhere.
         stream: where to; stderr by default.
     """
@@ -196,6 +196,8 @@ def configure(level: str = "info", log_format: Format = "auto", stream: TextIO |
     root.setLevel(level.upper())
     # Alembic tells of its context at every start; only what goes wrong is of interest.
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    # Spark's bridge to its JVM tells of every connection that it closes.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     if level != "debug":
         # It tells of every try to connect; events tell of an outage once.
         logging.getLogger("psycopg").setLevel(logging.ERROR)
@@ -244,10 +246,15 @@ class _Human(_Formatter):
         level = f"{record.levelname.lower():7}"
         if self._colors:
             level = f"\x1b[{_COLORS.get(record.levelname, '0')}m{level}\x1b[0m"
-        lines = [f"{at} {level} {record.getMessage()}"]
+        text = record.getMessage()
         if record.exc_info:
-            lines.append(self.formatException(record.exc_info))
-        return "\n".join(lines)
+            text += "\n" + self.formatException(record.exc_info)
+        return f"{at} {level} {_harmless(text)}"
+
+
+def _harmless(text: str) -> str:
+    """Text that only moves to the next line: messages of exceptions may hold anything that documents do."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _pairs(fields: Mapping[str, object]) -> Iterator[str]:

@@ -709,7 +709,7 @@ CREATE FUNCTION tube.tube_id_column(tbl regclass, id_col name DEFAULT NULL::name
                 min(i.columns) FILTER (WHERE i.indisprimary AND i.is_divided) AS leads
             FROM indexed AS i WHERE i.attnum = a.attnum
         ) AS f
-        WHERE t.oid = tbl AND t.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped
+        WHERE t.oid = tbl AND t.relkind IN ('r', 'p') AND NOT t.relispartition AND a.attnum > 0 AND NOT a.attisdropped
             AND (a.attname = id_col OR id_col IS NULL AND (a.attname = 'id' OR f.is_primary))
     )
     SELECT c.attname, k.is_key, c.is_unique, CASE

@@ -37,14 +37,18 @@ class Backfills:
         """The table, or all root tables of the tube: oids and names.
 
         Raises:
+            UnknownTube: there is no such tube.
             UnknownTable: there is no such table, or none is attached.
         """
         if table is not None:
             return [(find_table(self._connection, table), table)]
         with translated():
             roots = self._connection.execute(queries.ROOTS, {"tube": tube}).fetchall()
+            is_tube = roots or self._connection.execute(queries.IS_TUBE, {"tube": tube}).fetchone()
+        if not is_tube:
+            raise UnknownTube(f"there is no tube {tube!r}")
         if not roots:
-            raise UnknownTable(f"no table is attached to tube {tube!r}, or there is no such tube")
+            raise UnknownTable(f"no table is attached to tube {tube!r}")
         return [(int(oid), str(name)) for oid, name in roots]
 
     def create(

@@ -100,7 +100,9 @@ def drop(database: Database, name: str, force: bool) -> None:
 @click.argument("name")
 @click.argument("table")
 @click.option(
-    "--shard", type=int, help="The table's shard; by default the number its schema ends in, else 0."
+    "--shard",
+    type=int,
+    help="The table's shard; by default the number its schema ends in, else the one that it has, else 0.",
 )
 @click.option("--shards", type=int, default=1, show_default=True, help="Spread its ids over so many shards.")
 @click.option(
@@ -145,8 +147,8 @@ def attach(
 def detach(database: Database, name: str, table: str, wait: float) -> None:
     """Detach TABLE from tube NAME."""
     with _tubes(database) as tubes:
-        tubes.detach(name, table, limit=wait)
-    click.echo(f"{table} is detached from {name}")
+        was_attached = tubes.detach(name, table, limit=wait)
+    click.echo(f"{table} is detached from {name}" if was_attached else f"{table} was not attached to {name}")
 
 
 @tube.command("list")

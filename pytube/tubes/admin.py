@@ -217,13 +217,17 @@ class Tubes:
                 )
             return str(root)
 
-    def detach(self, tube: str | None, table: str, *, limit: float = 60.0) -> None:
+    def detach(self, tube: str | None, table: str, *, limit: float = 60.0) -> bool:
         """Detach a table from a tube; None means from all tubes.
 
         Arguments and errors as for `attach`.
+
+        Returns:
+            Whether it was attached.
         """
         with translated():
             oid = find_table(self._connection, table)
+            was_attached = self._one(queries.IS_ATTACHED, tube=tube, table=oid) is not None
             with_retries(
                 self._connection,
                 lambda: self._run(queries.DETACH, tube=tube, table=oid),
@@ -232,6 +236,7 @@ class Tubes:
                 limit=limit,
                 on_wait=lambda text: _log.warning("lock_awaited", reason=text),
             )
+        return was_attached
 
     def list(self) -> list[Attachment]:
         """All tubes by name, with their tables in the order of attachment."""

@@ -30,6 +30,9 @@ ROOT_OF = """
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE l.tube = %(tube)s AND r.tbl <> l.tbl
 """
+IS_ATTACHED = """
+    SELECT FROM {s}.tube_list(%(table)s) AS l WHERE %(tube)s::text IS NULL OR l.tube = %(tube)s LIMIT 1
+"""
 DETACH = "SELECT {s}.tube_table_ensure_detached(%(tube)s, %(table)s)"
 LIST = """
     SELECT l.tube, l.predicate, l.partitions,

@@ -4,7 +4,7 @@
 --
 -- Arguments: tbl; id_col: the column that is asked about; NULL: the one that a caller should take, which is id where it
 --   is a key, else the primary key of one column, else id.
--- Result: one row, or none where there is no such column, or tbl is no table.
+-- Result: one row, or none where there is no such column, or tbl is no table, or a part of one.
 --   name: the column.
 --   is_key: whether it may be taken unasked: it is unique and NOT NULL, or leads the primary key of a partitioned table
 --     whose other columns are there because tables are partitioned by them.
@@ -37,7 +37,7 @@ LANGUAGE sql STABLE SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg
                 min(i.columns) FILTER (WHERE i.indisprimary AND i.is_divided) AS leads
             FROM indexed AS i WHERE i.attnum = a.attnum
         ) AS f
-        WHERE t.oid = tbl AND t.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped
+        WHERE t.oid = tbl AND t.relkind IN ('r', 'p') AND NOT t.relispartition AND a.attnum > 0 AND NOT a.attisdropped
             AND (a.attname = id_col OR id_col IS NULL AND (a.attname = 'id' OR f.is_primary))
     )
     SELECT c.attname, k.is_key, c.is_unique, CASE

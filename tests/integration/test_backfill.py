@@ -264,4 +264,4 @@ def test_all_root_tables_or_none(dsn: str, items: Connection) -> None:
     )
     cli.run("backfill", "start", "--tube", "items", "--supersede", dsn=dsn)
     assert touched(items) == [-2, -1, *range(1, ROWS + 1)]
-    assert "no table" in cli.run("backfill", "start", "--tube", "nope", dsn=dsn, code=2).output
+    assert "there is no tube 'nope'" in cli.run("backfill", "start", "--tube", "nope", dsn=dsn, code=2).output

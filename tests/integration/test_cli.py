@@ -72,7 +72,8 @@ class TestTubes:
         assert "public.goods" in run("tube", "list", dsn=dsn).stdout
         conn.execute("INSERT INTO public.goods SELECT i FROM generate_series(1, 16) i")
         assert conn.execute('SELECT count(*), sum(cardinality(ids)) FROM "es-live"').fetchone() == (8, 16)
-        run("tube", "detach", "es-live", table, dsn=dsn)
+        said = [run("tube", "detach", "es-live", table, dsn=dsn).stdout for _ in range(2)]
+        assert said == [f"{table} is detached from es-live\n", f"{table} was not attached to es-live\n"]
         assert run_json("tube", "list", dsn=dsn)[0]["tbl"] is None
         run("tube", "drop", "es-live", "--force", dsn=dsn)
         assert "there are no tubes" in run("tube", "list", dsn=dsn).stderr
@@ -81,11 +82,14 @@ class TestTubes:
         run("tube", "create", "t", dsn=dsn)
         said = run("tube", "attach", "t", table, dsn=dsn).stdout
         assert said == "public.goods is attached to t by id: it is the primary key\n"
-        run("tube", "attach", "t", table, "--shard", "7", dsn=dsn)
-        run("tube", "attach", "t", table, dsn=dsn)
+        run("tube", "attach", "t", table, "--shard", "7", "--shards", "2", dsn=dsn)
+        run("tube", "attach", "t", table, dsn=dsn)  # the shard stays, the rest gets its default
         conn.execute("CREATE SCHEMA sh0042 CREATE TABLE t (id int PRIMARY KEY)")
         run("tube", "attach", "t", "sh0042.t", dsn=dsn)
-        assert [row["shard"] for row in run_json("tube", "list", dsn=dsn)] == [7, 42]
+        assert [(row["shard"], row["shards"]) for row in run_json("tube", "list", dsn=dsn)] == [
+            (7, 1),
+            (42, 1),
+        ]
 
     def test_the_column_that_is_a_key(self, dsn: str, conn: psycopg.Connection) -> None:
         conn.execute("CREATE TABLE public.loose (pk int PRIMARY KEY, id int)")
@@ -210,6 +214,7 @@ class TestTubes:
             (["tube", "attach", "t", "public.goods", "--shard", "-1"], "shard"),
             (["tube", "attach", "t", "public.goods", "--shard", "1", "--shards", "0"], "shards"),
             (["tube", "attach", "t", "public.view"], "public.view can't be attached: it is a view"),
+            (["tube", "attach", "t", "public.part"], "it is a partition of public.whole (Attach"),
             (
                 ["tube", "attach", "t", "public.loose"],
                 "(id: no index proves that it is unique); name the column by --id-col, e.g. --id-col id",
@@ -219,6 +224,8 @@ class TestTubes:
             (["tube", "attach", "t", "public.keyless", "--shard", "1"], "keyless"),
             (["tube", "detach", "none", "public.goods"], "none"),
             (["status", "--tube", "none"], "there is no tube 'none'"),
+            (["backfill", "start", "--tube", "none"], "there is no tube 'none'\n"),
+            (["backfill", "start", "--tube", "t"], "no table is attached to tube 't'\n"),
         ],
         ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
     )
@@ -227,6 +234,10 @@ class TestTubes:
         conn.execute("CREATE TABLE public.keyless (a int)")
         conn.execute("CREATE TABLE public.loose (a int, id int)")
         conn.execute("CREATE VIEW public.view AS TABLE public.loose")
+        conn.execute(
+            "CREATE TABLE public.whole (id int, at int, PRIMARY KEY (id, at)) PARTITION BY RANGE (at)"
+        )
+        conn.execute("CREATE TABLE public.part PARTITION OF public.whole DEFAULT")
         run("tube", "create", "t", dsn=dsn)
         before = run_json("tube", "list", dsn=dsn)
         result = run(*words, dsn=dsn, code=2)

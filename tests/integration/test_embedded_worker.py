@@ -112,5 +112,5 @@ def test_the_package_names_its_parts_and_loads_them_late() -> None:
         "from pytube import Config, Worker; print(json.dumps([before, Worker.__module__, Config.__module__]))"
     )
     said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert json.loads(said) == [[], "pytube.worker.worker", "pytube.config.models"]
+    assert json.loads(said) == [["pytube.collision"], "pytube.worker.worker", "pytube.config.models"]
     assert not hasattr(pytube, "Nothing")

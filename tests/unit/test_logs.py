@@ -24,7 +24,16 @@ def stream() -> Iterator[io.StringIO]:
     yield io.StringIO()
     root.handlers[:], level = before
     root.setLevel(level)
-    logging.getLogger("psycopg").setLevel(logging.NOTSET)
+    for name in ("psycopg", "py4j"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def test_other_libraries_tell_of_trouble_only(stream: io.StringIO) -> None:
+    logs.configure("info", "human", stream)
+    logging.getLogger("py4j.clientserver").info("Closing down clientserver connection")
+    logging.getLogger("alembic.runtime.migration").info("Context impl PostgresqlImpl.")
+    logging.getLogger("psycopg.pool").warning("error connecting")
+    assert stream.getvalue() == ""
 
 
 def test_people_get_a_line_with_the_place_first(stream: io.StringIO) -> None:
@@ -51,6 +60,15 @@ def test_a_stack_trace_is_shown_and_bounded(stream: io.StringIO, log_format: log
     assert "test_a_stack_trace_is_shown_and_bounded" in text
     assert "characters left out" in text
     assert len(text) < 9_000
+
+
+def test_no_exception_controls_the_terminal(stream: io.StringIO) -> None:
+    logs.configure("info", "human", stream)
+    Logger("pytube.x").error("it_failed", exc_info=ValueError("a\x1b[2J\rb"))
+    logging.getLogger("of.others").warning("a\x1b[2Jb")
+    lines = stream.getvalue().splitlines()
+    assert lines[1] == "ValueError: a\\x1b[2J\\rb"
+    assert lines[2].endswith("warning a\\x1b[2Jb")
 
 
 def faults(*raised: Exception, method: str = "log") -> list[tuple[str, str]]:
