@@ -227,22 +227,23 @@ class Session(Queries):
 
 
 class Use(IntEnum):
-    """What a session of the pool is borrowed for, the most urgent first."""
+    """What a session of the pool is borrowed for."""
 
     STATEMENT = 0
     """A short statement of our own: a mark, a purge, an acquire."""
     READ = 1
     """Rows for documents, by a query that may be slow."""
     BACKFILL_READ = 2
-    """Rows for documents that nobody waits for."""
+    """Rows for documents that nobody waits for: behind all others."""
 
 
 class SessionPool(Queries):
     """At most `size` sessions, opened when they are needed; each call of `rows` borrows one.
 
-    Whoever waits gets the next session that is returned, the most urgent first. Reads leave two sessions to
-    statements of our own, so that slow queries hold up neither marks nor terms; and the reads of one tube
-    leave one to those of others. Statements may take all.
+    Whoever waits gets the next session that is returned, in the order of their coming: if statements went
+    first, the marks of tubes with a backlog would keep all from reading. Reads leave two sessions to statements
+    of our own, so that slow queries hold up neither marks nor terms; and the reads of one tube leave one to
+    those of others. Statements may take all. Reads for backfills come after all others.
     """
 
     def __init__(self, open_session: Callable[[], Awaitable[Session]], size: int) -> None:
@@ -255,7 +256,7 @@ class SessionPool(Queries):
         self._reading: Counter[str] = Counter()
         """How many sessions each reader has."""
         self._idle: list[Session] = []
-        self._waiting: dict[Use, list[tuple[asyncio.Future[None], str]]] = {use: [] for use in Use}
+        self._waiting: list[tuple[asyncio.Future[None], Use, str]] = []
         self._discarded_at = -math.inf
         self._closed = False
 
@@ -323,7 +324,8 @@ class SessionPool(Queries):
             self._begin_turn(use, reader)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[use].append((turn, reader))
+        self._waiting.append((turn, use, reader))
+        self._waiting.sort(key=lambda waiter: waiter[1] is Use.BACKFILL_READ)
         try:
             await turn
         except asyncio.CancelledError:
@@ -340,12 +342,11 @@ class SessionPool(Queries):
         self._free += 1
         if use is not Use.STATEMENT:
             self._reading[reader] -= 1
-        for wanted, waiting in self._waiting.items():
-            for turn, other in waiting:
-                if not turn.done() and self._has_room(wanted, other):
-                    self._begin_turn(wanted, other)
-                    turn.set_result(None)
-            waiting[:] = [(turn, other) for turn, other in waiting if not turn.done()]
+        for turn, wanted, other in self._waiting:
+            if not turn.done() and self._has_room(wanted, other):
+                self._begin_turn(wanted, other)
+                turn.set_result(None)
+        self._waiting = [waiter for waiter in self._waiting if not waiter[0].done()]
 
     async def _take(self) -> Session:
         while self._idle:

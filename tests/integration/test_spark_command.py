@@ -15,7 +15,11 @@ from tests.helpers.cli import run
 
 _WITHOUT_SPARK = """
 import sys
-sys.modules.update(dict.fromkeys(["pyspark", "pyarrow", "numpy", "pandas"]))
+class Missing:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("pyspark", "pyarrow", "numpy", "pandas"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
 from pytube.cli import main
 main()
 """

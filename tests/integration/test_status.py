@@ -107,9 +107,9 @@ async def test_a_sink_and_a_source_that_are_down(
         assert len(row["sink_down"]) == 500
         assert 0 <= row["sink_down_for"] < 60
         assert states(dsn)[0] == "leads"
-        out = run("status", dsn=dsn).stdout
-        assert "t partition 1: sink down for " in out
-        assert "hunter2" not in out
+        shown = run("status", dsn=dsn)
+        assert "t partition 1: sink down for " in shown.stderr
+        assert "hunter2" not in shown.output
         assert [row[:2] for row in conn.execute(troubled)] == [("t", 1)]
         checks = await asyncio.to_thread(run_json, "doctor", folder=config.parent, code=1)
         assert any("sink down: https://" in check["finding"] for check in checks)

@@ -1,4 +1,4 @@
-"""The pool of a process: never more sessions than allowed, none lost, and the urgent go first."""
+"""The pool of a process: never more sessions than allowed, none lost, and everybody has a turn."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ async def test_who_waits_gets_the_slot_of_a_session_that_could_not_be_opened() -
 
 
 @given(st.integers(1, 6), st.lists(st.sampled_from(Use), max_size=12))
-def test_the_urgent_go_first_and_each_in_the_order_of_their_coming(size: int, uses: list[Use]) -> None:
+def test_each_in_the_order_of_their_coming_and_backfills_last(size: int, uses: list[Use]) -> None:
     async def check() -> None:
         opener = Opener(size)
         holders = [Borrower(opener) for _ in range(size)]
@@ -221,7 +221,13 @@ def test_the_urgent_go_first_and_each_in_the_order_of_their_coming(size: int, us
             borrower.let_go()
         await turn_over(200)
         assert all(borrower.task.done() for borrower in (*holders, *waiters)), "one never has its turn"
-        assert order == sorted(waiters, key=lambda waiter: waiter.use)
+        in_turn = sorted(waiters, key=lambda waiter: waiter.use is Use.BACKFILL_READ)
+        for at, borrower in enumerate(order):
+            overtaken = [one for one in in_turn[: in_turn.index(borrower)] if one not in order[:at]]
+            # Statements overtake reads while there are as many reads as there may be.
+            assert not overtaken or (
+                borrower.use is Use.STATEMENT and all(one.use is not Use.STATEMENT for one in overtaken)
+            )
 
     asyncio.run(check())
 
@@ -239,6 +245,24 @@ async def test_an_urgent_one_that_comes_later_overtakes_those_that_can_wait() ->
         borrower.let_go()
     await asyncio.gather(first.task, patient.task, urgent.task)
     assert order == [urgent, patient]
+
+
+async def test_statements_without_end_leave_turns_to_reads() -> None:
+    """The marks of tubes with a backlog follow one another; documents have to be read all the same."""
+    opener = Opener(6)
+    read: Borrower | None = None
+
+    async def mark() -> None:
+        while read is None or not read.holds:
+            await opener.pool.rows("SELECT 1")
+
+    marking = [asyncio.create_task(mark()) for _ in range(14)]
+    await turn_over()
+    read = Borrower(opener, Use.READ)
+    await turn_over(200)
+    assert read.holds, "it waits as long as there are statements"
+    read.let_go()
+    await asyncio.gather(read.task, *marking)
 
 
 async def test_slow_reads_of_one_tube_hold_up_neither_statements_nor_the_reads_of_others() -> None:
