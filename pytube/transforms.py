@@ -27,7 +27,7 @@ _SLOW = 0.5
 _QUIET = 60.0
 """Seconds for which no further slow call is logged."""
 _LONGEST_REASON = 500
-"""Characters; the log has the whole."""
+"""Characters of a reason that are kept with a parked document."""
 
 
 class Answer(enum.Enum):
@@ -93,7 +93,7 @@ class Transformed:
     """Why each can't be sent."""
 
 
-class _Refused(Exception):  # as the other errors
+class _Refused(Exception):
     """One document can't be sent; the message says why."""
 
 
@@ -217,5 +217,5 @@ def _encode(name: str, answer: object) -> bytes:
     try:
         text = json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
+    except Exception as error:  # the items of a dict may be the user's code, too
         raise _Refused(f"transform {name} returned what is no JSON: {error}") from error

@@ -129,6 +129,11 @@ async def test_a_skip_ends_the_chain() -> None:
     assert (list(came.documents), came.skipped, came.rejected) == ([], [(0, 5)], {})
 
 
+class Broken(dict[str, int]):
+    def items(self) -> Any:
+        raise OSError("no items")
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -136,6 +141,7 @@ async def test_a_skip_ends_the_chain() -> None:
         ([{"id": 1}, {"id": 2}], "returned a list, but a row can't become several documents"),
         (float("nan"), "returned what is no JSON: Out of range float values"),
         ({"at": object()}, "returned what is no JSON: Object of type object"),
+        (Broken(a=1), "returned what is no JSON: no items"),
         ("\ud800", "returned what is no JSON: 'utf-8' codec can't encode"),
     ],
 )
