@@ -210,10 +210,10 @@ class TestCheck:
 
     async def test_columns_need_no_right_to_the_others(self, dsn: str, conn: Conn) -> None:
         conn.execute("ALTER TABLE public.orders ADD secret text")
-        with roles(dsn, "a_reader") as admin:
-            admin.execute("GRANT tube_worker TO a_reader")
-            admin.execute("GRANT SELECT (id) ON public.orders TO a_reader")
-            reader = as_role(dsn, "a_reader")
+        with roles(dsn, "a_part_reader") as admin:
+            admin.execute("GRANT tube_worker TO a_part_reader")
+            admin.execute("GRANT SELECT (id) ON public.orders TO a_part_reader")
+            reader = as_role(dsn, "a_part_reader")
             assert not (await report(reader, EnrichConfig(columns=["id"]))).faults
             assert (await report(reader, EnrichConfig())).faults
 
