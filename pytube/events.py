@@ -95,6 +95,8 @@ class MeterRead(PartitionEvent):
     pods: int
     touches: int
     documents: int
+    skipped: int
+    """Documents that a transform did not want to be sent."""
     parked: int
     waiting: int
     in_flight: int

@@ -141,7 +141,7 @@ class UserFaults:
         self._log = log
         self._quiet_until: dict[tuple[str, type[BaseException], str, int], float] = {}
 
-    def log(self, call: str, error: Exception, **fields: object) -> None:
+    def log(self, call: str, error: BaseException, **fields: object) -> None:
         """Log `error`.
 
         Args:

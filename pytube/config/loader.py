@@ -32,6 +32,7 @@ _EXPECTED = {
     "dict_type": "a table",
     "model_type": "a table",
     "model_attributes_type": "a table",
+    "list_type": "an array",
 }
 _TOML_NAMES = {
     "str": "a string",

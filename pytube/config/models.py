@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,6 +24,7 @@ from pydantic import (
 from pytube.config.environment import FromEnvironment, key_path
 from pytube.config.names import leader_name, table_name
 from pytube.errors import ConfigError
+from pytube.targets import TARGET
 
 
 class Section(BaseModel):
@@ -134,11 +137,23 @@ class DocumentConfig(Section):
 
     mode: Literal["row", "query", "none"] = "row"
     query: str | None = Field(default=None, min_length=1)
+    columns: list[Annotated[str, Field(min_length=1)]] | None = Field(default=None, min_length=1)
+    """Of the row, by their exact names and in this order; None: all of them."""
 
     @model_validator(mode="after")
     def _query_with_its_mode(self) -> Self:
         if (self.mode == "query") != (self.query is not None):
             raise ValueError('a query goes with mode = "query", and the mode needs one')
+        return self
+
+    @model_validator(mode="after")
+    def _columns_of_a_row(self) -> Self:
+        if self.columns is None:
+            return self
+        if self.mode != "row":
+            raise ValueError('columns go with mode = "row"; a query names its own')
+        if len(set(self.columns)) < len(self.columns):
+            raise ValueError("columns has a name twice; take one of them out")
         return self
 
 
@@ -204,11 +219,20 @@ class BackfillConfig(Section):
     """Pods, of 250 ids each, in one transaction."""
 
 
+def _target(value: str) -> str:
+    if re.match(TARGET, value) is None:
+        raise ValueError('expected "module:function", e.g. "shop.documents:slim"')
+    return value
+
+
 class TubeConfig(Section):
     """`[tube.NAME]`: how a worker serves one tube."""
 
     sink: SinkConfig
     enrich: EnrichConfig = EnrichConfig()
+    transforms: list[Annotated[str, AfterValidator(_target)]] = Field(default_factory=list)
+    """Functions between enrich and send, as `module:function`, in order."""
+
     backfill: BackfillConfig = BackfillConfig()
     keys_in_flight: int = Field(default=50_000, ge=1)
     """Keys that one partition holds at most, whatever the backlog."""

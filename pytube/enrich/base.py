@@ -19,6 +19,8 @@ class Read:
     bodies: Mapping[Id, bytes]
     orphans: Sequence[Id] = field(default_factory=tuple)
     """Ids of a shard that no attached table has: nothing can be said about them."""
+    table: str | None = None
+    """The root table that was read, as `schema.table`; None when there is none."""
 
 
 class Enricher(Protocol):

@@ -31,6 +31,15 @@ from pytube.model import KeyType
 SETTINGS = {"row_security": "off", "lock_timeout": "2s"}
 """Of the session of a check: it reads as a worker does, and gives up soon where a table is locked."""
 
+_COLUMNS = """
+    SELECT a.attname::text
+    FROM pg_catalog.pg_attribute a
+    JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s AND c.relname = %(table)s AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attnum
+"""
+
 _ID_TYPES = {KeyType.BIGINT: "bigint", KeyType.UUID: "uuid", KeyType.TEXT: "text"}
 _BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
 
@@ -131,6 +140,11 @@ async def _faults_of_statements(
         section = section_of(config, root)
         if id(section) in broken:
             continue
+        if section.columns is not None:
+            fault = await _fault_of_names(connection, tube, config, root, section.columns)
+            if fault is not None:
+                yield fault
+                continue
         error = await _explain(connection, tube, roots, statement_for(roots, root, section))
         if error is None:
             continue
@@ -140,6 +154,23 @@ async def _faults_of_statements(
             own = root.name if config.of_table(root.schema, root.table) is not None else None
             where = f"the query of {section_path(tube, own)}, for {root.name}"
             yield _fault_of_columns(where, _ID_TYPES[roots.keys], error)
+
+
+async def _fault_of_names(
+    connection: psycopg.AsyncConnection, tube: str, config: EnrichConfig, root: Root, columns: Sequence[str]
+) -> Fault | None:
+    """What is wrong with an allow-list. Postgres would take the name of a function, too, for a column's."""
+    cursor = await connection.execute(_COLUMNS, {"schema": root.schema, "table": root.table})
+    known = [name for (name,) in await cursor.fetchall()]
+    unknown = [name for name in columns if name not in known]
+    if not unknown:
+        return None
+    own = root.name if config.of_table(root.schema, root.table) is not None else None
+    return Fault(
+        f"columns of {section_path(tube, own)} names {', '.join(unknown)}, which {root.name} does not have "
+        f"(it has: {', '.join(known)})",
+        "write the names as the catalog has them; give each root table a section where their columns differ",
+    )
 
 
 async def _explain(

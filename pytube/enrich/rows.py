@@ -94,7 +94,8 @@ class RowEnricher:
         if None in bodies.values():
             key = next(key for key, body in bodies.items() if body is None)
             raise EnrichDataError(f"the query for tube {self._tube!r} has no document for id {key}: NULL")
-        return Read(cast("dict[Id, bytes]", bodies), orphans=ids if root is None else ())
+        documents = cast("dict[Id, bytes]", bodies)
+        return Read(documents, orphans=ids) if root is None else Read(documents, table=root.name)
 
     def _section(self, roots: Roots, root: Root | None) -> DocumentConfig:
         """What the documents of a table are; raises `EnrichFailed` if they might be another table's."""

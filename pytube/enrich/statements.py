@@ -134,9 +134,9 @@ def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> s
         )
     elif section.query is None:
         rows = sql.SQL(
-            "SELECT {name}, convert_to(row_to_json(r.*)::text, 'UTF8') FROM {table} r "
+            "SELECT {name}, convert_to({row}::text, 'UTF8') FROM {table} r "
             "WHERE r.{id} = ANY(%(ids)s){condition}"
-        ).format(name=name.format(id=sql.Identifier("r", root.id_col)), **table)
+        ).format(name=name.format(id=sql.Identifier("r", root.id_col)), row=_row(section.columns), **table)
     else:
         known = sql.SQL(_KNOWN[roots.keys]).format(**table)
         rows = sql.SQL(
@@ -148,6 +148,15 @@ def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> s
             condition=known if roots.predicate is not None else sql.SQL("q.id IS NOT NULL"),
         )
     return sql.SQL("{} UNION ALL ({})").format(state, rows)
+
+
+def _row(columns: Sequence[str] | None) -> sql.Composable:
+    """The row `r` as JSON: these columns of it; None: all."""
+    if columns is None:
+        return sql.SQL("row_to_json(r.*)")
+    # Within a subquery of its own, so that a predicate's unqualified names stay those of the table.
+    names = ", ".join(sql.Identifier("r", column).as_string() for column in columns)
+    return sql.SQL("(SELECT row_to_json(d.*) FROM (SELECT {}) d)").format(raw(names.replace("%", "%%")))
 
 
 def raw(text: str) -> sql.Composable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
@@ -17,8 +17,10 @@ from pytube.db.errors import describe, translated
 from pytube.errors import ConfigError, PooledSession, PytubeError, SchemaMismatch
 from pytube.health.findings import Check, Level, fail, ok, warn
 from pytube.health.tubes import check_ids, check_leaders, check_sources, check_tubes, read_tubes
+from pytube.logs import Logger, UserFaults
 from pytube.sinks import build_sink
 from pytube.sources import rights
+from pytube.transforms import Transforms
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -75,6 +77,8 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
         yield ok("election", "by leases in Postgres, without a broker")
     for name, tube in config.tubes.items():
         yield check_sink(name, tube.sink)
+        if tube.transforms:
+            yield check_transforms(name, tube.transforms)
 
 
 def _where(connection: psycopg.Connection) -> str:
@@ -430,6 +434,17 @@ def check_sink(tube: str, config: SinkConfig) -> Check:
         finding = f"{config.type} failed to open: {type(error).__name__}: {error}"
         return fail(subject, finding, "see the sink's documentation")
     return ok(subject, f"{config.type} opens")
+
+
+def check_transforms(tube: str, targets: Sequence[str]) -> Check:
+    """Import the transforms of a tube; none is called."""
+    subject = f"transforms of {tube}"
+    log = Logger("pytube.doctor", tube=tube)
+    try:
+        Transforms.load(targets, tube, log, UserFaults(log))
+    except ConfigError as error:
+        return fail(subject, str(error), f'correct [tube."{tube}"]')
+    return ok(subject, f"{', '.join(targets)}: there, and not called")
 
 
 async def _open_and_close(config: SinkConfig) -> None:

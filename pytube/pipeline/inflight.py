@@ -70,13 +70,15 @@ class _Shard:
 class Flight:
     """Keys that are worked on together: `groups[shard]` maps ids to the pods that wait for them."""
 
-    __slots__ = ("__weakref__", "groups", "pod_class", "stamp")
+    __slots__ = ("__weakref__", "groups", "pod_class", "stamp", "ts")
 
     def __init__(self, pod_class: PodClass) -> None:
         self.pod_class = pod_class
         self.groups: dict[int, dict[Id, Owners]] = {}
         self.stamp = 0
         """The highest seq added before the flight began, so at least that of its own touches."""
+        self.ts = 0.0
+        """When the pod of that seq was inserted."""
 
     def __len__(self) -> int:
         return sum(map(len, self.groups.values()))
@@ -102,6 +104,7 @@ class InFlight:
         """Those without ids."""
         self._finished: dict[int, float] = {}
         self._highest = 0
+        self._highest_ts = 0.0
         self._waiting = [0, 0]
         self._flying = 0
         self._blocked = 0
@@ -158,7 +161,8 @@ class InFlight:
                 self._left[seq] = 1
                 self._control.add(seq)
                 control.append(pod)
-            self._highest = max(self._highest, seq)
+            if seq > self._highest:
+                self._highest, self._highest_ts = seq, ts
         for (number, backfill), group in groups.items():
             self._add_group(number, group, 1 if backfill else 0)
         return control
@@ -223,7 +227,7 @@ class InFlight:
         """
         queue = self._queue[pod_class]
         flight = Flight(pod_class)
-        flight.stamp = self._highest
+        flight.stamp, flight.ts = self._highest, self._highest_ts
         room = limit
         while queue and room > 0:
             shard = queue.popleft()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import importlib
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +10,11 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable
+from pytube.errors import SinkContract, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Ok, Reject, Result, Retry, Stale
 from pytube.sinks.calls import Abandoned, TaskCall, ThreadCall
 from pytube.sinks.registry import SinkOptions
+from pytube.targets import TARGET, import_target, is_async
 
 _KINDS = (Ok, Retry, Reject, Stale)
 
@@ -24,7 +23,7 @@ class CallableOptions(SinkOptions):
     """What `[tube.NAME.sink]` may hold for `type = "callable"`."""
 
     target: str = Field(
-        pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$",
+        pattern=TARGET,
         description='"module:function", e.g. "shop.search:index"',
     )
     concurrency: int = Field(default=4, ge=1, description="a number of calls, 1 or more")
@@ -50,7 +49,7 @@ class CallableSink:
         self.compares = compares
         self.name: str = name or getattr(function, "__qualname__", "") or type(function).__name__
         self._function = function
-        self._is_async = _is_async(function)
+        self._is_async = is_async(function)
         self._concurrency = concurrency
         self._slots: asyncio.Semaphore | None = None
         self._abandoned = Abandoned()
@@ -60,7 +59,7 @@ class CallableSink:
         """The sink for these options; `ConfigError` names a bad one, or why the import failed."""
         given = CallableOptions.parse("callable", options)
         return cls(
-            _import_target(given.target),
+            import_target(given.target, 'sink "callable": option "target"'),
             concurrency=given.concurrency,
             compares=given.compares,
             name=given.target,
@@ -176,49 +175,3 @@ def _checked_results(who: str, batch: Batch, answer: object) -> list[Result]:
             raise SinkContract(f"{who}: result {index} is {found}; expected an Ok, Retry, Reject or Stale")
         results.append(item)
     return results
-
-
-def _import_target(target: str) -> Callable[..., Any]:
-    """The function or other callable behind `module:attribute.path`; `ConfigError` says why not."""
-    module_name, _, path = target.partition(":")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and f"{module_name}.".startswith(f"{error.name}."):
-            raise _bad(
-                target,
-                f"there is no module {error.name}; install it, or put its folder on PYTHONPATH",
-            ) from error
-        raise _bad(target, f"importing {module_name} failed: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise _bad(target, f"importing {module_name} raised {type(error).__name__}: {error}") from error
-    where = f"module {module_name}"
-    for name in path.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError as error:
-            raise _bad(target, f"{where} has no {name}") from error
-        where = f"{where}, {name}"
-    if isinstance(found, type):
-        raise _bad(target, f"{path} is a class; name a function, or a method of an instance")
-    if not callable(found):
-        raise _bad(target, f"{path} is a {type(found).__name__}, which can't be called")
-    function: Callable[..., Any] = found
-    if _is_any(function, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
-        raise _bad(target, f"{path} is a generator; it has to return its results, not yield them")
-    return function
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether a call gives a coroutine."""
-    return _is_any(function, inspect.iscoroutinefunction)
-
-
-def _is_any(function: Callable[..., Any], *tests: Callable[[Any], bool]) -> bool:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return any(test(function) or test(type(function).__call__) for test in tests)
-
-
-def _bad(target: str, reason: str) -> ConfigError:
-    return ConfigError(f'sink "callable": option "target" = "{target}": {reason}')

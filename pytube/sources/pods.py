@@ -108,7 +108,8 @@ class ParkItem:
             "id": None if self.id is None else str(self.id),
             "op": self.op,
             "seq": self.seq,
-            "error": self.error,
+            # Postgres stores neither a NUL nor half of a surrogate pair, and user code may raise with both.
+            "error": self.error.replace("\0", "\\0").encode(errors="backslashreplace").decode(),
             "attempts": self.attempts,
             "payload": self.payload,
         }

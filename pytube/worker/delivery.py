@@ -1,4 +1,4 @@
-"""Delivers keys to the sink: draw a token, enrich, send. What came of it is returned, not acted upon.
+"""Delivers keys to the sink: draw a token, enrich, transform, send. It returns the outcome, and acts on none.
 
 Two circuit breakers of each partition are open while its sink accepts nothing, or its source can't be read.
 One request at a time probes an open circuit, after a back-off that grows; its success closes the circuit
@@ -33,6 +33,7 @@ from pytube.pipeline.batches import Answers, BatchSize, by_shard, is_all_ok, key
 from pytube.pipeline.inflight import Flight
 from pytube.pipeline.retry_queue import backoff
 from pytube.sinks.base import Sink
+from pytube.transforms import Origin, Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.tube import Limits
 
@@ -112,8 +113,10 @@ class Outcome:
     flight: Flight
     done: list[Mapping[int, Sequence[Id]]] = field(default_factory=list)
     """Ids by shard that the sink has; those of each batch apart."""
+    skipped: list[Key] = field(default_factory=list)
+    """Keys of which a transform wants nothing to be sent."""
     rejected: dict[Key, str] = field(default_factory=dict)
-    """Documents that the sink will never take, and why."""
+    """Documents that the sink will never take, or a transform can't make, and why."""
     orphans: list[Key] = field(default_factory=list)
     """Keys of a shard that no attached table has."""
     delayed: dict[Key, float] = field(default_factory=dict)
@@ -133,6 +136,7 @@ class Deliverer:
         self,
         active_term: ActiveTerm,
         enricher: Enricher,
+        transforms: Transforms | None,
         sink: Sink,
         limits: Limits,
         faults: UserFaults,
@@ -143,6 +147,7 @@ class Deliverer:
         Args:
             active_term: the term, its trust and its tokens.
             enricher: reads the documents.
+            transforms: change them; None: they are sent as they were read.
             sink: receives the documents.
             limits: batch sizes and timeouts.
             faults: logs what user code in the sink raises.
@@ -171,6 +176,7 @@ class Deliverer:
         """The tasks that wait for an answer of the sink, and should not be cancelled."""
         self._active_term = active_term
         self._enricher = enricher
+        self._transforms = transforms
         self._sink = sink
         self._limits = limits
         self._faults = faults
@@ -190,7 +196,9 @@ class Deliverer:
             await self._active_term.wait_until_trusted()
             token = self._active_term.next_token()
             await fault(Point.BEFORE_ENRICH)
-            documents = await self._read(outcome, groups, token)
+            documents, tables = await self._read(outcome, groups, token)
+            if self._transforms is not None:
+                documents = await self._transform(self._transforms, outcome, documents, tables)
             parts = split(documents, self._limits.batch_documents, self._limits.batch_bytes)
             for index, part in enumerate(parts):
                 # What was answered must not wait for a sink that went down since.
@@ -210,12 +218,18 @@ class Deliverer:
 
     # --- read -----------------------------------------------------------------------------
 
-    async def _read(self, outcome: Outcome, groups: Mapping[int, Sequence[Id]], token: Token) -> Documents:
-        """The documents of these keys; none when they could not be read, which the outcome tells then."""
+    async def _read(
+        self, outcome: Outcome, groups: Mapping[int, Sequence[Id]], token: Token
+    ) -> tuple[Documents, Mapping[int, str | None]]:
+        """The documents of these keys, and the root table of each shard.
+
+        There are none when they could not be read, which the outcome tells then.
+        """
         breaker = self.source_breaker
         await breaker.acquire()
         begun = time.monotonic()
         documents = Documents(token, outcome.flight.stamp)
+        tables: dict[int, str | None] = {}
         orphans: list[Key] = []
         urgent = outcome.flight.pod_class is PodClass.INCREMENTAL
         try:
@@ -227,6 +241,7 @@ class Deliverer:
                     orphans += keys_of({shard: read.orphans})
                     known = [key for key in ids if key not in gone]
                 documents.add(shard, known, map(read.bodies.get, known))
+                tables[shard] = read.table
         except EnrichDataError as error:
             breaker.succeed()
             outcome.failed.append((keys_of(groups), str(error)))
@@ -242,8 +257,8 @@ class Deliverer:
             breaker.succeed()
             outcome.orphans += orphans
             self.size.observe(len(documents), documents.size)
-            return documents
-        return Documents(token, outcome.flight.stamp)
+            return documents, tables
+        return Documents(token, outcome.flight.stamp), {}
 
     def _handle_slow_read(self, outcome: Outcome, keys: Sequence[Key], reason: str, begun: float) -> None:
         """If other reads succeeded since the last timeout of these rows, they are at fault."""
@@ -256,6 +271,22 @@ class Deliverer:
         else:
             breaker.fail(reason)
             outcome.unsure.append(keys)
+
+    # --- transform ------------------------------------------------------------------------
+
+    async def _transform(
+        self,
+        transforms: Transforms,
+        outcome: Outcome,
+        documents: Documents,
+        tables: Mapping[int, str | None],
+    ) -> Documents:
+        """What is left to be sent."""
+        term = self._active_term.term
+        came = await transforms.apply(documents, Origin(term.tube, term.partition, outcome.flight.ts, tables))
+        outcome.skipped += came.skipped
+        outcome.rejected |= came.rejected
+        return came.documents
 
     # --- send -----------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ class Metrics:
     pods: int = 0
     touches: int = 0
     documents: int = 0
+    skipped: int = 0
     parked: int = 0
     purged_seq: int = 0
     lag: float = 0.0
@@ -45,12 +46,13 @@ class Metrics:
             pods=self.pods,
             touches=self.touches,
             documents=self.documents,
+            skipped=self.skipped,
             parked=self.parked,
             waiting=machine.keys - machine.flying,
             in_flight=machine.flying,
             lag=self.lag,
         )
-        self.pods = self.touches = self.documents = self.parked = 0
+        self.pods = self.touches = self.documents = self.skipped = self.parked = 0
         self._since = now
         was_idle, self._idle = self._idle, not (event.pods or event.touches or machine.keys)
         return None if was_idle and self._idle else event

@@ -59,7 +59,7 @@ class PartitionWorker:
         self._source = TubeSource(database.pool, term)
         self._poller = Poller(database.pool, active_term)
         self._deliverer = Deliverer(
-            active_term, tube.enricher, tube.sink, tube.limits, tube.faults, tube.emit
+            active_term, tube.enricher, tube.transforms, tube.sink, tube.limits, tube.faults, tube.emit
         )
         self._control = Control(
             active_term,
@@ -314,6 +314,11 @@ class PartitionWorker:
             self._finish(flight, groups)
             await self._source.unpark(groups)
             self.metrics.documents += sum(map(len, groups.values()))
+        if outcome.skipped:
+            groups = by_shard(outcome.skipped)
+            self._finish(flight, groups)
+            await self._source.unpark(groups)
+            self.metrics.skipped += len(outcome.skipped)
         for keys in outcome.unsent:
             retries.push(flight, keys)
         for keys in outcome.unsure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 from uuid import UUID
@@ -16,6 +16,7 @@ from pytube.events import Event
 from pytube.logs import Logger, UserFaults
 from pytube.sinks import Sink, build_sink
 from pytube.sources.terms import Candidate, read_partitions
+from pytube.transforms import Transforms
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Tube:
             emit: receives events.
 
         Raises:
-            ConfigError: the tube is not configured, or its sink refuses the options.
+            ConfigError: the tube is not configured, its sink refuses the options, or a transform is missing.
         """
         settings = config.tube(name)
         self.name = name
@@ -90,6 +91,7 @@ class Tube:
         self.limits = Limits.of(settings, config.worker)
         self.backfill_limits = BackfillLimits.of(settings.backfill)
         self.sink = self._build_sink(settings.sink)
+        self.transforms = self._load_transforms(settings.transforms)
         self.enricher = build_enricher(settings.enrich, name, pool, config.postgres.answer_timeout)
         self.candidate = Candidate(
             instance_id=instance_id,
@@ -109,6 +111,13 @@ class Tube:
             return build_sink(settings.type, settings.options, request_timeout=settings.request_timeout)
         except ConfigError as error:
             self.faults.log_sink("from_options", error)
+            raise
+
+    def _load_transforms(self, targets: Sequence[str]) -> Transforms | None:
+        try:
+            return Transforms.load(targets, self.name, self.log, self.faults)
+        except ConfigError as error:
+            self.faults.log_sink("import", error)
             raise
 
     async def open_sink(self) -> None:

@@ -9,6 +9,8 @@ import signal
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields as dataclass_fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,10 @@ from psycopg.conninfo import make_conninfo
 from pytube.cli.program import cli
 from pytube.config import parse
 from pytube.embedded.postgres import Postgres
-from tests.docs.pages import BY_NAME, PAGES, Block
+from pytube.model import Token
+from pytube.targets import import_target
+from pytube.transforms import DELETE, KEEP, Change
+from tests.docs.pages import BY_NAME, PAGES, Block, table_rows
 from tests.docs.shell import Shell
 from tests.helpers.cli import run
 from tests.helpers.roles import drop_roles
@@ -244,3 +249,19 @@ def test_units(block: Block) -> None:
 def test_every_block_has_a_language_that_is_looked_at() -> None:
     blocks = [block for page in PAGES for block in page.blocks()]
     assert [str(block) for block in blocks if block.language not in KNOWN_LANGUAGES] == []
+
+
+def test_the_transform_of_its_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = BY_NAME["docs/transforms.md"]
+    (program,) = page.blocks("python")
+    (tmp_path / "shop_documents.py").write_text(program.text)
+    monkeypatch.syspath_prepend(tmp_path)
+    (target,) = parse('[postgres]\ndsn = ""\n' + page.blocks("toml")[0].text).tubes["es-live"].transforms
+    slim = import_target(target, "transforms")
+    document = {"id": 7, "title": " Ada ", "draft": False, "notes": "secret"}
+    change = Change("upsert", 7, document, Token(1760, 91), 4711, 1.5, "es-live", 7, "public.orders")
+    assert slim(change) == {"id": 7, "title": "Ada", "version": "472446402651"}
+    assert slim(replace(change, document=document | {"draft": True})) is DELETE
+    assert slim(replace(change, op="delete", document=None)) is KEEP
+    fields = {name for row in table_rows(page.section("What it gets")) for name in row[0].split("`")[1::2]}
+    assert fields == {"key", *(field.name for field in dataclass_fields(Change))}

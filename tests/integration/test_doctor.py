@@ -236,6 +236,23 @@ def test_what_reads_the_documents(dsn: str, conn: psycopg.Connection) -> None:
     assert wrong.remedy == "give two columns: the id, of type bigint, and the document"
 
 
+def test_transforms(dsn: str) -> None:
+    sections = "".join(
+        f"""
+        [tube.{name}]
+        transforms = ["os.path:{function}"]
+        [tube.{name}.sink]
+        type = "jsonl"
+        path = "/dev/null"
+        """
+        for name, function in (("good", "join"), ("bad", "nowhere"))
+    )
+    config = configured(dsn, sections)
+    assert one(config, "transforms of good", Level.OK).finding == "os.path:join: there, and not called"
+    wrong = one(config, "transforms of bad", Level.FAIL)
+    assert wrong.finding == 'key tube.bad.transforms = "os.path:nowhere": module os.path has no nowhere'
+
+
 class TestBroker:
     MORE = '[kafka]\nbootstrap_servers = "{}"\n[tube.t.sink]\ntype = "jsonl"\npath = "/dev/null"\n'
 

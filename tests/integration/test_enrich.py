@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
 from pytube.config import EnrichConfig, PostgresConfig
@@ -14,6 +13,7 @@ from pytube.enrich.rows import RowEnricher
 from pytube.errors import EnrichDataError, EnrichFailed, EnrichTimeout
 from pytube.model import Id
 from pytube.worker.database import Database
+from tests.helpers.roles import as_role, roles
 
 Conn = psycopg.Connection[tuple[object, ...]]
 
@@ -147,15 +147,14 @@ async def test_a_parallel_plan_may_give_the_rows_in_any_order(dsn: str, conn: Co
 
 
 async def test_rows_that_a_policy_hides_are_an_error_and_no_deletes(dsn: str, conn: Conn) -> None:
-    conn.execute("DROP ROLE IF EXISTS a_reader")
-    conn.execute("CREATE ROLE a_reader LOGIN")
-    conn.execute("GRANT USAGE ON SCHEMA tube TO a_reader")
-    conn.execute("GRANT SELECT ON tube_registry, tube_attachment, public.items TO a_reader")
-    conn.execute("ALTER TABLE public.items ENABLE ROW LEVEL SECURITY")
-    reader = Reader(make_conninfo(dsn, user="a_reader"))
-    with pytest.raises(EnrichFailed, match="row-level security"):
-        await reader.read(1)
-    await reader.pool.close()
+    with roles(dsn, "a_reader"):
+        conn.execute("GRANT USAGE ON SCHEMA tube TO a_reader")
+        conn.execute("GRANT SELECT ON tube_registry, tube_attachment, public.items TO a_reader")
+        conn.execute("ALTER TABLE public.items ENABLE ROW LEVEL SECURITY")
+        reader = Reader(as_role(dsn, "a_reader"))
+        with pytest.raises(EnrichFailed, match="row-level security"):
+            await reader.read(1)
+        await reader.pool.close()
 
 
 async def test_a_tube_that_was_made_anew_is_another_one(reader: Reader, conn: Conn) -> None:

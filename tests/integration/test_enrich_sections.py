@@ -96,6 +96,28 @@ class TestReading:
             conn.execute("SELECT tube_table_ensure_detached('t', 'public.events')")
             assert await read(reader, 0, 1) == {1: b'"order 1"'}
 
+    async def test_columns_of_each_table(self, dsn: str, conn: Conn) -> None:
+        """Their names may be the predicate's, have capitals, or a sign of psycopg's."""
+        conn.execute('ALTER TABLE public.orders ADD total int DEFAULT 7, ADD "To%tal" int DEFAULT 9')
+        conn.execute("ALTER TABLE public.events ADD total int DEFAULT 8")
+        conn.execute("SELECT tube_table_ensure_detached('t', 'public.orders')")
+        conn.execute("SELECT tube_ensure_exists('t', 1, predicate => 'total > 5')")
+        attach(conn, "orders", 0)
+        attach(conn, "events", 1)
+        config = EnrichConfig(
+            columns=["To%tal", "total"], tables={"public.events": DocumentConfig(columns=["id"])}
+        )
+        conn.execute("UPDATE public.orders SET total = 1 WHERE id = 2")
+        assert not (await report(dsn, config)).faults
+        async with enricher(dsn, config) as reader:
+            assert await read(reader, 0, 1, 2) == {1: b'{"To%tal":9,"total":7}'}
+            assert await read(reader, 1, 1) == {1: b'{"id":1}'}
+
+    async def test_it_says_which_table_was_read(self, dsn: str) -> None:
+        async with enricher(dsn, EnrichConfig()) as reader:
+            assert (await reader.read(0, [1])).table == "public.orders"
+            assert (await reader.read(5, [1])).table is None
+
     async def test_a_related_table_needs_no_query(self, dsn: str, conn: Conn) -> None:
         attach(conn, "events", 0)
         async with enricher(dsn, asked(ORDERS)) as reader:
@@ -174,6 +196,26 @@ class TestCheck:
         assert found.remedy == (
             'give each table its query in [tube.t.enrich."public.events"], or use %(shard)s'
         )
+
+    async def test_columns_that_a_table_does_not_have(self, dsn: str, conn: Conn) -> None:
+        """`row_to_json` is a function, which Postgres would call on the row."""
+        attach(conn, "events", 1)
+        own = EnrichConfig(tables={"public.events": DocumentConfig(columns=["ID", "id", "row_to_json"])})
+        found = await fault(dsn, own)
+        assert found.finding == (
+            'columns of [tube.t.enrich."public.events"] names ID, row_to_json, which public.events does not '
+            "have (it has: id)"
+        )
+        assert "write the names as the catalog has them" in found.remedy
+
+    async def test_columns_need_no_right_to_the_others(self, dsn: str, conn: Conn) -> None:
+        conn.execute("ALTER TABLE public.orders ADD secret text")
+        with roles(dsn, "a_part_reader") as admin:
+            admin.execute("GRANT tube_worker TO a_part_reader")
+            admin.execute("GRANT SELECT (id) ON public.orders TO a_part_reader")
+            reader = as_role(dsn, "a_part_reader")
+            assert not (await report(reader, EnrichConfig(columns=["id"]))).faults
+            assert (await report(reader, EnrichConfig())).faults
 
     async def test_a_section_of_no_table(self, dsn: str) -> None:
         found = await fault(dsn, asked(ORDERS, order=ORDERS))

@@ -26,6 +26,7 @@ from pytube.sinks.base import Sink
 from pytube.sources import queries
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Candidate
+from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.tube import Limits
 
@@ -265,6 +266,7 @@ class FakeServedTube:
     name: str = "t"
     partitions: int = 1
     stopping: bool = True
+    transforms: Transforms | None = None
     candidate: Candidate = field(default_factory=lambda: Candidate(uuid4(), "tester", "lease", 15.0, 15.0))
     log: RecordingLogger = field(default_factory=RecordingLogger)
     faults: UserFaults = field(default_factory=lambda: UserFaults(Logger("pytube.tests")))

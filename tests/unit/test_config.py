@@ -227,6 +227,41 @@ class TestBad:
         message = refused(minimal(f'[tube.t.sink]\ntype = "x"\n[tube.t.enrich]\n{enrich}'))
         assert message == 'key tube.t.enrich: a query goes with mode = "query", and the mode needs one'
 
+    def test_columns(self) -> None:
+        tables = """
+            [tube.t.sink]
+            type = "x"
+            [tube.t.enrich]
+            columns = ["id", "Total"]
+            [tube.t.enrich."public.orders"]
+        """
+        enrich = good(minimal(tables)).tube("t").enrich
+        orders = enrich.of_table("public", "orders")
+        assert enrich.columns == ["id", "Total"]
+        assert orders is not None
+        assert orders.columns is None, "a section stands alone"
+
+    @pytest.mark.parametrize(
+        ("enrich", "message"),
+        [
+            ('columns = ["id"]\nmode = "none"', 'key tube.t.enrich: columns go with mode = "row"; a query'),
+            ('columns = ["id", "id"]', "key tube.t.enrich: columns has a name twice"),
+            ('columns = "id"', "key tube.t.enrich.columns: expected an array, got a string"),
+            ("columns = []", "key tube.t.enrich.columns: list should have at least 1 item"),
+            ('columns = [""]', "key tube.t.enrich.columns.0: string should have at least 1 character"),
+        ],
+    )
+    def test_columns_that_can_not_be(self, enrich: str, message: str) -> None:
+        assert message in refused(minimal(f'[tube.t.sink]\ntype = "x"\n[tube.t.enrich]\n{enrich}'))
+
+    @pytest.mark.parametrize("name", ["slim", "shop documents:slim", "shop.documents:"])
+    def test_transforms_are_named_as_functions_of_modules(self, name: str) -> None:
+        tube = '[tube.t]\ntransforms = ["shop.documents:slim", "{}"]\n[tube.t.sink]\ntype = "x"'
+        named = good(minimal(tube.format("shop.documents:Rules.flag"))).tube("t").transforms
+        assert named == ["shop.documents:slim", "shop.documents:Rules.flag"]
+        message = refused(minimal(tube.format(name)))
+        assert message == 'key tube.t.transforms.1: expected "module:function", e.g. "shop.documents:slim"'
+
     def test_sections_of_tables(self) -> None:
         tables = """
             [tube.t.sink]

@@ -52,6 +52,7 @@ def reading(tube: str, partition: int, pods: int = 0) -> MeterRead:
         pods=pods,
         touches=0,
         documents=0,
+        skipped=0,
         parked=0,
         waiting=0,
         in_flight=0,

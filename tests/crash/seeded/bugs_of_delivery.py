@@ -47,8 +47,8 @@ SEEDS = [
         "pytube/worker/delivery.py",
         "            token = self._active_term.next_token()\n"
         "            await fault(Point.BEFORE_ENRICH)\n"
-        "            documents = await self._read(outcome, groups, token)\n",
-        "            documents = await self._read(outcome, groups, Token(0, 0))\n"
+        "            documents, tables = await self._read(outcome, groups, token)\n",
+        "            documents, tables = await self._read(outcome, groups, Token(0, 0))\n"
         "            documents.token = token = self._active_term.next_token()\n",
         ("unit/test_delivery.py",),
     ),
