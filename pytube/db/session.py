@@ -241,9 +241,9 @@ class SessionPool(Queries):
     """At most `size` sessions, opened when they are needed; each call of `rows` borrows one.
 
     Whoever waits gets the next session that is returned, in the order of their coming: if statements went
-    first, the marks of tubes with a backlog would keep all from reading. Reads leave two sessions to statements
-    of our own, so that slow queries hold up neither marks nor terms; and the reads of one tube leave one to
-    those of others. Statements may take all. Reads for backfills come after all others.
+    first, the marks of tubes with a backlog would keep all from reading. Reads leave two sessions to
+    statements of our own, so that slow queries hold up neither marks nor terms; and the reads of one tube leave
+    one to those of others. Statements may take all. Reads for backfills come after all others.
     """
 
     def __init__(self, open_session: Callable[[], Awaitable[Session]], size: int) -> None:
