@@ -248,6 +248,7 @@ class SessionPool(Queries):
     def __init__(self, open_session: Callable[[], Awaitable[Session]], size: int) -> None:
         """Opens nothing. `open_session` raises `DatabaseUnavailable` when a session can't be had."""
         self._open = open_session
+        self.size = size
         self._free = size
         """Sessions that may still be opened or taken from those that are idle."""
         self._most_reads = max(1, size - _NOT_FOR_READS)
@@ -293,6 +294,16 @@ class SessionPool(Queries):
         """See `Session.held_rows`."""
         async with self.session() as session:
             return await session.held_rows(statements, arguments, before)
+
+    @property
+    def idle(self) -> int:
+        """Open sessions that nobody uses now."""
+        return len(self._idle)
+
+    @property
+    def busy(self) -> int:
+        """Sessions in use now."""
+        return self.size - self._free
 
     def discard(self) -> None:
         """Use none of the sessions that are open now again: they may be with a server that is left."""
