@@ -57,6 +57,7 @@ class HttpResponder:
         self._server: asyncio.Server | None = None
         self._connections: dict[StreamWriter, None] = {}
         """The open ones, in the order in which they came."""
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def port(self) -> int:
@@ -64,6 +65,11 @@ class HttpResponder:
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
 
     async def open(self) -> None:
         """Listen.
@@ -73,7 +79,7 @@ class HttpResponder:
         """
         host, port = split_address(self._address)
         try:
-            self._server = await asyncio.start_server(self._serve, host, port, limit=LONGEST_REQUEST)
+            self._server = await asyncio.start_server(self._accept, host, port, limit=LONGEST_REQUEST)
         except OSError as error:
             raise UsageError(
                 f"key worker.listen: can't listen at {self._address}: {error.strerror or error}; "
@@ -84,8 +90,14 @@ class HttpResponder:
         """Stop listening, and drop the connections that are open."""
         if self._server is not None:
             self._server.close()
-            for writer in list(self._connections):
+            for writer in self._connections:
                 writer.transport.abort()
+            await asyncio.gather(*self._tasks)
+
+    def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         if len(self._connections) >= MOST_CONNECTIONS:
