@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -40,15 +40,19 @@ class Answer:
         return cls(status, f"{text}\n".encode())
 
 
+Maker = Callable[[], Awaitable[Answer]]
+"""Makes the answer of a path."""
+
+
 class HttpResponder:
     """Listens at one address while it is open."""
 
-    def __init__(self, address: str, paths: Mapping[str, Callable[[], Answer]], log: Logger) -> None:
+    def __init__(self, address: str, paths: Mapping[str, Maker], log: Logger) -> None:
         """Opens nothing.
 
         Args:
             address: `host:port`; port 0 takes any that is free.
-            paths: what makes the answer to a GET of each path; it must return at once.
+            paths: what makes the answer to a GET of each path.
             log: receives the stack trace when that raises.
         """
         self._address = address
@@ -132,11 +136,11 @@ class HttpResponder:
             return _encoded(Answer.text(HTTPStatus.NOT_FOUND, f"there are: {known}"), line[1])
         if line[1] != b"GET":
             return _encoded(Answer.text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered"), line[1])
-        return _encoded(self._made(make))
+        return _encoded(await self._made(make))
 
-    def _made(self, make: Callable[[], Answer]) -> Answer:
+    async def _made(self, make: Maker) -> Answer:
         try:
-            return make()
+            return await make()
         except Exception as error:  # noqa: BLE001 # a fault of ours here must not end what serves the tubes
             self._log.error("answering_failed", exc_info=error)
             return Answer.text(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of pytube; its log has more")

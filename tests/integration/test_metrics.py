@@ -13,8 +13,10 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pytube.errors import SinkUnavailable
+from pytube.config import load
+from pytube.errors import SinkUnavailable, UsageError
 from pytube.model import OK, Batch, Reject, Result
+from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.docs.pages import BY_NAME, table_rows
 from tests.helpers.cli import run
@@ -208,6 +210,15 @@ async def test_a_worker_is_ready_while_it_reaches_postgres(config: tuple[Path, P
         await asyncio.sleep(0)
         assert (await get(port, "/readyz")) == (503, "the worker is stopping\n")
         await stopping
+
+
+async def test_a_second_listener_at_a_port(config: tuple[Path, Proxy]) -> None:
+    async with running(config[0]) as worker:
+        port = worker.worker.listens_at
+        second = config[0].with_name("second.toml")
+        second.write_text(config[0].read_text().replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+        with pytest.raises(UsageError, match=f"key worker.listen: can't listen at 127.0.0.1:{port}: "):
+            await Worker(load(second)).start()
 
 
 def fleet(dsn: str) -> Scrape:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
+from typing import cast
 
 import pytest
+from prometheus_client import Metric
 
-from pytube.errors import UsageError
+from pytube.config import parse, split_address
+from pytube.errors import ConfigError, UsageError
 from pytube.logs import Logger
-from pytube.worker import http
-from pytube.worker.http import Answer, HttpResponder
+from pytube.worker import http, listener
+from pytube.worker.exporter import WorkerCollector
+from pytube.worker.http import Answer, HttpResponder, Maker
 from tests.helpers.http import exchange, get
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
@@ -20,15 +24,19 @@ from tests.helpers.waiting import wait_until_async
 LARGE = "x" * 20_000_000
 
 
-def broken() -> Answer:
+async def broken() -> Answer:
     raise RuntimeError("hunter2")
 
 
-PATHS: dict[str, Callable[[], Answer]] = {
-    "/ok": lambda: Answer.text(HTTPStatus.OK, "fine"),
-    "/no": lambda: Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, "not yet"),
+async def answer(status: HTTPStatus, text: str) -> Answer:
+    return Answer.text(status, text)
+
+
+PATHS: dict[str, Maker] = {
+    "/ok": lambda: answer(HTTPStatus.OK, "fine"),
+    "/no": lambda: answer(HTTPStatus.SERVICE_UNAVAILABLE, "not yet"),
     "/broken": broken,
-    "/large": lambda: Answer.text(HTTPStatus.OK, LARGE),
+    "/large": lambda: answer(HTTPStatus.OK, LARGE),
 }
 
 
@@ -122,3 +130,35 @@ async def test_a_port_in_use_is_an_error_that_says_so() -> None:
         with pytest.raises(UsageError, match=f"can't listen at 127.0.0.1:{responder.port}: .*choose another"):
             async with listening(f"127.0.0.1:{responder.port}"):
                 pass
+
+
+@pytest.mark.parametrize("address", ["9187", ":9187", "::1:9187", "[::1]", "x:70000", "x:y", "a@b:1"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="key worker.listen: .*expected"):
+        parse(f"postgres.dsn = ''\nworker.listen = '{address}'")
+
+
+def test_addresses_of_both_kinds() -> None:
+    assert split_address("127.0.0.1:9187") == ("127.0.0.1", 9187)
+    assert split_address("[::1]:0") == ("::1", 0)
+
+
+async def test_scrapes_take_a_bounded_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer is repeated until a hundred times the time that it took has passed."""
+    made: list[int] = []
+
+    class Collector:
+        def collect(self) -> list[Metric]:
+            made.append(1)
+            return [Metric("pytube_x", "x", "gauge")]
+
+    scrapes = listener._Scrapes(cast("WorkerCollector", Collector()))
+    monkeypatch.setattr(listener, "_MOST_TIME", 1e-12)
+    for _ in range(3):
+        assert b"pytube_x" in (await scrapes.answer()).body
+    assert len(made) == 1
+    monkeypatch.setattr(listener, "_OLDEST", 0.0)
+    scrapes._fresh_until = 0.0
+    for _ in range(2):
+        await scrapes.answer()
+    assert len(made) == 3
