@@ -23,7 +23,8 @@ from pytube.cli.output import (
     terminal_width,
 )
 from pytube.db.version import check
-from pytube.errors import UnknownTube
+from pytube.errors import UnknownTube, UsageError
+from pytube.health.prometheus import exposition, read_writers
 from pytube.health.status import PartitionStatus, read_status
 
 _COLUMNS = {
@@ -56,17 +57,29 @@ _NONE = "there are no tubes; make one with: pytube tube create NAME"
     show_default=True,
     help="Seconds between two readings.",
 )
+@click.option(
+    "--prometheus",
+    is_flag=True,
+    help="Print metrics of the fleet in the text format of Prometheus, for a textfile collector.",
+)
 @json_option
 @database_options
-def status(database: Database, name: str | None, watch: bool, interval: float, as_json: bool) -> None:
+def status(
+    database: Database, name: str | None, watch: bool, interval: float, prometheus: bool, as_json: bool
+) -> None:
     """What waits in each partition, who leads it, and how far behind it is.
 
     Lag is the age of the oldest touch that waits. A lost partition has a leader that renews its term no more.
     --json tells more.
     """
+    if prometheus and (watch or as_json):
+        raise UsageError("--prometheus prints once, in its own format; leave --watch and --json out")
     with database.connect() as connection:
         check(connection, database.schema)
         rows = _read(connection, database.schema, name)
+        if prometheus:
+            click.echo(exposition(rows, read_writers(connection)), nl=False)
+            return
         if not watch:
             if as_json:
                 print_json([asdict(row) for row in rows])

@@ -11,6 +11,7 @@ from pytube.config.models import (
     SinkConfig,
     TubeConfig,
     WorkerConfig,
+    split_address,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "load",
     "masked",
     "parse",
+    "split_address",
 ]

@@ -27,6 +27,21 @@ from pytube.errors import ConfigError
 from pytube.targets import TARGET
 
 
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`, the host in brackets when it is an IPv6 address.
+
+    Raises:
+        ValueError: it is none.
+    """
+    host, _, port = address.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not host or any(c in host for c in "[]/@ ") or (":" in host) != address.startswith("["):
+        raise ValueError('expected "address:port", as "127.0.0.1:9187" or "[::1]:9187"')
+    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ValueError("expected a port from 0 to 65535 behind the colon; 0 takes any that is free")
+    return host, int(port)
+
+
 class Section(BaseModel):
     """Base of all sections: immutable, typed strictly, closed to unknown keys."""
 
@@ -103,6 +118,15 @@ class WorkerConfig(Section):
     """How long a stopping worker waits for what is in flight."""
 
     meter_interval: float = Field(default=5.0, gt=0)
+    listen: str | None = None
+    """`address:port` where the worker answers `/healthz`, `/readyz` and `/metrics`; None: nowhere."""
+
+    @field_validator("listen")
+    @classmethod
+    def _address_and_port(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_address(value)
+        return value
 
 
 class SinkConfig(Section):

@@ -242,13 +242,14 @@ class SessionPool(Queries):
 
     Whoever waits gets the next session that is returned, in the order of their coming: if statements went
     first, the marks of tubes with a backlog would keep all from reading. Reads leave two sessions to
-    statements of our own, so that slow queries hold up neither marks nor terms; and the reads of one tube leave
-    one to those of others. Statements may take all. Reads for backfills come after all others.
+    statements of our own, so that slow queries hold up neither marks nor terms; and the reads of one tube
+    leave one to those of others. Statements may take all. Reads for backfills come after all others.
     """
 
     def __init__(self, open_session: Callable[[], Awaitable[Session]], size: int) -> None:
         """Opens nothing. `open_session` raises `DatabaseUnavailable` when a session can't be had."""
         self._open = open_session
+        self.size = size
         self._free = size
         """Sessions that may still be opened or taken from those that are idle."""
         self._most_reads = max(1, size - _NOT_FOR_READS)
@@ -294,6 +295,16 @@ class SessionPool(Queries):
         """See `Session.held_rows`."""
         async with self.session() as session:
             return await session.held_rows(statements, arguments, before)
+
+    @property
+    def idle(self) -> int:
+        """Open sessions that nobody uses now."""
+        return len(self._idle)
+
+    @property
+    def busy(self) -> int:
+        """Sessions in use now."""
+        return self.size - self._free
 
     def discard(self) -> None:
         """Use none of the sessions that are open now again: they may be with a server that is left."""

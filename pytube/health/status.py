@@ -15,6 +15,7 @@ _STATUS = """
     SELECT s.tube, s.partition, s.inc_count AS waiting, s.backfill_count AS backfill,
         s.control_count AS control,
         extract(epoch FROM clock_timestamp() - s.inc_min_ts)::float8 AS lag,
+        extract(epoch FROM clock_timestamp() - s.backfill_min_ts)::float8 AS backfill_lag,
         l.client_id AS leader, l.election, l.epoch,
         extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
         extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
@@ -47,6 +48,9 @@ class PartitionStatus:
     control: str
     lag: float | None
     """Age of the oldest waiting pod in seconds; None when none waits."""
+
+    backfill_lag: float | None
+    """Age of the oldest waiting backfill pod, likewise."""
 
     leader: str | None
     """Client id of the leader, or of the one that is lost; None when the partition is free."""

@@ -135,6 +135,25 @@ class InFlight:
         """Keys of that class that wait for a flight."""
         return self._waiting[pod_class]
 
+    def held(self, pod_class: PodClass) -> int:
+        """Pods of that class held; control pods are of neither."""
+        backfill = len(self._backfill)
+        return backfill if pod_class is PodClass.BACKFILL else self.pods - self.control - backfill
+
+    def oldest(self, pod_class: PodClass) -> float | None:
+        """When the pod of that class that came first was inserted; None when none is held.
+
+        Pods come in order of their seqs, so it is the oldest, except for pods of long transactions.
+        """
+        if not self.held(pod_class):
+            return None
+        wanted = pod_class is PodClass.BACKFILL
+        return next(
+            ts
+            for seq, ts in self._held.items()
+            if seq not in self._control and (seq in self._backfill) is wanted
+        )
+
     def unfinished(self) -> list[int]:
         """The seqs of the pods held, ascending."""
         return sorted(self._held)

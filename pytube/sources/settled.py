@@ -48,8 +48,9 @@ class Settled:
         self._session = session
         self._probe: _Probe | None = None
         self._turn = asyncio.Lock()
-        self._long_writers: dict[str, int] = {}
-        """Long writers, each with a seq below all its pods: the provisional seq when it was found."""
+        self._long_writers: dict[str, tuple[int, float]] = {}
+        """Long writers, each with a seq below all its pods (the provisional seq when it was found), and since
+        when it has held back the settled seq."""
         self.seq = 0
         """The newest seq known to be settled. A mark begun after reading this sees all up to it."""
         self.provisional = 0
@@ -61,6 +62,18 @@ class Settled:
     def has_long_writers(self) -> bool:
         """Whether there are long writers. When one ends, scans restart from the settled floors."""
         return bool(self._long_writers)
+
+    @property
+    def long_writers(self) -> int:
+        """How many long writers there are."""
+        return len(self._long_writers)
+
+    @property
+    def age(self) -> float:
+        """Seconds for which the settled seq has been behind what was drawn; 0 while it is not."""
+        if self._long_writers:
+            return time.monotonic() - min(since for _, since in self._long_writers.values())
+        return time.monotonic() - self._probe.begun_at if self._probe is not None else 0.0
 
     async def is_quiet(self) -> bool:
         """Whether everything that was drawn before this call is settled.
@@ -126,7 +139,7 @@ class Settled:
         probe.holders &= holders
         if probe.holders and time.monotonic() - probe.asked_at >= _LONG_WRITER_AFTER:
             # None was open when the present provisional seq was found, or it would have waited for them.
-            self._long_writers |= dict.fromkeys(probe.holders, self.provisional)
+            self._long_writers |= dict.fromkeys(probe.holders, (self.provisional, probe.begun_at))
             probe.holders = set()
         return not probe.holders
 
@@ -135,7 +148,8 @@ class Settled:
         self._recompute()
 
     def _recompute(self) -> None:
-        self.seq = max(self.seq, min(self._long_writers.values(), default=self.provisional))
+        below = (seq for seq, _ in self._long_writers.values())
+        self.seq = max(self.seq, min(below, default=self.provisional))
 
     def _forget_ended(self, holders: set[str]) -> None:
         """Start a new version of the provisional seq if a long writer has ended."""

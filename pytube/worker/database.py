@@ -75,6 +75,8 @@ class Database:
         self._tubes = tubes
         self._receive_deadline = receive_deadline
         self._emit = emit
+        self.renews = False
+        """Whether the last attempt to renew terms succeeded."""
         self._listener: Listener | None = None
         self._kept: set[Session] = set()
         """The sessions of the services."""
@@ -186,7 +188,13 @@ class Database:
         if not isinstance(error, DatabaseUnavailable) and self._repeats.is_new(event, str(error)):
             self._log.warning(event, reason=str(error))
 
+    @property
+    def services(self) -> int:
+        """Sessions that services keep for themselves."""
+        return len(self._kept)
+
     def _note_down(self, reason: str) -> None:
+        self.renews = False
         if self._down_since is None:
             self._down_since = time.monotonic()
             self._emit(DatabaseDown(reason))
@@ -194,6 +202,7 @@ class Database:
     async def _renew(self, session: Session) -> None:
         while True:
             await self._renew_all(session)
+            self.renews = True
             self._rouse_lapsed()
             if self._down_since is not None:
                 self._emit(DatabaseUp(self.down_for))

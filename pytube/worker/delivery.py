@@ -35,6 +35,7 @@ from pytube.pipeline.retry_queue import backoff
 from pytube.sinks.base import Sink
 from pytube.transforms import Origin, Transforms
 from pytube.worker.active_term import ActiveTerm
+from pytube.worker.metrics import TubeMetrics
 from pytube.worker.tube import Limits
 
 _JITTER = 0.25
@@ -141,6 +142,7 @@ class Deliverer:
         limits: Limits,
         faults: UserFaults,
         emit: Callable[[Event], None],
+        metrics: TubeMetrics,
     ) -> None:
         """Starts nothing.
 
@@ -152,6 +154,7 @@ class Deliverer:
             limits: batch sizes and timeouts.
             faults: logs what user code in the sink raises.
             emit: receives an event when sink or source go down, and when they are back.
+            metrics: counts how long reads and sends take.
         """
         where = active_term.term.tube, active_term.term.partition
         self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
@@ -180,6 +183,7 @@ class Deliverer:
         self._sink = sink
         self._limits = limits
         self._faults = faults
+        self._metrics = metrics
         self._turns = asyncio.Semaphore(limits.sends)
         self._slow_since: WeakKeyDictionary[Flight, float] = WeakKeyDictionary()
         """When the last read of each flight that timed out began."""
@@ -258,6 +262,8 @@ class Deliverer:
             outcome.orphans += orphans
             self.size.observe(len(documents), documents.size)
             return documents, tables
+        finally:
+            self._metrics.reads.observe(time.monotonic() - begun)
         return Documents(token, outcome.flight.stamp), {}
 
     def _handle_slow_read(self, outcome: Outcome, keys: Sequence[Key], reason: str, begun: float) -> None:
@@ -331,6 +337,7 @@ class Deliverer:
         timeout = self._limits.request_timeout
         task = asyncio.current_task()
         assert task is not None
+        begun = time.monotonic()
         try:
             self.sending.add(task)
             async with asyncio.timeout(timeout):
@@ -345,6 +352,7 @@ class Deliverer:
             raise
         finally:
             self.sending.discard(task)
+            self._metrics.sends.observe(time.monotonic() - begun)
 
     async def _sink_send(self, batch: Batch) -> Sequence[Result]:
         try:

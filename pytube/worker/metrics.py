@@ -1,58 +1,134 @@
-"""Metrics of one partition, counted between two readings."""
+"""What a worker counts: plain numbers, because the hot path counts. A scrape turns them into metrics."""
 
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytube.events import MeterRead
+from pytube.events import LeaderAcquired, LeaderFenced, MeterRead, PartitionEvent, TrustLapsed
 from pytube.pipeline.inflight import InFlight
+
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Upper bounds of the histograms' buckets, in seconds."""
+
+
+class Histogram:
+    """Durations, counted by bucket."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        """One bucket for each of `BOUNDS`, and one for what is longer; not cumulative."""
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one duration."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+
+def _per_class() -> list[int]:
+    return [0, 0]
 
 
 @dataclass(slots=True)
-class Metrics:
-    """Counters of one partition. Pods carry the database's time, so the lag includes the clocks' offset."""
+class Counters:
+    """Totals of one partition since the process began, over all its terms. Lists are by `PodClass`."""
+
+    pods: int = 0
+    touches: list[int] = field(default_factory=_per_class)
+    coalesced: int = 0
+    documents: list[int] = field(default_factory=_per_class)
+    skipped: list[int] = field(default_factory=_per_class)
+    retries: list[int] = field(default_factory=_per_class)
+    rejects: list[int] = field(default_factory=_per_class)
+    parked: list[int] = field(default_factory=_per_class)
+    terms: int = 0
+    fences: int = 0
+    trust_lapses: int = 0
+
+
+class TubeMetrics:
+    """What the process has counted of one tube."""
+
+    def __init__(self) -> None:
+        self.reads = Histogram()
+        """How long reads of rows took, whatever came of them."""
+        self.sends = Histogram()
+        """How long the sink took to answer a batch, whatever it answered; timeouts count, too."""
+        self.partitions: dict[int, Counters] = {}
+
+    def partition(self, number: int) -> Counters:
+        """The counters of one partition; its later terms go on with them."""
+        return self.partitions.setdefault(number, Counters())
+
+    def count(self, event: PartitionEvent) -> None:
+        """Count what happened to a term."""
+        counters = self.partition(event.partition)
+        match event:
+            case LeaderAcquired():
+                counters.terms += 1
+            case LeaderFenced():
+                counters.fences += 1
+            case TrustLapsed():
+                counters.trust_lapses += 1
+
+
+@dataclass(slots=True)
+class Meter:
+    """Reads the counters of one partition during one term, as differences between two readings.
+
+    Pods carry the database's time, so the lag includes the clocks' offset.
+    """
 
     tube: str
     partition: int
-    pods: int = 0
-    touches: int = 0
-    documents: int = 0
-    skipped: int = 0
-    parked: int = 0
+    counters: Counters
     purged_seq: int = 0
     lag: float = 0.0
+    _before: tuple[int, ...] = ()
     _since: float = field(default_factory=time.monotonic)
     _idle: bool = False
 
+    def __post_init__(self) -> None:
+        self._before = self._totals()
+
+    def _totals(self) -> tuple[int, ...]:
+        one = self.counters
+        return one.pods, *map(sum, (one.touches, one.documents, one.skipped, one.parked))
+
     def count_purged(self, pods: Mapping[int, float]) -> None:
         """Count purged pods, at least one: their insertion times by seq."""
-        self.pods += len(pods)
+        self.counters.pods += len(pods)
         self.purged_seq = max([self.purged_seq, *pods])
         self.lag = max(0.0, time.time() - list(pods.values())[-1])
 
     def read(self, machine: InFlight) -> MeterRead | None:
-        """The counts since the last reading; resets them.
+        """The counts since the last reading.
 
         None when the partition is idle and was at the last reading: with many tubes nobody wants to be told
         of each of them every few seconds.
         """
-        now = time.monotonic()
+        now, totals = time.monotonic(), self._totals()
+        pods, touches, documents, skipped, parked = (
+            total - before for total, before in zip(totals, self._before, strict=True)
+        )
         event = MeterRead(
             tube=self.tube,
             partition=self.partition,
             interval=now - self._since,
-            pods=self.pods,
-            touches=self.touches,
-            documents=self.documents,
-            skipped=self.skipped,
-            parked=self.parked,
+            pods=pods,
+            touches=touches,
+            documents=documents,
+            skipped=skipped,
+            parked=parked,
             waiting=machine.keys - machine.flying,
             in_flight=machine.flying,
             lag=self.lag,
         )
-        self.pods = self.touches = self.documents = self.skipped = self.parked = 0
-        self._since = now
+        self._before, self._since = totals, now
         was_idle, self._idle = self._idle, not (event.pods or event.touches or machine.keys)
         return None if was_idle and self._idle else event

@@ -23,7 +23,7 @@ from pytube.worker.active_term import ActiveTerm
 from pytube.worker.control import Control
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer, Outcome
-from pytube.worker.metrics import Metrics
+from pytube.worker.metrics import Meter
 from pytube.worker.poller import Poller
 from pytube.worker.tube import Tube
 
@@ -50,7 +50,8 @@ class PartitionWorker:
         """
         term = active_term.term
         self.machine = InFlight()
-        self.metrics = Metrics(term.tube, term.partition)
+        self.counters = tube.metrics.partition(term.partition)
+        self.meter = Meter(term.tube, term.partition, self.counters)
         self._active_term = active_term
         self._client_id = tube.candidate.client_id
         self._limits = tube.limits
@@ -59,7 +60,14 @@ class PartitionWorker:
         self._source = TubeSource(database.pool, term)
         self._poller = Poller(database.pool, active_term)
         self._deliverer = Deliverer(
-            active_term, tube.enricher, tube.transforms, tube.sink, tube.limits, tube.faults, tube.emit
+            active_term,
+            tube.enricher,
+            tube.transforms,
+            tube.sink,
+            tube.limits,
+            tube.faults,
+            tube.emit,
+            tube.metrics,
         )
         self._control = Control(
             active_term,
@@ -110,8 +118,7 @@ class PartitionWorker:
         pods = self._take_marked()
         busy |= await self._begin_exchange()  # Postgres works on it while we handle these
         if pods:
-            control = self.machine.add(pods)
-            self._reserved -= _count_touches(pods)
+            control = self._hold(pods)
             await self._control.accept(control)
             busy = True
         busy |= self._launch()
@@ -124,6 +131,19 @@ class PartitionWorker:
                 may_poll=self._exchange is None and self._may_mark(),
                 until=self._next_retry(),
             )
+
+    def _hold(self, pods: Sequence[Pod]) -> list[Pod]:
+        """Hold marked pods and count their touches; the control pods among them."""
+        touches = _count_touches(pods)
+        backfill = _count_touches([pod for pod in pods if pod.op == "B"])
+        before = self.machine.keys
+        control = self.machine.add(pods)
+        self.counters.touches[PodClass.INCREMENTAL] += touches - backfill
+        self.counters.touches[PodClass.BACKFILL] += backfill
+        # A touch that adds no key has joined one that waits.
+        self.counters.coalesced += touches - (self.machine.keys - before)
+        self._reserved -= touches
+        return control
 
     # --- marks and purges -----------------------------------------------------------------
 
@@ -181,12 +201,11 @@ class PartitionWorker:
             pods = await self._mark_while_purging(list(done), limit)
         if done:
             await fault(Point.AFTER_PURGE)
-            self.metrics.count_purged(done)
+            self.meter.count_purged(done)
             self._send_heartbeat()
         if pods:
             await fault(Point.AFTER_MARK)
             touches = _count_touches(pods)
-            self.metrics.touches += touches
             self._reserved += touches
             self._ids_per_pod.observe(touches, len(pods))
         return pods
@@ -234,7 +253,7 @@ class PartitionWorker:
         """Tell the other workers how far the term is."""
         term = self._active_term.term
         self._active_term.claim.beat(
-            Heartbeat(self._client_id, term.leader_id, term.epoch, self.metrics.purged_seq, self.metrics.lag)
+            Heartbeat(self._client_id, term.leader_id, term.epoch, self.meter.purged_seq, self.meter.lag)
         )
 
     def _on_done(self, _: asyncio.Task[object]) -> None:
@@ -266,6 +285,7 @@ class PartitionWorker:
         for pod_class, retries in self._retries.items():
             retry = retries.pop(now) if self._has_room(pod_class) else None
             if retry is not None:
+                self.counters.retries[pod_class] += len(retry[1])
                 return retry[0], by_shard(retry[1])
         return None
 
@@ -313,12 +333,12 @@ class PartitionWorker:
         for groups in outcome.done:
             self._finish(flight, groups)
             await self._source.unpark(groups)
-            self.metrics.documents += sum(map(len, groups.values()))
+            self.counters.documents[flight.pod_class] += sum(map(len, groups.values()))
         if outcome.skipped:
             groups = by_shard(outcome.skipped)
             self._finish(flight, groups)
             await self._source.unpark(groups)
-            self.metrics.skipped += len(outcome.skipped)
+            self.counters.skipped[flight.pod_class] += len(outcome.skipped)
         for keys in outcome.unsent:
             retries.push(flight, keys)
         for keys in outcome.unsure:
@@ -326,6 +346,7 @@ class PartitionWorker:
         retries.delay(flight, outcome.delayed, now)
         orphaned = f"no table attached to tube {self._active_term.term.tube!r} has shard"
         dead = [DeadLetter(key, f"{orphaned} {key[0]}", 0) for key in outcome.orphans]
+        self.counters.rejects[flight.pod_class] += len(outcome.rejected)
         for key, reason in outcome.rejected.items():
             dead.append(DeadLetter(key, reason, retries.attempts_of(key) + 1))
         for keys, reason in outcome.failed:
@@ -359,7 +380,7 @@ class PartitionWorker:
         for letter in dead:
             self._emit(Parked(term.tube, term.partition, *letter.key, letter.reason))
         self._finish(flight, by_shard(letter.key for letter in dead))
-        self.metrics.parked += len(dead)
+        self.counters.parked[flight.pod_class] += len(dead)
 
     def _finish(self, flight: Flight, groups: Mapping[int, Sequence[Id]]) -> None:
         self.machine.land_keys(flight, groups)
@@ -417,7 +438,22 @@ class PartitionWorker:
 
     def read_metrics(self) -> MeterRead | None:
         """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
-        return self.metrics.read(self.machine)
+        return self.meter.read(self.machine)
+
+    @property
+    def sink_is_up(self) -> bool:
+        """Whether the sink takes documents of this partition, as far as is known."""
+        return self._deliverer.sink_breaker.is_closed
+
+    @property
+    def source_is_up(self) -> bool:
+        """Whether rows of this partition can be read, as far as is known."""
+        return self._deliverer.source_breaker.is_closed
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether a write may begin now."""
+        return self._active_term.is_trusted
 
 
 def _cancel(tasks: Iterable[asyncio.Task[Outcome]]) -> None:

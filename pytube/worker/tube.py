@@ -17,6 +17,7 @@ from pytube.logs import Logger, UserFaults
 from pytube.sinks import Sink, build_sink
 from pytube.sources.terms import Candidate, read_partitions
 from pytube.transforms import Transforms
+from pytube.worker.metrics import TubeMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class Tube:
         self.log = Logger("pytube.worker", tube=name)
         self.faults = UserFaults(self.log)
         self.emit = emit
+        self.metrics = TubeMetrics()
         self.limits = Limits.of(settings, config.worker)
         self.backfill_limits = BackfillLimits.of(settings.backfill)
         self.sink = self._build_sink(settings.sink)

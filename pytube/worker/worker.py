@@ -16,12 +16,16 @@ from pytube.db.version import check_async
 from pytube.election import Claim, Election
 from pytube.enrich.check import SETTINGS, check_enriching
 from pytube.errors import RECOVERABLE, ConfigError
-from pytube.events import Event, EventCallback, WorkerStandsBy, WorkerStarted
+from pytube.events import Event, EventCallback, PartitionEvent, WorkerStandsBy, WorkerStarted
 from pytube.logs import Logger, UserFaults, log_event
 from pytube.sources.terms import read_partitions
 from pytube.worker.database import Database, end
 from pytube.worker.elections import build_elections
+from pytube.worker.exporter import View
+from pytube.worker.http import HttpResponder
 from pytube.worker.leadership import Leadership
+from pytube.worker.listener import build_listener
+from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.signals import run_until_signal
 from pytube.worker.tube import Tube
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
@@ -47,7 +51,8 @@ class Worker:
             on_event: receives every event, in order; see `EventCallback`.
 
         Raises:
-            ConfigError: a tube is not configured, or none is; a sink refuses its options.
+            ConfigError: a tube is not configured, or none is; a sink refuses its options; a package
+                is missing.
         """
         names = list(dict.fromkeys(tubes if tubes is not None else config.tubes))
         if not names:
@@ -57,6 +62,8 @@ class Worker:
         self._log = Logger("pytube.worker")
         self._faults = UserFaults(self._log)
         self._state = "new"
+        self._is_complete = False
+        """Whether everything that `start` begins has begun."""
         self._services: set[asyncio.Task[None]] = set()
         self._leading: set[asyncio.Task[None]] = set()
         self._leaderships: dict[tuple[str, int], Leadership] = {}
@@ -74,6 +81,7 @@ class Worker:
         self._elections: Sequence[Election] = build_elections(
             config, list(self._tubes.values()), self._database, instance_id
         )
+        self._listener = None if config.worker.listen is None else self._build_listener(config.worker.listen)
 
     @property
     def state(self) -> str:
@@ -105,11 +113,14 @@ class Worker:
         Raises:
             SchemaMismatch: the installed SQL is not the one that this version needs.
             UnknownTube: there is no such tube.
+            UsageError: it can't listen at the address of `worker.listen`.
             ConfigError: rows can't be read as configured.
             PytubeError: what else is down or wrong; nothing is left open.
         """
         self._state = "running"
         try:
+            if self._listener is not None:
+                await self._listener.open()
             await self._check_database()
             await self._check_enriching()
             for tube in self._tubes.values():
@@ -126,6 +137,7 @@ class Worker:
         self._serve(self._read_metrics())
         self._serve(follow_ddl(self._database.open_session, self._leads_first_partition, self._database.ddl))
         self._serve(BackfillRunner(self._database, self._tubes).run())
+        self._is_complete = True
 
     async def stop(self) -> None:
         """End in order: sends under way finish, the rest is given back, terms are released."""
@@ -136,6 +148,8 @@ class Worker:
             tube.stopping = True
         try:
             async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
+                if self._listener is not None:
+                    stack.push_async_callback(self._listener.close)
                 for tube in self._tubes.values():
                     stack.push_async_callback(tube.close_sink)
                 stack.push_async_callback(self._database.close)
@@ -223,6 +237,44 @@ class Worker:
         """Whether it is on this process to follow DDL: it leads the first partition of some tube."""
         return any(partition == 0 for _, partition in self._leaderships)
 
+    # --- health ---------------------------------------------------------------------------
+
+    @property
+    def listens_at(self) -> int | None:
+        """The port of the HTTP listener while it is open; None without one."""
+        return None if self._listener is None else self._listener.port
+
+    def _build_listener(self, address: str) -> HttpResponder:
+        labels = {"client_id": self._config.worker.client_id, "election": self._config.election_kind}
+        view = View(self._tubes, self._database, labels, self._working, lambda: self._why_unready() is None)
+        return build_listener(
+            address, view, why_broken=self._why_broken, why_unready=self._why_unready, log=self._log
+        )
+
+    def _working(self) -> dict[tuple[str, int], PartitionWorker]:
+        """What is being worked on now."""
+        return {
+            where: worker
+            for where, leadership in self._leaderships.items()
+            if (worker := leadership.partition_worker) is not None
+        }
+
+    def _why_broken(self) -> str | None:
+        """Why the process is to be restarted: a service has ended, and nobody waits for the worker."""
+        if self._state == "running" and any(task.done() for task in self._services):
+            return "a service of the worker has ended; its error is what Worker.wait raises"
+        return None
+
+    def _why_unready(self) -> str | None:
+        """Why the worker can't lead or stand by."""
+        if self._state != "running":
+            return f"the worker is {self._state}"
+        if not self._is_complete:
+            return "the worker is starting"
+        if self._database.down_for:
+            return f"Postgres has been down for {self._database.down_for:.0f} s"
+        return None if self._database.renews else "no session with Postgres has renewed terms yet"
+
     # --- events ---------------------------------------------------------------------------
 
     def _tell_start(self) -> None:
@@ -255,6 +307,8 @@ class Worker:
 
     def _emit(self, event: Event) -> None:
         log_event(self._log, event)
+        if isinstance(event, PartitionEvent):
+            self._tubes[event.tube].metrics.count(event)
         if self._on_event is None:
             return
         try:

@@ -28,6 +28,7 @@ from pytube.sources.settled import Settled
 from pytube.sources.terms import Candidate
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
+from pytube.worker.metrics import TubeMetrics
 from pytube.worker.tube import Limits
 
 
@@ -270,6 +271,7 @@ class FakeServedTube:
     candidate: Candidate = field(default_factory=lambda: Candidate(uuid4(), "tester", "lease", 15.0, 15.0))
     log: RecordingLogger = field(default_factory=RecordingLogger)
     faults: UserFaults = field(default_factory=lambda: UserFaults(Logger("pytube.tests")))
+    metrics: TubeMetrics = field(default_factory=TubeMetrics)
 
     @property
     def told(self) -> list[str]:

@@ -168,7 +168,7 @@ async def test_each_reading_of_the_metrics_begins_anew() -> None:
     async with rig.running():
         rig.insert(1, 2)
         await rig.until_empty()
-        await rig.until("the purge is counted", lambda: rig.worker.metrics.pods)
+        await rig.until("the purge is counted", lambda: rig.worker.counters.pods)
     first = rig.worker.read_metrics()
     assert first is not None
     assert (first.pods, first.touches, first.documents, first.parked) == (1, 2, 2, 0)

@@ -9,8 +9,8 @@ SEEDS = [
         "purge_before_acknowledge",
         "pods are deleted as soon as they are marked",
         "pytube/worker/partition_worker.py",
-        "            control = self.machine.add(pods)\n",
-        "            control = self.machine.add(pods)\n"
+        "            control = self._hold(pods)\n",
+        "            control = self._hold(pods)\n"
         "            await self._source.purge([pod.seq for pod in pods])\n",
         ("unit/test_partition_worker.py::test_nothing_is_purged_before_it_is_acknowledged",),
     ),

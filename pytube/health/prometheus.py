@@ -1,0 +1,162 @@
+"""The state of the fleet in the terms of Prometheus, as the database knows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from pytube.db.errors import translated
+from pytube.errors import UsageError
+from pytube.health.status import PartitionStatus
+
+if TYPE_CHECKING:  # from the extra `metrics`
+    from prometheus_client import Metric
+
+_PARTITION = ("tube", "partition")
+_CLASS = ("tube", "partition", "class")
+
+# Transactions that write hold back the settled seq. Prepared ones do, too. Of other roles' sessions a role
+# without pg_read_all_stats sees no age.
+_WRITERS = """
+    SELECT w.role, max(w.age), count(*) FILTER (WHERE w.age IS NULL)
+    FROM (
+        SELECT a.usename::text AS role, extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS age
+        FROM pg_catalog.pg_stat_activity AS a
+        WHERE a.datname = current_database() AND a.backend_xid IS NOT NULL
+        UNION ALL
+        SELECT p.owner::text, extract(epoch FROM clock_timestamp() - p.prepared)::float8
+        FROM pg_catalog.pg_prepared_xacts AS p
+        WHERE p.database = current_database()
+    ) AS w
+    WHERE w.role IS NOT NULL
+    GROUP BY w.role
+    ORDER BY w.role
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """The open transactions of one role that write."""
+
+    role: str
+    age: float | None
+    """Seconds since the oldest began; None when no age may be seen."""
+    hidden: int
+    """How many of them have an age that may not be seen."""
+
+
+def read_writers(connection: psycopg.Connection) -> list[Writers]:
+    """The open transactions of this database that write, by role."""
+    with translated():
+        return [Writers(*row) for row in connection.execute(_WRITERS).fetchall()]
+
+
+def exposition(rows: Sequence[PartitionStatus], writers: Sequence[Writers]) -> str:
+    """The text format of Prometheus.
+
+    Raises:
+        UsageError: the package that writes it is not installed.
+    """
+    try:
+        from prometheus_client import generate_latest
+    except ImportError as error:
+        raise UsageError(
+            "--prometheus needs the package prometheus_client; install pytube-pg[metrics]"
+        ) from error
+    return generate_latest(_Fleet(rows, writers)).decode()
+
+
+class _Fleet:
+    """A collector of what was read."""
+
+    def __init__(self, rows: Sequence[PartitionStatus], writers: Sequence[Writers]) -> None:
+        self._rows = rows
+        self._writers = writers
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics. One without a value for a partition leaves that partition out."""
+        for name, text, value in _OF_PARTITION:
+            values = [(_key(row), value(row)) for row in self._rows]
+            yield _gauge(name, text, _PARTITION, values)
+        for name, text, classes in _OF_CLASS:
+            yield _gauge(
+                name,
+                text,
+                _CLASS,
+                [((*_key(row), label), of(row)) for row in self._rows for label, of in classes.items()],
+            )
+        yield _gauge(
+            "transaction_age_seconds",
+            "Age of the oldest open transaction of a role that writes: what pins the settled seq.",
+            ("role",),
+            [((one.role,), one.age) for one in self._writers],
+        )
+        yield _gauge(
+            "transactions_hidden",
+            "Open transactions that write, and whose age this role may not see.",
+            (),
+            [((), sum(one.hidden for one in self._writers))],
+        )
+
+
+def _is_led(row: PartitionStatus) -> bool:
+    return row.state not in ("free", "lost")
+
+
+def _if_led(row: PartitionStatus, value: float) -> float | None:
+    """Nobody knows of a partition without a leader whether its sink is up."""
+    return value if _is_led(row) else None
+
+
+_OF_PARTITION: Sequence[tuple[str, str, Callable[[PartitionStatus], float | None]]] = [
+    ("partition_led", "Whether a worker leads the partition.", _is_led),
+    ("partition_lost", "Whether the leader renews its term no more.", lambda row: row.state == "lost"),
+    ("leader_age_seconds", "Seconds since the term began.", lambda row: row.leads_for),
+    ("renewal_age_seconds", "Seconds since the term was renewed.", lambda row: row.renewed_ago),
+    ("sink_up", "Whether the sink takes documents.", lambda row: _if_led(row, row.sink_down is None)),
+    ("source_up", "Whether rows can be read.", lambda row: _if_led(row, row.source_down is None)),
+    ("parked_keys", "Keys set aside.", lambda row: row.parked),
+]
+_OF_CLASS: Sequence[tuple[str, str, dict[str, Callable[[PartitionStatus], float | None]]]] = [
+    (
+        "pods",
+        "Pods in the tube; exact below 1000, an estimate above.",
+        {
+            "incremental": lambda row: _count(row.waiting),
+            "backfill": lambda row: _count(row.backfill),
+            "control": lambda row: sum(_count(part) for part in row.control.split()),
+        },
+    ),
+    (
+        "lag_seconds",
+        "Age of the oldest pod in the tube; 0 when there is none.",
+        {"incremental": lambda row: row.lag or 0.0, "backfill": lambda row: row.backfill_lag or 0.0},
+    ),
+]
+
+
+def _count(text: str) -> int:
+    """The number in `12`, `~12000`, `1000+` or `type:12`."""
+    found = re.search(r"(\d+)\+?$", text)
+    assert found is not None
+    return int(found[1])
+
+
+def _key(row: PartitionStatus) -> tuple[str, str]:
+    return row.tube, str(row.partition)
+
+
+def _gauge(
+    name: str, text: str, labels: Sequence[str], samples: Sequence[tuple[Sequence[str], float | None]]
+) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(f"pytube_fleet_{name}", text, labels=labels)
+    for values, value in samples:
+        if value is not None:
+            family.add_metric(values, float(value))
+    return family
