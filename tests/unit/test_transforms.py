@@ -210,7 +210,7 @@ async def test_what_is_skipped_is_acknowledged_and_stays_as_it_is_at_the_sink() 
     assert rig.sink.store.held[0, 2] == older
     assert (0, 1) in rig.sink.store.held
     counters = rig.worker.counters
-        assert (sum(counters.documents), sum(counters.skipped)) == (1, 1)
+    assert (sum(counters.documents), sum(counters.skipped)) == (1, 1)
 
 
 async def test_a_reason_that_postgres_could_not_store_is_parked() -> None:
