@@ -172,7 +172,7 @@ class TestInvalidate(TestJson):
     mode = "invalidate"
 
 
-for _name in NO_DOCUMENTS:
+for _name in sorted(NO_DOCUMENTS):
     setattr(TestInvalidate, _name, _skip)
 
 
