@@ -16,7 +16,7 @@ from psycopg.pq import Format
 from pydantic import Field, SecretStr, field_validator
 
 from pytube.db.arrays import Int8Array, array_of
-from pytube.db.connect import connect_async, connection_string, shut_down
+from pytube.db.connect import connect_async, connection_string, shut_down, wait_for_answer
 from pytube.db.errors import TRANSIENT, describe, is_connection_lost
 from pytube.db.session import Session, SessionPool
 from pytube.errors import ConfigError, DatabaseUnavailable, SinkTimeout, SinkUnavailable
@@ -37,6 +37,9 @@ _OF_DOCUMENTS = ("21", "22", "23", "54", "P0")
 
 _PUT_OFF_STATES = {"55P03", "57014"}  # lock_not_available, query_canceled: rolled back, nothing is wrong
 
+_OPEN_LIMIT = 30.0
+"""Seconds until a server that stays silent while the sink is opened counts as down."""
+
 _CLEANED = 1000
 """Tombstones that one step removes at most."""
 
@@ -48,6 +51,8 @@ _SETTINGS = {
     "row_security": "off",
     # Plans of an empty table must not stay when it fills.
     "plan_cache_mode": "force_custom_plan",
+    # A limit of the role would put a batch off again and again; `request_timeout` limits it already.
+    "statement_timeout": "0",
     "jit": "off",
 }
 _TYPE = re.compile(r'[A-Za-z_"][\w ."]*(\(\d+(, ?\d+)?\))?( with(out)? time zone)?(\[\])?')
@@ -132,9 +137,7 @@ class PostgresSink:
         pool = SessionPool(self._connect, self._options.pool_size)
         try:
             async with pool.session() as session:
-                if self._options.create:
-                    await create(session.connection, self._wanted, self._options.id_type, self._types)
-                self._tables = await look(session.connection, self._wanted)
+                self._tables = await wait_for_answer(session.connection, _OPEN_LIMIT, self._prepare(session))
         except DatabaseUnavailable as error:
             raise _unavailable(error) from error
         except psycopg.Error as error:
@@ -143,6 +146,11 @@ class PostgresSink:
             if self._tables is None:
                 await pool.close()
         self._pool = pool
+
+    async def _prepare(self, session: Session) -> Tables:
+        if self._options.create:
+            await create(session.connection, self._wanted, self._options.id_type, self._types)
+        return await look(session.connection, self._wanted)
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Write the batch in one transaction; in halves where a document of it makes that fail."""

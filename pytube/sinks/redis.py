@@ -107,7 +107,7 @@ class RedisSink:
         The server's cursor is good on one server only, so the scan ends when another one answers.
         """
         servers = self._opened()
-        register = register_of(hash_tag(self._name(tube, shard, 0)), tube, shard)
+        register = self._register(tube, shard)
         cursor, run = b"0", b""
         while True:
             commands = [
@@ -134,6 +134,10 @@ class RedisSink:
 
     # --- from a batch to calls ------------------------------------------------------------
 
+    def _register(self, tube: str, shard: int) -> bytes:
+        """One for all documents of a shard, whatever their ids are; in a cluster their names have its tag."""
+        return register_of(hash_tag(self._name(tube, shard, 0)), tube, shard)
+
     def _name(self, tube: str, shard: int, key: Id) -> bytes:
         return self._template.name(tube, shard, key).encode()
 
@@ -152,7 +156,7 @@ class RedisSink:
             group = document.shard, document.seq, document.token
             call = open_calls.get(group)
             if call is None:
-                register = register_of(hash_tag(name), batch.tube, document.shard)
+                register = self._register(batch.tube, document.shard)
                 call = open_calls[group] = Call(register, document.seq, document.token)
             call.add(position, name, member_of(document.id), payload)
             if call.is_full:
@@ -344,6 +348,8 @@ class RedisSink:
 
     def _check_persistence(self, server: Server, about: Mapping[bytes, bytes]) -> None:
         if not self._options.wait_fsync:
+            if about.get(b"aof_enabled") != b"1":
+                self._log.warning("redis_may_lose", server=server.name, reason="appendonly is off")
             return
         if about.get(b"aof_enabled") != b"1":
             raise ConfigError(

@@ -37,6 +37,7 @@ local stone = ARGV[1] .. ':' .. ARGV[2]
 local function is_newer(held)
     if not held then return false end
     local e, c = string.match(held, '^(%d+):(%d+)')
+    if not c then return false end
     e, c = tonumber(e), tonumber(c)
     return e > epoch or (e == epoch and c > counter)
 end

@@ -21,6 +21,7 @@ from pytube.sinks.calls import Abandoned
 from pytube.sinks.registry import SinkOptions
 from pytube.sinks.webhook_message import (
     CONTENT_TYPES,
+    LONGEST_REASON,
     Format,
     body_of,
     id_of,
@@ -57,9 +58,10 @@ _PAUSE = 1.0
 
 _OF_THE_BODY = {400, 413, 415, 422}
 """Statuses by which a receiver refuses what was sent, so that smaller requests tell which document it is."""
-_LATER = {408, 425, 429}
-_OF_GATEWAYS = {502, 504, 520, 522, 524}
-"""Statuses by which something before the receiver gives up waiting for it."""
+_LATER = {425, 429}
+_NOT_TAKEN = {501, 505}
+"""Statuses of servers that have not looked at the documents. At any other above 499, and at 408, the receiver
+may still be at work: a proxy says so when it gives up waiting."""
 
 
 class WebhookOptions(SinkOptions):
@@ -298,21 +300,23 @@ class WebhookSink:
             if count == 1:
                 return [Reject(said)]
             raise SinkError(f"{said} to {count} documents")
-        if status in _OF_GATEWAYS:
+        if status == 408 or (status >= 500 and status not in _NOT_TAKEN):
             self._leave(batch)
-        if status >= 500 and status not in (501, 503, 505):
             raise SinkTimeout(f"{said}; it may have taken the documents or not")
         hint = "; redirects are not followed, set url to where it leads" if 300 <= status < 400 else ""
         raise SinkUnavailable(said + hint)
 
     def _without_secrets(self, result: Result) -> Result:
-        """A receiver may repeat our own headers in its reasons."""
+        """A receiver may repeat our own headers, or where they were sent, in its reasons."""
         if not isinstance(result, Retry | Reject):
             return result
-        reason = result.reason
-        for value in self._options.headers.values():
-            reason = reason.replace(value.get_secret_value(), "********")
-        return dataclasses.replace(result, reason=reason)
+        options, reason = self._options, result.reason
+        parts = urlsplit(options.url.get_secret_value())
+        secrets = [*options.headers.values(), options.secret, options.old_secret]
+        values = [secret.get_secret_value() for secret in secrets if secret is not None]
+        for value in [*values, *(part for part in (parts.query, parts.path) if len(part) > 1)]:
+            reason = reason.replace(value, "********")
+        return dataclasses.replace(result, reason=reason[:LONGEST_REASON])
 
 
 class _Settling:

@@ -23,7 +23,7 @@ CONTENT_TYPES: dict[Format, bytes] = {"ndjson": b"application/x-ndjson", "json":
 SECRET_PREFIX = "whsec_"  # noqa: S105 # how such a secret begins
 _LONGEST_WAIT = 3600.0
 """Seconds of a Retry-After that are believed."""
-_LONGEST_REASON = 500
+LONGEST_REASON = 500
 
 
 # --- requests -----------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def _result(at: int, item: Any) -> Result:
 
 
 def _reason(item: dict[str, Any]) -> str:
-    return str(item.get("reason") or "the receiver gave no reason")[:_LONGEST_REASON]
+    return str(item.get("reason") or "the receiver gave no reason")
 
 
 def wait_of(retry_after: str | None, now: float) -> float | None:

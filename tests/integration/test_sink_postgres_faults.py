@@ -227,6 +227,27 @@ async def test_key_without_a_shard(bare_dsn: str, eye: Eye) -> None:
     assert rows(eye) == [(7, {"v": 2})]
 
 
+async def test_a_limit_of_the_role_puts_off_no_batch(bare_dsn: str, eye: Eye) -> None:
+    name = conninfo_to_dict(bare_dsn)["dbname"]
+    eye.execute(f"ALTER DATABASE {name} SET statement_timeout = '1s'".encode())
+    async with opened(bare_dsn) as sink:
+        assert sink._pool is not None
+        assert await sink._pool.rows("SHOW statement_timeout") == [("0",)]
+
+
+async def test_a_server_that_is_silent_while_the_sink_is_opened(
+    bare_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(connection: psycopg.AsyncConnection[Any], _: object) -> None:
+        await connection.execute("SELECT pg_sleep(3600)")
+
+    monkeypatch.setattr("pytube.sinks.postgres.look", hang)
+    monkeypatch.setattr("pytube.sinks.postgres._OPEN_LIMIT", 0.2)
+    with pytest.raises(SinkUnavailable, match="no answer within"):
+        async with opened(bare_dsn):
+            pass
+
+
 # --- the database goes away ---------------------------------------------------------------------
 
 

@@ -567,6 +567,26 @@ async def test_eviction(
     assert all(f"may drop {said};" in reason for reason in told)
 
 
+@pytest.mark.parametrize("key", ["user:{id}", "{{{id}}}"])
+async def test_braces_of_an_id_choose_no_register(server: RedisServer, key: str) -> None:
+    """All documents of a shard have one, or a late write would find no token, and a scan no document."""
+    ids = ["plain", "a{b}c", "{d}"]
+    async with opened(server.url, key=key) as sink:
+        assert (
+            await sink.send(batch({one: {"v": 2} for one in ids}, token=(2, 1), seq=5, tube="t")) == [OK] * 3
+        )
+        for one in reversed(ids):
+            assert isinstance((await sink.send(batch({one: {"v": 1}}, token=(1, 1), tube="t")))[0], Stale)
+        assert sorted([found async for page in sink.scan("t", 0, 10) for found in page]) == sorted(ids)
+
+
+async def test_an_entry_of_somebody_else_hinders_nothing(server: RedisServer, store: redis_py.Redis) -> None:
+    async with opened(server.url) as sink:
+        await sink.send(batch({1: {"v": 1}}, tube="t"))
+        store.hset("pytube.register:{t:0}t:0", "1", "no stamp")
+        assert await sink.send(batch({1: {"v": 2}, 2: None}, tube="t", token=(1, 2))) == [OK, OK]
+
+
 async def test_wait_for_replicas(server: RedisServer, store: redis_py.Redis, tmp_path: Path) -> None:
     async with opened(server.url, wait_replicas=1, wait_timeout=0.1) as sink:
         with pytest.raises(SinkUnavailable, match="of 0 replicas"):
