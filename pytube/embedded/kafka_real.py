@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
 import base64
 import os
-import signal
 import socket
 import subprocess
 import uuid
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from pytube.embedded import java
+from pytube.embedded.java_server import JavaServer
 from pytube.embedded.ports import HOST, Port
-from pytube.embedded.process import EmbeddedError, ServerProcess
+from pytube.embedded.process import EmbeddedError
 
 VERSION = "4.1.2"
 COORDINATES = (
@@ -27,8 +25,6 @@ COORDINATES = (
 HEAP = "512m"
 NODE = 1
 
-START_TIMEOUT = 90.0
-STOP_TIMEOUT = 30.0
 PROBE_TIMEOUT = 1.0
 
 JVM = (
@@ -43,11 +39,14 @@ JVM = (
 )
 
 
-class RealKafka:
+class RealKafka(JavaServer):
     """A broker on loopback; topics stay in `directory` over `stop`, `kill` and `start`.
 
     It ends with this process.
     """
+
+    NAME = "Kafka"
+    START_TIMEOUT = 90.0
 
     def __init__(self, directory: Path | str, doors: Sequence[int] = ()) -> None:
         """Nothing runs before `start`.
@@ -57,14 +56,11 @@ class RealKafka:
             doors: ports of loopback at which proxies listen; who comes through one is told to come
                 back through it. Each has a port of the broker's own behind it: `behind`.
         """
-        self.directory = Path(directory).resolve()
+        super().__init__(directory)
         self._doors = {door: Port() for door in doors}
-        self.log = self.directory / "kafka.log"
         self._settings = self.directory / "server.properties"
         self._port = Port()
         self._controller = Port()
-        self._command: list[str] | None = None
-        self._process: ServerProcess | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -75,76 +71,16 @@ class RealKafka:
         """The broker's port that the proxy at `door` passes to, the same over restarts."""
         return self._doors[door].number
 
-    @property
-    def running(self) -> bool:
-        """Whether the broker runs."""
-        return self._process is not None and self._process.running
-
-    @property
-    def pid(self) -> int:
-        """The broker's process id; `EmbeddedError` when it was never started."""
-        if self._process is None:
-            message = f"Kafka in {self.directory} was not started"
-            raise EmbeddedError(message)
-        return self._process.pid
-
-    def start(self) -> Self:
-        """Start, formatting the folder the first time, and wait until the broker serves.
-
-        Raises:
-            EmbeddedError: Java or the jars can't be had, or it does not come up (with its log).
-        """
-        if self.running:
-            return self
-        if self._command is None:
-            self._command = self._java()
+    def _prepare(self) -> list[str]:
         if not (self.directory / "topics" / "meta.properties").exists():
             self._format()
-        self._process = ServerProcess(
-            [*self._command, "kafka.Kafka", str(self._settings)],
-            log=self.log,
-            guard_signal=signal.SIGKILL,
-            env=java.environment(),
-        )
-        atexit.register(self.close)
-        self._process.wait_ready(self._serves, timeout=START_TIMEOUT, name="Kafka")
-        return self
+        return [*self._java, "kafka.Kafka", str(self._settings)]
 
-    def stop(self) -> None:
-        """Shut down in order."""
-        if self._process is not None:
-            self._process.stop(signal.SIGTERM, timeout=STOP_TIMEOUT, name="Kafka")
-
-    def kill(self) -> None:
-        """SIGKILL the broker; `start` recovers."""
-        if self._process is not None:
-            self._process.kill()
-
-    def restart(self) -> Self:
-        """Stop and start, on the same port."""
-        self.stop()
-        return self.start()
-
-    def close(self) -> None:
-        """End for good: kill, and let the ports go. The folder stays."""
-        atexit.unregister(self.close)
-        self.kill()
-        self._port.release()
-        self._controller.release()
-        for port in self._doors.values():
+    def _release(self) -> None:
+        for port in (self._port, self._controller, *self._doors.values()):
             port.release()
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
+    @cached_property
     def _java(self) -> list[str]:
         jars = java.jars(*COORDINATES)
         return [str(java.find()), *JVM, "-cp", os.pathsep.join(str(jar) for jar in jars)]
@@ -158,7 +94,7 @@ class RealKafka:
         cluster = cluster.replace("-", "A", 1) if cluster.startswith("-") else cluster
         done = subprocess.run(
             [
-                *(self._command or []),
+                *self._java,
                 "kafka.tools.StorageTool",
                 "format",
                 "--standalone",

