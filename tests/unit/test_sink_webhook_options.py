@@ -18,7 +18,7 @@ from pytube.sinks.redis_options import RedisOptions
 from pytube.sinks.registry import SinkOptions
 from pytube.sinks.webhook import WebhookOptions, WebhookSink
 from pytube.sinks.webhook_http import is_allowed
-from pytube.sinks.webhook_message import item, key_of, results_of, signature, wait_of
+from pytube.sinks.webhook_message import LONGEST_REASON, item, key_of, results_of, signature, wait_of
 from pytube.testing import document
 from tests.docs.pages import BY_NAME
 from tests.helpers.option_tables import defaults, documented
@@ -140,3 +140,19 @@ def test_the_configuration_of_the_page_is_taken(page: str) -> None:
     sink = parse_config('[postgres]\ndsn = ""\n' + block.text, environment={}).tubes["es-live"].sink
     kinds: dict[str, type[SinkOptions]] = {"redis": RedisOptions, "webhook": WebhookOptions}
     kinds[sink.type].parse(page, sink.options)
+
+
+def test_reasons_hold_no_secret_even_where_they_are_cut() -> None:
+    """A receiver may repeat headers, and the path that it was sent to."""
+    sink = WebhookSink.from_options(
+        {
+            "url": "https://example.org/hooks/canary-path?key=canary-query",
+            "headers": {"x-api-key": "canary-header"},
+        }
+    )
+    for secret in ("canary-header", "/hooks/canary-path", "key=canary-query"):
+        for before in range(LONGEST_REASON - 20, LONGEST_REASON):
+            result = sink._without_secrets(Reject("x" * before + secret))
+            assert isinstance(result, Reject)
+            assert len(result.reason) <= LONGEST_REASON
+            assert "cana" not in result.reason
