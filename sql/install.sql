@@ -11,7 +11,7 @@
 -- `pytube install` reads this page as well: of it, the lines \ir and nothing else, and it does itself what
 -- the files in psql/ do. The other files are plain SQL with the variables schema, version, roles and role_…
 -- as :"name" or :'name', which are not put into quoted bodies.
-\set version 0002
+\set version 0004
 \ir psql/start.sql
 \ir names.sql
 
@@ -32,6 +32,14 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 SELECT coalesce(max(version_num), '') < '0002' AS run_0002 FROM :"schema".tube_version \gset
 \if :run_0002
 \ir migrations/0002_owners.sql
+\endif
+SELECT coalesce(max(version_num), '') < '0003' AS run_0003 FROM :"schema".tube_version \gset
+\if :run_0003
+\ir migrations/0003_outbox.sql
+\endif
+SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_version \gset
+\if :run_0004
+\ir migrations/0004_operators.sql
 \endif
 \ir reshape.sql
 

@@ -4150,7 +4150,9 @@ CREATE TABLE tube.tube_registry (
     key_type regtype DEFAULT 'bigint'::regtype NOT NULL,
     shape text DEFAULT '0001'::text NOT NULL,
     number bigint NOT NULL,
+    kind text DEFAULT 'tube'::text NOT NULL,
     CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
+    CONSTRAINT tube_registry_kind_check CHECK ((kind = ANY (ARRAY['tube'::text, 'outbox'::text]))),
     CONSTRAINT tube_registry_partitions_check CHECK (((partitions >= 1) AND (partitions <= 1024)))
 );
 
@@ -5242,6 +5244,25 @@ ALTER TABLE tube.tube_attachment ALTER COLUMN "position" ADD GENERATED ALWAYS AS
     CACHE 1
 );
 
+CREATE TABLE tube.tube_audit (
+    audit_id bigint NOT NULL,
+    done_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    done_by name DEFAULT SESSION_USER NOT NULL,
+    client text,
+    action text NOT NULL,
+    tube text,
+    details jsonb DEFAULT '{}'::jsonb NOT NULL
+);
+
+ALTER TABLE tube.tube_audit ALTER COLUMN audit_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME tube.tube_audit_audit_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 ALTER TABLE tube.tube_backfill ALTER COLUMN backfill_id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME tube.tube_backfill_backfill_id_seq
     START WITH 1
@@ -5300,6 +5321,14 @@ CREATE TABLE tube.tube_leader (
     renewed_at timestamp with time zone
 )
 WITH (fillfactor='50');
+
+CREATE TABLE tube.tube_outbox (
+    outbox text NOT NULL,
+    tbl regclass NOT NULL,
+    value_type regtype NOT NULL,
+    adopted boolean NOT NULL,
+    CONSTRAINT tube_outbox_value_type_check CHECK (((value_type)::oid = ANY ((ARRAY['text'::regtype, 'bytea'::regtype])::oid[])))
+);
 
 CREATE TABLE tube.tube_parked (
     park_id bigint NOT NULL,
@@ -5380,6 +5409,9 @@ CREATE TABLE tube.tube_version (
 ALTER TABLE ONLY tube.tube_attachment
     ADD CONSTRAINT tube_attachment_pkey PRIMARY KEY (tube, tbl);
 
+ALTER TABLE ONLY tube.tube_audit
+    ADD CONSTRAINT tube_audit_pkey PRIMARY KEY (audit_id);
+
 ALTER TABLE ONLY tube.tube_backfill
     ADD CONSTRAINT tube_backfill_pkey PRIMARY KEY (backfill_id);
 
@@ -5404,6 +5436,12 @@ ALTER TABLE ONLY tube.tube_leader
 ALTER TABLE ONLY tube.tube_leader
     ADD CONSTRAINT tube_leader_pkey PRIMARY KEY (tube, partition);
 
+ALTER TABLE ONLY tube.tube_outbox
+    ADD CONSTRAINT tube_outbox_pkey PRIMARY KEY (outbox);
+
+ALTER TABLE ONLY tube.tube_outbox
+    ADD CONSTRAINT tube_outbox_tbl_key UNIQUE (tbl);
+
 ALTER TABLE ONLY tube.tube_parked
     ADD CONSTRAINT tube_parked_pkey PRIMARY KEY (park_id);
 
@@ -5424,6 +5462,8 @@ ALTER TABLE ONLY tube.tube_trouble
 
 ALTER TABLE ONLY tube.tube_version
     ADD CONSTRAINT tube_version_pkc PRIMARY KEY (version_num);
+
+CREATE INDEX tube_audit_tube_done_at_idx ON tube.tube_audit USING btree (tube, done_at);
 
 CREATE UNIQUE INDEX tube_backfill_active_idx ON tube.tube_backfill USING btree (tube, tbl) WHERE (state = ANY (ARRAY['waiting'::text, 'inserting'::text, 'delivering'::text]));
 
@@ -5458,6 +5498,9 @@ ALTER TABLE ONLY tube.tube_job_unit
 
 ALTER TABLE ONLY tube.tube_leader
     ADD CONSTRAINT tube_leader_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_outbox
+    ADD CONSTRAINT tube_outbox_outbox_fkey FOREIGN KEY (outbox) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
 ALTER TABLE ONLY tube.tube_parked
     ADD CONSTRAINT tube_parked_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
@@ -6141,6 +6184,8 @@ REVOKE ALL ON FUNCTION tube.tube_wakes() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_wakes() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_wakes() TO tube_worker;
 
+GRANT SELECT ON TABLE tube.tube_audit TO tube_admin;
+
 GRANT SELECT ON TABLE tube.tube_installation TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_instance TO tube_admin;
@@ -6148,6 +6193,8 @@ GRANT SELECT ON TABLE tube.tube_instance TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_job_unit TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_leader TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_outbox TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_parked TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;
