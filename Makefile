@@ -15,6 +15,8 @@
 
 SHELL := /bin/bash
 BIN := .venv/bin
+# Without bytecode each of the many processes that tests and demo start would compile its libraries anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests wait for time-outs and servers more than they compute, so more of them than there are cores.
 JOBS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 CHAOS = $(BIN)/python -m tests.crash.chaos $(if $(SEED),--seed $(SEED))
