@@ -77,4 +77,4 @@ def _database(settings: Settings, dsn: str | None, schema: str | None) -> Databa
     if not has_file:
         raise ConfigError(f"which database? There is no {settings.path}; give --dsn, PYTUBE_DSN, or --config")
     postgres = settings.config().postgres
-    return Database(postgres.dsn, schema or postgres.schema_name, postgres.answer_timeout)
+    return Database(postgres.only_dsn, schema or postgres.schema_name, postgres.answer_timeout)

@@ -42,7 +42,7 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
         origin: what names the database.
     """
     partitions: dict[str, int] | None = None
-    dsn, schema = config.postgres.dsn.get_secret_value(), config.postgres.schema_name
+    dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
     try:
         with connect_sync(dsn, schema, application_name="pytube doctor") as connection, translated():
             yield ok("Postgres", f"{_where(connection)} answers ({origin})")

@@ -124,7 +124,7 @@ def check_sources(config: Config, tubes: Sequence[str]) -> Iterator[Check]:
 
 
 async def _read_reports(config: Config, tubes: Sequence[str]) -> dict[str, Report]:
-    dsn, schema = config.postgres.dsn.get_secret_value(), config.postgres.schema_name
+    dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
     session = await Session.open(dsn, schema, "pytube doctor", settings=SETTINGS)
     try:
         return {

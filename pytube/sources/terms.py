@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid4
@@ -32,6 +32,8 @@ class Term:
     epoch: int
     leader_id: UUID = field(default_factory=uuid4)
     keys: KeyType = KeyType.BIGINT
+    host: str | None = None
+    """The Postgres host, where there are several."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -55,11 +57,21 @@ class Candidate:
     """Seconds: receive deadline + sink request timeout."""
     lease: float | None
     """Seconds for which a renewal keeps others out; None under neli."""
+    host: str | None = None
+    """The Postgres host, where there are several."""
 
 
 async def read_partitions(session: Queries, tubes: Sequence[str]) -> dict[str, int]:
     """The partition count of each of the tubes that exist."""
     return dict(await session.rows(queries.PARTITIONS, {"tubes": list(tubes)}))
+
+
+async def read_shards(session: Queries, tubes: Sequence[str]) -> dict[str, list[range]]:
+    """The shards of the tables that are attached to each of the tubes; none of a tube without tables."""
+    shards: dict[str, list[range]] = {}
+    for tube, shard, count in await session.rows(queries.SHARDS, {"tubes": list(tubes)}):
+        shards.setdefault(tube, []).append(range(shard, shard + count))
+    return shards
 
 
 async def read_epoch(session: Queries, tube: str, partitions: int, partition: int) -> int:
@@ -84,7 +96,7 @@ async def acquire(
         WrongPartitions: the tube was repartitioned.
         UsageError: the tube has keys of a type that this version does not know.
     """
-    term = Term(tube, partitions, partition, epoch=0)
+    term = Term(tube, partitions, partition, epoch=0, host=candidate.host)
     lease = None if candidate.lease is None else timedelta(seconds=candidate.lease)
     row = await session.row(
         queries.LEADER_ACQUIRE,
@@ -100,7 +112,7 @@ async def acquire(
     )
     assert row is not None
     epoch, keys = row
-    return Term(tube, partitions, partition, int(epoch), term.leader_id, _key_type(tube, keys))
+    return replace(term, epoch=int(epoch), keys=_key_type(tube, keys))
 
 
 def _key_type(tube: str, name: str) -> KeyType:
