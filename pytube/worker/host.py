@@ -241,8 +241,10 @@ class Host:
         return None if self.database.renews else "no session with Postgres has renewed terms yet"
 
     def needs_sink(self, name: str) -> bool:
-        """Whether the queue exists here, or something of it is led still."""
-        return bool(self.queues[name].partitions) or any(queue == name for queue, _ in self.leaderships)
+        """Whether the queue exists here, or a term of it has not ended yet."""
+        return bool(self.queues[name].partitions) or any(
+            leadership.has_term for (queue, _), leadership in self.leaderships.items() if queue == name
+        )
 
     def of_kind(self, kind: type[Q]) -> dict[str, Q]:
         """The queues of one kind."""
