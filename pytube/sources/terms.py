@@ -15,6 +15,7 @@ from pytube.db.session import Queries
 from pytube.errors import Fenced, NotLeader, UsageError
 from pytube.model import KeyType
 from pytube.sources import queries
+from pytube.sources.shards import Shards, shards_of
 
 _LONGEST_REASON = 500
 """Characters of what is told of an error."""
@@ -66,12 +67,9 @@ async def read_partitions(session: Queries, tubes: Sequence[str]) -> dict[str, i
     return dict(await session.rows(queries.PARTITIONS, {"tubes": list(tubes)}))
 
 
-async def read_shards(session: Queries, tubes: Sequence[str]) -> dict[str, list[range]]:
-    """The shards of the tables that are attached to each of the tubes; none of a tube without tables."""
-    shards: dict[str, list[range]] = {}
-    for tube, shard, count in await session.rows(queries.SHARDS, {"tubes": list(tubes)}):
-        shards.setdefault(tube, []).append(range(shard, shard + count))
-    return shards
+async def read_shards(session: Queries, tubes: Sequence[str]) -> Shards:
+    """The shards of the tables that are attached to each of the tubes."""
+    return shards_of(await session.rows(queries.SHARDS, {"tubes": list(tubes)}))
 
 
 async def read_epoch(session: Queries, tube: str, partitions: int, partition: int) -> int:

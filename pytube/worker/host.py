@@ -23,6 +23,7 @@ from pytube.enrich.check import SETTINGS, Fault
 from pytube.errors import RECOVERABLE, ConfigError, PytubeError
 from pytube.events import Event, PartitionEvent, WorkerStandsBy
 from pytube.logs import Logger, Repeats, host_fields
+from pytube.sources.shards import Shards
 from pytube.sources.terms import read_partitions, read_shards
 from pytube.worker.database import Database
 from pytube.worker.elections import ALL, Elections
@@ -72,7 +73,7 @@ class Host:
         """Whether everything that `begin` begins has begun."""
         self.why_unserved = "the worker is starting"
         """Why it is not."""
-        self.shards: Mapping[str, Sequence[range]] = {}
+        self.shards: Shards = {}
         """The shards of each queue, as last read."""
         self.leaderships: dict[tuple[str, int], Leadership] = {}
         self._log = Logger("pytube.worker", **host_fields(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from uuid import uuid4
 
@@ -14,12 +14,12 @@ from pytube.errors import ConfigError, DatabaseUnavailable, PooledSession, Pytub
 from pytube.events import Event, EventCallback, WorkerStarted
 from pytube.logs import Logger, Repeats, UserFaults, log_event
 from pytube.pipeline.retry_queue import backoff
+from pytube.sources.shards import SharedShard, shared_shards
 from pytube.worker.exporter import View
 from pytube.worker.host import Host
 from pytube.worker.http import HttpResponder
 from pytube.worker.listener import build_listener
 from pytube.worker.services import Services
-from pytube.worker.shards import shared_shards
 from pytube.worker.shared_sink import SharedSink
 from pytube.worker.signals import run_until_signal
 
@@ -222,7 +222,7 @@ class Worker:
             await asyncio.sleep(_SHARDS_INTERVAL)
             for host in self._hosts:
                 await host.read_shards()
-            for shared in shared_shards(self._hosts):
+            for shared in _shared_shards(self._hosts):
                 if self._repeats.is_new((shared.tube, shared.hosts), shared.finding):
                     self._log.error("shard_shared", tube=shared.tube, reason=shared.finding)
 
@@ -287,7 +287,7 @@ class Worker:
         return [
             *self._unready_hosts(),
             *self._closed_sinks(),
-            *(shared.finding for shared in shared_shards(self._hosts)),
+            *(shared.finding for shared in _shared_shards(self._hosts)),
         ]
 
     def _unready_hosts(self) -> list[str]:
@@ -333,9 +333,13 @@ class Worker:
             self._faults.log("on_event", error)
 
 
+def _shared_shards(hosts: Sequence[Host]) -> Iterator[SharedShard]:
+    return shared_shards({host.name: host.shards for host in hosts})
+
+
 def _refuse_shared_shards(hosts: Sequence[Host]) -> None:
     """Raise `ConfigError` if two of these hosts have the same shard of a tube."""
-    for shared in shared_shards(hosts):
+    for shared in _shared_shards(hosts):
         raise ConfigError(shared.finding)
 
 

@@ -14,10 +14,13 @@ import pytest
 from pytube.config import Config, KafkaConfig, load
 from pytube.errors import ConfigError, DatabaseUnavailable, UnknownTube
 from pytube.events import DatabaseDown, DatabaseUp, Event, LeaderRevoked, TrustLapsed, WorkerStarted
+from pytube.health.doctor import examine
+from pytube.health.findings import Level
 from pytube.model import OK, Batch, Key, Result
 from pytube.worker import Worker
 from pytube.worker import worker as module
 from tests.conftest import Servers
+from tests.helpers.cli import run, run_json
 from tests.helpers.database import TestServer
 from tests.helpers.http import get
 from tests.helpers.logs import capture_logs
@@ -72,7 +75,7 @@ def two(other_server: TestServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def config(one: str, two: str, tmp_path: Path) -> Config:
+def config_file(one: str, two: str, tmp_path: Path) -> Path:
     """Both databases, as hosts of these names."""
     taken.clear()
     path = tmp_path / "pytube.toml"
@@ -92,7 +95,12 @@ def config(one: str, two: str, tmp_path: Path) -> Config:
         target = "{__name__}:send"
         """
     )
-    return load(path)
+    return path
+
+
+@pytest.fixture
+def config(config_file: Path) -> Config:
+    return load(config_file)
 
 
 @asynccontextmanager
@@ -201,6 +209,43 @@ async def test_one_shard_on_two_hosts_is_refused(config: Config, one: str, two: 
         conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', 4, 10)")
     with pytest.raises(ConfigError, match="tube 'items' has shard 7 on host one and on host two, so rows"):
         await Worker(config).start()
+
+
+def test_commands_on_several_hosts(config_file: Path, one: str, two: str, other_server: TestServer) -> None:
+    """`status` and `doctor` look at all of them and name them; others ask which one is meant."""
+    make_tube(one, 0)
+    make_tube(two, 0)
+    insert(two, 1)
+    options = ("--config", str(config_file))
+    rows = run_json(*options, "status")
+    assert [(row["host"], row["tube"], row["waiting"]) for row in rows] == [
+        ("one", "items", "0"),
+        ("two", "items", "1"),
+    ]
+    assert [row["host"] for row in run_json(*options, "status", "--host", "two")] == ["two"]
+    refused = run(*options, "tube", "list", code=2)
+    assert "which host? The configuration has several: give --host, one of one, two" in refused.stderr
+    run(*options, "tube", "list", "--host", "one")
+    unknown = run(*options, "tube", "list", "--host", "three", code=2)
+    assert "there is no host 'three' in the configuration (known: one, two)" in unknown.stderr
+    checks = {check.subject: check for check in examine(load(config_file))}
+    assert checks["host one: tube items"].level is checks["host two: tube items"].level is Level.OK
+    assert checks["shards of items"].level is Level.FAIL
+    assert checks["sink of items"].level is Level.OK, "once, and not for each host"
+
+    other_server.postgres.kill()
+    half = run(*options, "status", code=3)
+    assert half.stdout.splitlines()[0].split("\t")[:2] == ["host", "tube"]
+    assert half.stdout.splitlines()[1].split("\t")[:2] == ["one", "items"]
+    assert half.stderr.startswith("host two was not read: Postgres is not available: ")
+    metrics = run(*options, "status", "--prometheus")
+    # It exits with 0: the textfile of a command that fails would not be replaced.
+    assert 'pytube_fleet_postgres_up{host="one"} 1.0' in metrics.stdout
+    assert 'pytube_fleet_postgres_up{host="two"} 0.0' in metrics.stdout
+    assert 'pytube_fleet_parked_keys{host="one",partition="0",tube="items"} 0.0' in metrics.stdout
+    checks = {check.subject: check for check in examine(load(config_file))}
+    assert checks["host two: Postgres"].level is Level.FAIL
+    assert checks["shards"].finding == "those of two were not looked at"
 
 
 async def test_a_shard_that_comes_to_a_second_host_is_told(
