@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from pytube.model import Id
@@ -12,6 +12,9 @@ from pytube.model import Id
 @dataclass(frozen=True, slots=True)
 class Event:
     """Base of all events."""
+
+    host: str | None = field(default=None, kw_only=True)
+    """The Postgres host that the event is of; None for the only one, and for the whole process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,6 +256,9 @@ class Batch:
     token: Token
     documents: Sequence[Document]
     send_before: float = field(default=float("inf"))
+    host: str | None = None
+    """The Postgres host that the partition is of, where there are several: they have partitions of the same
+    number. None for the only one."""
     _trusted_until: float = field(default=float("inf"), init=False)
 
     def __len__(self) -> int:

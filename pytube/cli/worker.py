@@ -22,8 +22,14 @@ GARBAGE_THRESHOLD = 100_000
     metavar="NAME",
     help="Serve this tube; repeatable. Default: all configured.",
 )
+@click.option(
+    "--all",
+    "takes_up",
+    is_flag=True,
+    help="Serve each configured tube from its creation until it is dropped; it need not exist yet.",
+)
 @click.pass_obj
-def worker(settings: Settings, tubes: tuple[str, ...]) -> None:
+def worker(settings: Settings, tubes: tuple[str, ...], takes_up: bool) -> None:
     """Serve tubes: lead partitions, and bring what was touched to the sinks.
 
     SIGTERM and SIGINT end it in order: what is in flight is finished, the rest given back. A
@@ -39,7 +45,7 @@ def worker(settings: Settings, tubes: tuple[str, ...]) -> None:
     # new ones, looking for some takes a good part of its time.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
-    Worker(config, list(tubes) or None).run_until_signal()
+    Worker(config, list(tubes) or None, takes_up=takes_up).run_until_signal()
 
 
 @click.command()

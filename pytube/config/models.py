@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -69,11 +70,35 @@ def _default_client_id() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+def _host_name(value: str) -> str:
+    if _HOST_NAME.fullmatch(value) is None:
+        raise ValueError("expected a name of at most 63 letters, digits, - and _, which begins with neither")
+    return value
+
+
+class HostConfig(Section):
+    """`[postgres.hosts.NAME]`: one of several hosts that carry the same tubes.
+
+    What is not given is as in `[postgres]`, whose fields these are.
+    """
+
+    dsn: SecretStr
+    schema_name: str | None = Field(default=None, alias="schema", min_length=1, max_length=63)
+    answer_timeout: float | None = Field(default=None, gt=0)
+    pool_size: int | None = Field(default=None, ge=1)
+
+
 class PostgresConfig(Section):
     """`[postgres]`: the source, which also holds the tubes."""
 
-    dsn: SecretStr
-    """A libpq connection string or URI."""
+    dsn: SecretStr | None = None
+    """A libpq connection string or URI; None where there are several hosts."""
+
+    hosts: dict[Annotated[str, AfterValidator(_host_name)], HostConfig] = Field(default_factory=dict)
+    """Several hosts that carry the same tubes, by name."""
 
     schema_name: str = Field(default="tube", alias="schema", min_length=1, max_length=63)
     """The schema that our SQL is installed in."""
@@ -84,6 +109,27 @@ class PostgresConfig(Section):
     pool_size: int = Field(default=6, ge=1)
     """Sessions that a worker process opens at most for marks and reads, whatever the number of its tubes. It
     has two more of its own, and one while it runs a backfill."""
+
+    @property
+    def only_dsn(self) -> SecretStr:
+        """The connection string of the only host.
+
+        Raises:
+            ConfigError: there are several hosts.
+        """
+        if self.dsn is None:
+            raise ConfigError(f"several hosts are configured: name one of {', '.join(self.hosts)} (--host)")
+        return self.dsn
+
+    @model_validator(mode="after")
+    def _one_way_to_name_hosts(self) -> Self:
+        if self.dsn is None and not self.hosts:
+            raise ConfigError("key postgres.dsn: is missing")
+        if self.dsn is not None and self.hosts:
+            raise ConfigError(
+                "key postgres.dsn: stands beside [postgres.hosts], where each host has its own; take it out"
+            )
+        return self
 
 
 class KafkaConfig(Section):
@@ -289,6 +335,36 @@ class Config(Section):
             return "neli" if self.kafka is not None else "lease"
         return self.worker.election
 
+    @property
+    def hosts(self) -> Sequence[str | None]:
+        """The names of the hosts; None is the only one, which has no name."""
+        return tuple(self.postgres.hosts) or (None,)
+
+    def of_host(self, name: str | None) -> Self:
+        """The configuration of one host; None: the only one.
+
+        At the broker each host is an installation of its own: its tubes share no leader topic, and no group,
+        with those of the same name on other hosts.
+
+        Raises:
+            ConfigError: there is no such host, or there are several and none is named.
+        """
+        hosts = self.postgres.hosts
+        if name is None:
+            self.postgres.only_dsn  # noqa: B018 # raises when there are several
+            return self
+        if name not in hosts:
+            known = ", ".join(hosts) or "none"
+            raise ConfigError(f"there is no host {name!r} in the configuration (known: {known})")
+        own = {key: value for key, value in hosts[name] if value is not None}
+        installation = f"{self.worker.installation}@{name}"
+        return self.model_copy(
+            update={
+                "postgres": self.postgres.model_copy(update={**own, "hosts": {}}),
+                "worker": self.worker.model_copy(update={"installation": installation}),
+            }
+        )
+
     def tube(self, name: str) -> TubeConfig:
         """The section of one tube; `ConfigError` that lists the known ones when there is none."""
         try:
@@ -330,6 +406,11 @@ class Config(Section):
                 raise ConfigError(
                     f"key {key_path(('tube', name))}: topic and group of a tube can't be set while "
                     "kafka.shared_partitions gives all tubes one topic; take them out, or that one"
+                )
+            if self.postgres.hosts and (tube.topic or tube.group):
+                raise ConfigError(
+                    f"key {key_path(('tube', name))}: topic and group of a tube can't be set while there are "
+                    "several hosts, each of which needs its own; take them out"
                 )
             needed = tube.sink.request_timeout + worker.receive_deadline
             if needed > worker.session_timeout:

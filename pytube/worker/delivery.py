@@ -298,7 +298,7 @@ class Deliverer:
 
     async def _send(self, outcome: Outcome, token: Token, documents: Documents) -> None:
         term = self._active_term.term
-        batch = Batch(term.tube, term.partition, token, documents)
+        batch = Batch(term.tube, term.partition, token, documents, host=term.host)
         breaker = self.sink_breaker
         await breaker.acquire()
         begun = time.monotonic()

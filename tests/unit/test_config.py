@@ -57,7 +57,7 @@ def minimal(more: str = "") -> str:
 class TestGood:
     def test_values_defaults_and_variables(self) -> None:
         config = good()
-        assert config.postgres.dsn.get_secret_value() == "postgresql://app:hunter2@db/app"
+        assert config.postgres.only_dsn.get_secret_value() == "postgresql://app:hunter2@db/app"
         assert config.postgres.schema_name == "queue"
         assert config.kafka is not None
         assert config.kafka.options["sasl.password"] == "hunter2"
