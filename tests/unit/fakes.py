@@ -28,8 +28,10 @@ from pytube.sources.settled import Settled
 from pytube.sources.terms import Candidate
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
+from pytube.worker.database import Database
+from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
-from pytube.worker.tube import Limits
+from pytube.worker.partition_worker import PartitionWorker
 
 
 class FakeClaim(Claim):
@@ -272,6 +274,10 @@ class FakeServedTube:
     log: RecordingLogger = field(default_factory=RecordingLogger)
     faults: UserFaults = field(default_factory=lambda: UserFaults(Logger("pytube.tests")))
     metrics: TubeMetrics = field(default_factory=TubeMetrics)
+    why_closed: str | None = None
+
+    def consume(self, active_term: ActiveTerm, database: Database) -> PartitionWorker:
+        return PartitionWorker(active_term, self, database)
 
     @property
     def told(self) -> list[str]:
