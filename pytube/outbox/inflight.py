@@ -46,6 +46,10 @@ class Record(NamedTuple):
     """None instead of an empty list, which is dearer to read."""
     header_values: Sequence[str] | None = None
     partition_key: str | None = None
+    retried: bool = False
+    """Whether an operator has told to send it again."""
+    held: bool = False
+    """Whether an earlier record of its key is parked, and this one is to be parked behind it."""
 
 
 class Fault(enum.Enum):
@@ -255,17 +259,11 @@ class InFlight:
                 insort(waiting, record, key=_id)
             else:
                 waiting.append(record)
+            if record.held:
+                lane.held = True
             if not lane.queued:
                 self._queue(topic, lane)
         return len(held) - before
-
-    def hold(self, topic: str, key: OrderingKey) -> None:
-        """A record of the key is parked: those that come are parked behind it."""
-        where = self._topic(topic)
-        lane = where.lanes.setdefault(key, _Lane(key))
-        lane.held = True
-        if lane.waiting:
-            self._behind.append((where, lane))
 
     def _topic(self, name: str) -> _Topic:
         topic = self._topics.get(name)
@@ -505,7 +503,8 @@ class InFlight:
 
     def _post(self, topic: _Topic, lane: _Lane, letter: Letter) -> None:
         lane.parking += 1
-        lane.held = lane.held or self._rules.hold
+        if self._rules.hold and not isinstance(lane.key, int):
+            lane.held = True
         self._parking[letter.record.id] = topic, lane
         self._letters.append(letter)
 
