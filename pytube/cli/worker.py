@@ -20,11 +20,18 @@ GARBAGE_THRESHOLD = 100_000
     "tubes",
     multiple=True,
     metavar="NAME",
-    help="Serve this tube; repeatable. Default: all configured.",
+    help="Serve this tube; repeatable. Default without --outbox: all configured.",
+)
+@click.option(
+    "--outbox",
+    "outboxes",
+    multiple=True,
+    metavar="NAME",
+    help="Serve this outbox; repeatable. Default without --tube: all configured.",
 )
 @click.pass_obj
-def worker(settings: Settings, tubes: tuple[str, ...]) -> None:
-    """Serve tubes: lead partitions, and bring what was touched to the sinks.
+def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...]) -> None:
+    """Serve tubes and outboxes: bring what was touched to the sinks, and messages to Kafka.
 
     SIGTERM and SIGINT end it in order: what is in flight is finished, the rest given back. A
     second one ends it at once, which loses nothing either.
@@ -32,6 +39,8 @@ def worker(settings: Settings, tubes: tuple[str, ...]) -> None:
     config = settings.config()
     for name in tubes:
         config.tube(name)
+    for name in outboxes:
+        config.outbox(name)
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
 
@@ -39,7 +48,9 @@ def worker(settings: Settings, tubes: tuple[str, ...]) -> None:
     # new ones, looking for some takes a good part of its time.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
-    Worker(config, list(tubes) or None).run_until_signal()
+    # With neither option: all that is configured.
+    chosen = (tubes, outboxes) if tubes or outboxes else (None, None)
+    Worker(config, chosen[0], outboxes=chosen[1]).run_until_signal()
 
 
 @click.command()

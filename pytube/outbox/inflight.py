@@ -51,6 +51,11 @@ class Record(NamedTuple):
     held: bool = False
     """Whether an earlier record of its key is parked, and this one is to be parked behind it."""
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether its partition at Kafka is another one than its key's."""
+        return self.partition_key is not None and self.partition_key != self.key
+
 
 class Fault(enum.Enum):
     """Why a record was not written, as far as the machine has to know."""
@@ -58,7 +63,9 @@ class Fault(enum.Enum):
     UNSENT = enum.auto()
     """Nothing speaks against the record or its topic: to be sent again at once."""
     TOPIC = enum.auto()
-    """The topic takes nothing now, or no answer came: to be sent again after the topic has cooled down."""
+    """The topic takes nothing now: to be sent again after the topic has cooled down."""
+    UNANSWERED = enum.auto()
+    """No answer came in time. As `TOPIC`; but it may be that no broker can be reached."""
     BATCH = enum.auto()
     """A record that was sent together with this one can't be written, perhaps this one."""
     POISON = enum.auto()
@@ -451,9 +458,9 @@ class InFlight:
 
     def _blame(self, topic: _Topic, chunk: Chunk, failures: Mapping[int, Failure], now: float) -> None:
         faults = {failure.fault for failure in failures.values()}
-        if Fault.TOPIC in faults:
-            reason = next(f.reason for f in failures.values() if f.fault is Fault.TOPIC)
-            self._cool_down(topic, reason, now)
+        down = faults & {Fault.TOPIC, Fault.UNANSWERED}
+        if down:
+            self._cool_down(topic, next(f.reason for f in failures.values() if f.fault in down), now)
         if Fault.BATCH in faults:
             topic.limit = max(1, min(topic.limit or chunk.size, chunk.size) // 2)
         for lane, part in chunk.parts:

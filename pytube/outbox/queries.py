@@ -9,8 +9,8 @@ from typing import Final
 
 OUTBOX: Final = "SELECT adopted, wakes FROM outbox_list() WHERE outbox = %(tube)s"
 
-# Sent as one message, as marks of tubes are: see pytube/sources/queries.py. Most records have no headers: NULL is
-# read in no time, an empty array in as much as all else of a record.
+# Sent as one message, as marks of tubes are: see pytube/sources/queries.py. Most records have no headers: a
+# NULL is read in no time, an empty array takes as long as all else of a record.
 MARK_DECLARE: Final = """
     DECLARE marked_records BINARY NO SCROLL CURSOR WITH HOLD FOR
     SELECT id, date_part('epoch', create_time), kafka_topic, kafka_key, kafka_value,

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
@@ -121,9 +121,17 @@ class Clients:
         return self._make(Producer, settings)
 
     def admin(self) -> AdminClient:
-        """For the topic."""
-        ours = {"message.max.bytes", "partitioner"}  # of producers only
-        return self._make(AdminClient, {k: v for k, v in self._common().items() if k not in ours})
+        """For topics and groups."""
+        return self._make(AdminClient, self._of_any_client())
+
+    def consumer(self, group: str) -> Consumer:
+        """One that names a group, and reads nothing."""
+        settings = {"group.id": group, "enable.auto.commit": False}
+        return self._make(Consumer, self._of_any_client() | settings)
+
+    def _of_any_client(self) -> dict[str, Any]:
+        of_producers = {"message.max.bytes", "partitioner"}
+        return {name: value for name, value in self._common().items() if name not in of_producers}
 
     def hide(self, text: str) -> str:
         """`text` without the values of options, which librdkafka likes to quote."""

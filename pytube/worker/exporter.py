@@ -16,6 +16,8 @@ import pytube
 from pytube.model import PodClass
 from pytube.worker.database import Database
 from pytube.worker.metrics import BOUNDS, Counters, Histogram, TubeMetrics
+from pytube.worker.outbox import Outbox
+from pytube.worker.outbox_worker import OutboxWorker
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.queue import Consumer
 from pytube.worker.tube import Tube
@@ -33,7 +35,7 @@ _CLASSES = {PodClass.INCREMENTAL: "incremental", PodClass.BACKFILL: "backfill"}
 class View:
     """What a scrape looks at."""
 
-    tubes: Mapping[str, Tube]
+    tubes: Mapping[str, Tube | Outbox]
     database: Database
     labels: Mapping[str, str]
     """Of `pytube_worker_info`."""
@@ -114,6 +116,7 @@ class WorkerCollector:
         for name, text, value in flags:
             yield _gauge(name, text, _PARTITION, [(_key(at), value(one)) for at, one in working.items()])
         yield from _of_tubes({at: one for at, one in working.items() if isinstance(one, PartitionWorker)})
+        yield from _of_outboxes({at: one for at, one in working.items() if isinstance(one, OutboxWorker)})
 
     # --- what was counted -----------------------------------------------------------------
 
@@ -184,6 +187,36 @@ def _of_tubes(working: Mapping[tuple[str, int], PartitionWorker]) -> Iterator[Me
             for at, one in working.items()
             for kind, text in _CLASSES.items()
         ],
+    )
+
+
+def _of_outboxes(working: Mapping[tuple[str, int], OutboxWorker]) -> Iterator[Metric]:
+    """What partitions of outboxes hold."""
+    now = time()
+    yield _gauge(
+        "outbox_records",
+        "Records of an outbox that the worker holds: waiting to be sent, or in flight.",
+        ("tube", "partition", "state"),
+        [
+            ((*_key(at), state), count)
+            for at, one in working.items()
+            for state, count in (
+                ("waiting", one.machine.held - one.machine.flying),
+                ("in_flight", one.machine.flying),
+            )
+        ],
+    )
+    yield _gauge(
+        "outbox_lag_seconds",
+        "Age of the oldest record that is not delivered; 0 when there is none.",
+        _PARTITION,
+        [(_key(at), _age(one.machine.oldest, now)) for at, one in working.items()],
+    )
+    yield _gauge(
+        "outbox_topics_down",
+        "Topics that take nothing.",
+        _PARTITION,
+        [(_key(at), len(one.machine.resting())) for at, one in working.items()],
     )
 
 

@@ -25,7 +25,8 @@ from pytube.worker.exporter import View
 from pytube.worker.http import HttpResponder
 from pytube.worker.leadership import Leadership
 from pytube.worker.listener import build_listener
-from pytube.worker.queue import Consumer
+from pytube.worker.outbox import Outbox
+from pytube.worker.queue import Consumer, Queue
 from pytube.worker.shared_sink import SharedSink
 from pytube.worker.signals import run_until_signal
 from pytube.worker.tube import Tube
@@ -44,20 +45,33 @@ class Worker:
     """
 
     def __init__(
-        self, config: Config, tubes: Sequence[str] | None = None, on_event: EventCallback | None = None
+        self,
+        config: Config,
+        tubes: Sequence[str] | None = None,
+        on_event: EventCallback | None = None,
+        *,
+        outboxes: Sequence[str] | None = None,
     ) -> None:
         """Args:
             config: as `pytube.config.load` gives it.
-            tubes: names of configured tubes; all of them by default.
+            tubes: names of configured tubes.
             on_event: receives every event, in order; see `EventCallback`.
+            outboxes: names of configured outboxes. With neither `tubes` nor `outboxes`, all that is
+                configured is served; with one of them, that alone.
 
         Raises:
-            ConfigError: a tube is not configured, or none is; a sink refuses its options; a package
-                is missing.
+            ConfigError: a tube or an outbox is not configured, or none is; a sink or librdkafka refuses
+                options; a package is missing.
         """
-        names = list(dict.fromkeys(tubes if tubes is not None else config.tubes))
+        if tubes is None and outboxes is None:
+            tubes, outboxes = list(config.tubes), list(config.outboxes)
+        tubes, outboxes = list(dict.fromkeys(tubes or ())), list(dict.fromkeys(outboxes or ()))
+        names = [*tubes, *outboxes]
         if not names:
-            raise ConfigError('no tube is configured; add a section [tube."NAME"] with its sink')
+            raise ConfigError(
+                'nothing is configured to be served; add a section [tube."NAME"] with its sink, or '
+                '[outbox."NAME"]'
+            )
         self._config = config
         self._on_event = on_event
         self._log = Logger("pytube.worker")
@@ -76,13 +90,17 @@ class Worker:
             config.postgres, names, receive_deadline=config.worker.receive_deadline, emit=self._emit
         )
         instance_id = uuid4()
-        self._sinks = {name: SharedSink(name, config.tube(name).sink) for name in names}
+        self._sinks = {name: SharedSink(name, config.tube(name).sink) for name in tubes}
         self._tubes = {
             name: Tube(config, name, self._sinks[name], instance_id, self._database.pool, self._emit)
-            for name in names
+            for name in tubes
         }
+        self._outboxes = {
+            name: Outbox(config, name, instance_id, self._database.pool, self._emit) for name in outboxes
+        }
+        self._queues: dict[str, Queue] = {**self._tubes, **self._outboxes}
         self._elections: Sequence[Election] = build_elections(
-            config, list(self._tubes.values()), self._database, instance_id
+            config, list(self._queues.values()), self._database, instance_id
         )
         self._listener = None if config.worker.listen is None else self._build_listener(config.worker.listen)
 
@@ -146,8 +164,8 @@ class Worker:
         if self._state in ("stopping", "stopped"):
             return
         self._state = "stopping"
-        for tube in self._tubes.values():
-            tube.stopping = True
+        for queue in self._queues.values():
+            queue.stopping = True
         try:
             async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
                 if self._listener is not None:
@@ -188,11 +206,11 @@ class Worker:
             checking = check_async(session.connection, postgres.schema_name)
             with translated():
                 await wait_for_answer(session.connection, postgres.answer_timeout, checking)
-            self._note_partitions(await read_partitions(session, list(self._tubes)))
+            self._note_partitions(await read_partitions(session, list(self._queues)))
         finally:
             await session.close()
-        for tube in self._tubes.values():
-            tube.check_exists()
+        for queue in self._queues.values():
+            queue.check_exists()
 
     async def _check_enriching(self) -> None:
         """Whether documents can be read as configured, with the tables that are attached now."""
@@ -214,7 +232,7 @@ class Worker:
 
     async def _follow_claims(self, election: Election) -> None:
         async for claim in election.claims():
-            leadership = Leadership(self._tubes[claim.tube], self._database, claim)
+            leadership = Leadership(self._queues[claim.tube], self._database, claim)
             self._leaderships[claim.tube, claim.partition] = leadership
             task = asyncio.create_task(self._lead(leadership, claim))
             self._leading.add(task)
@@ -234,16 +252,16 @@ class Worker:
         while True:
             await asyncio.sleep(_PARTITIONS_INTERVAL)
             try:
-                self._note_partitions(await read_partitions(self._database.pool, list(self._tubes)))
+                self._note_partitions(await read_partitions(self._database.pool, list(self._queues)))
             except RECOVERABLE:
                 continue  # told by what renews the terms
             self._tell_standby()
 
     def _note_partitions(self, partitions: dict[str, int]) -> None:
-        for name, tube in self._tubes.items():
-            before, tube.partitions = tube.partitions, partitions.get(name, 0)
-            if before and not tube.partitions:
-                tube.log.warning("tube_dropped", remark="it is served again when it is back")
+        for name, queue in self._queues.items():
+            before, queue.partitions = queue.partitions, partitions.get(name, 0)
+            if before and not queue.partitions:
+                queue.log.warning("tube_dropped", remark="it is served again when it is back")
 
     def _leads_first_partition(self) -> bool:
         """Whether it is on this process to follow DDL: it leads the first partition of some tube."""
@@ -259,7 +277,7 @@ class Worker:
     def _build_listener(self, address: str) -> HttpResponder:
         labels = {"client_id": self._config.worker.client_id, "election": self._config.election_kind}
         view = View(
-            self._tubes,
+            {**self._tubes, **self._outboxes},
             self._database,
             labels,
             self._working,
@@ -304,7 +322,7 @@ class Worker:
         if not self._database.renews:
             return "no session with Postgres has renewed terms yet"
         closed = self._closed_sinks()
-        return "\n".join(closed) if len(closed) == len(self._sinks) else None
+        return "\n".join(closed) if closed and len(closed) == len(self._queues) else None
 
     def _closed_sinks(self) -> list[str]:
         """A line for each tube whose sink has not been opened."""
@@ -317,23 +335,23 @@ class Worker:
     # --- events ---------------------------------------------------------------------------
 
     def _tell_start(self) -> None:
-        tubes = tuple(self._tubes)
+        tubes, outboxes = tuple(self._tubes), tuple(self._outboxes)
         sinks = tuple(self._config.tubes[name].sink.type for name in tubes)
         election, client_id = self._config.election_kind, self._config.worker.client_id
-        self._emit(WorkerStarted(pytube.__version__, tubes, election, sinks, client_id))
+        self._emit(WorkerStarted(pytube.__version__, tubes, election, sinks, client_id, outboxes))
 
     def _tell_standby(self) -> None:
         """Tell once of each tube of which nothing was led for a while."""
         now = time.monotonic()
         busy = {tube for tube, _ in self._leaderships}
-        for name, tube in self._tubes.items():
-            if name in busy or not tube.partitions:
+        for name, queue in self._queues.items():
+            if name in busy or not queue.partitions:
                 self._idle_since[name] = now
                 if self.leads(name):
                     self._standing_by.discard(name)
             elif name not in self._standing_by and now >= self._idle_since.setdefault(name, now) + _STANDBY:
                 self._standing_by.add(name)
-                self._emit(WorkerStandsBy(name, tube.partitions))
+                self._emit(WorkerStandsBy(name, queue.partitions))
 
     async def _read_metrics(self) -> None:
         while True:
@@ -347,7 +365,7 @@ class Worker:
     def _emit(self, event: Event) -> None:
         log_event(self._log, event)
         if isinstance(event, PartitionEvent):
-            self._tubes[event.tube].count(event)
+            self._queues[event.tube].count(event)
         if self._on_event is None:
             return
         try:
