@@ -36,6 +36,7 @@ class WorkerStarted(Event):
     sinks: tuple[str, ...]
     """The types of the sinks, in the order of `tubes`."""
     client_id: str
+    outboxes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,33 @@ class Parked(PartitionEvent):
     shard: int
     id: Id | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordParked(PartitionEvent):
+    """A record of an outbox was set aside with its error; `tube` is the name of the outbox."""
+
+    id: int
+    topic: str
+    key: str | None
+    reason: str
+    """Empty when it waits behind a parked record of its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDown(PartitionEvent):
+    """A topic takes no records of an outbox; others go on. Told once, not per attempt."""
+
+    topic: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUp(PartitionEvent):
+    """The topic takes records again after `seconds`."""
+
+    topic: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,14 +24,26 @@ from pytube.events import (
     LeaderFenced,
     MeterRead,
     Parked,
+    RecordParked,
     SinkDown,
     SourceDown,
     SweepFailed,
+    TopicDown,
     TrustLapsed,
 )
 
 Format = Literal["auto", "human", "json"]
-_WARNINGS = (DatabaseDown, LeaderFenced, Parked, SinkDown, SourceDown, SweepFailed, TrustLapsed)
+_WARNINGS = (
+    DatabaseDown,
+    LeaderFenced,
+    Parked,
+    RecordParked,
+    SinkDown,
+    SourceDown,
+    SweepFailed,
+    TopicDown,
+    TrustLapsed,
+)
 _FIRST = ("host", "tube", "partition")
 """Fields that lead, in this order."""
 _LONGEST_TRACE = 8_000

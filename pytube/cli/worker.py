@@ -20,7 +20,14 @@ GARBAGE_THRESHOLD = 100_000
     "tubes",
     multiple=True,
     metavar="NAME",
-    help="Serve this tube; repeatable. Default: all configured.",
+    help="Serve this tube; repeatable. Default without --outbox: all configured.",
+)
+@click.option(
+    "--outbox",
+    "outboxes",
+    multiple=True,
+    metavar="NAME",
+    help="Serve this outbox; repeatable. Default without --tube: all configured.",
 )
 @click.option(
     "--all",
@@ -29,8 +36,8 @@ GARBAGE_THRESHOLD = 100_000
     help="Serve each configured tube from its creation until it is dropped; it need not exist yet.",
 )
 @click.pass_obj
-def worker(settings: Settings, tubes: tuple[str, ...], takes_up: bool) -> None:
-    """Serve tubes: lead partitions, and bring what was touched to the sinks.
+def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...], takes_up: bool) -> None:
+    """Serve tubes and outboxes: bring what was touched to the sinks, and messages to Kafka.
 
     SIGTERM and SIGINT end it in order: what is in flight is finished, the rest given back. A
     second one ends it at once, which loses nothing either.
@@ -38,6 +45,8 @@ def worker(settings: Settings, tubes: tuple[str, ...], takes_up: bool) -> None:
     config = settings.config()
     for name in tubes:
         config.tube(name)
+    for name in outboxes:
+        config.outbox(name)
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
 
@@ -45,7 +54,9 @@ def worker(settings: Settings, tubes: tuple[str, ...], takes_up: bool) -> None:
     # new ones, looking for some takes a good part of its time.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
-    Worker(config, list(tubes) or None, takes_up=takes_up).run_until_signal()
+    # With neither option: all that is configured.
+    chosen = (tubes, outboxes) if tubes or outboxes else (None, None)
+    Worker(config, chosen[0], outboxes=chosen[1], takes_up=takes_up).run_until_signal()
 
 
 @click.command()

@@ -320,6 +320,66 @@ class TubeConfig(Section):
     group: str | None = Field(default=None, min_length=1)
 
 
+class OutboxConfig(Section):
+    """`[outbox.NAME]`: how a worker brings the records of one outbox to Kafka. Times are in seconds."""
+
+    mode: Literal["windowed", "strict"] = "windowed"
+    """`strict`: one record of a key is under way; `windowed`: up to `window`."""
+
+    transactions: bool = False
+    """Whether records are sent in transactions: readers of committed records then see each of them once."""
+
+    window: int = Field(default=1000, ge=1)
+    """Records of one key that are under way at the same time."""
+
+    in_flight: int = Field(default=20_000, ge=1, le=100_000)
+    """Records that one partition holds at most, whatever the backlog."""
+
+    in_flight_bytes: int = Field(default=64 * 1024 * 1024, ge=1)
+    """Bytes of their values, about."""
+
+    mark_limit: int = Field(default=2000, ge=1, le=100_000)
+    """Records that one mark takes at most."""
+
+    compact: bool = False
+    """Whether of the records of a key that wait only the newest is sent."""
+
+    on_poison: Literal["skip", "hold"] = "skip"
+    """What becomes of a key after one of its records was parked: it goes on, or is parked behind it."""
+
+    attempts: int = Field(default=3, ge=1)
+    """How often the broker may refuse a record that is sent alone before it is parked."""
+
+    message_timeout: float = Field(default=8.0, ge=2)
+    """Seconds within which a record is acknowledged, or counts as not written."""
+
+    linger_ms: float = Field(default=0.0, ge=0)
+    """Milliseconds for which librdkafka waits for more records before it sends a batch."""
+
+    topic_cooldown: float = Field(default=0.5, gt=0)
+    """Seconds for which a topic rests that takes nothing; doubled with each failure."""
+
+    topic_cooldown_limit: float = Field(default=60.0, gt=0)
+    """The most that they grow to."""
+
+    bootstrap_servers: str | None = Field(default=None, min_length=1)
+    """Of the cluster that gets the records; by default the one of `[kafka]`, with its options."""
+
+    kafka_options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """More settings of librdkafka for producers, by its names. Never shown."""
+
+    leader_topic: str | None = Field(default=None, min_length=1)
+    leader_group: str | None = Field(default=None, min_length=1)
+
+    @property
+    def request_timeout(self) -> float:
+        """Seconds after which a record that was handed over has been written, or never is.
+
+        librdkafka looks once a second for records whose time is over.
+        """
+        return self.message_timeout + 1.0
+
+
 class Config(Section):
     """The whole file."""
 
@@ -327,6 +387,7 @@ class Config(Section):
     kafka: KafkaConfig | None = None
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
     tubes: dict[str, TubeConfig] = Field(default_factory=dict, alias="tube")
+    outboxes: dict[str, OutboxConfig] = Field(default_factory=dict, alias="outbox")
 
     @property
     def election_kind(self) -> Literal["neli", "lease"]:
@@ -376,13 +437,28 @@ class Config(Section):
                 f"add a section [{key_path(('tube', name))}]"
             ) from None
 
+    def outbox(self, name: str) -> OutboxConfig:
+        """The section of one outbox; `ConfigError` that lists the known ones when there is none."""
+        try:
+            return self.outboxes[name]
+        except KeyError:
+            known = ", ".join(sorted(self.outboxes)) or "none"
+            raise ConfigError(
+                f"the outbox {name!r} is not configured (configured: {known}); "
+                f"add a section [{key_path(('outbox', name))}]"
+            ) from None
+
     def leader_topic(self, name: str) -> str:
-        """The leader topic of a tube: as configured, else named after installation and tube."""
-        return self.tube(name).topic or self._leader_name(name)
+        """The leader topic of a tube or an outbox: as configured, else by its name and the installation's."""
+        outbox = self.outboxes.get(name)
+        chosen = self.tube(name).topic if outbox is None else outbox.leader_topic
+        return chosen or self._leader_name(name)
 
     def leader_group(self, name: str) -> str:
-        """The consumer group of a tube's workers: as configured, else named as its topic."""
-        return self.tube(name).group or self._leader_name(name)
+        """The consumer group of its workers: as configured, else named as its topic."""
+        outbox = self.outboxes.get(name)
+        chosen = self.tube(name).group if outbox is None else outbox.leader_group
+        return chosen or self._leader_name(name)
 
     def _leader_name(self, name: str) -> str:
         shared = self.kafka is not None and self.kafka.shared_partitions is not None
@@ -422,4 +498,35 @@ class Config(Section):
                     f"one's last request is still under way; lower the first two, or raise the "
                     f"third to at least {needed:g} s"
                 )
+        self._check_outboxes()
         return self
+
+    def _check_outboxes(self) -> None:
+        worker = self.worker
+        for name, outbox in self.outboxes.items():
+            section = key_path(("outbox", name))
+            if name in self.tubes:
+                raise ConfigError(
+                    f"key {section}: there is a tube of that name, and names are shared; choose another one"
+                )
+            if self.kafka is None and outbox.bootstrap_servers is None:
+                raise ConfigError(
+                    f"key {section}: an outbox needs a broker; "
+                    "add bootstrap_servers, here or in a section [kafka]"
+                )
+            shared = self.kafka is not None and self.kafka.shared_partitions is not None
+            if shared and (outbox.leader_topic or outbox.leader_group):
+                raise ConfigError(
+                    f"key {section}: leader_topic and leader_group can't be set while "
+                    "kafka.shared_partitions gives all tubes and outboxes one topic; take them out, "
+                    "or that one"
+                )
+            needed = outbox.request_timeout + worker.receive_deadline
+            if needed > worker.session_timeout:
+                raise ConfigError(
+                    f"key {section}.message_timeout: {outbox.message_timeout:g} s, 1 s for librdkafka to "
+                    f"notice, and worker.receive_deadline of {worker.receive_deadline:g} s are together "
+                    f"more than worker.session_timeout of {worker.session_timeout:g} s, so a new leader "
+                    "could begin while the old one's last records are still under way; lower the first two, "
+                    f"or raise the third to at least {needed:g} s"
+                )

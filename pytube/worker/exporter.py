@@ -17,6 +17,8 @@ import pytube
 from pytube.model import PodClass
 from pytube.worker.host import Host
 from pytube.worker.metrics import BOUNDS, Counters, Histogram, TubeMetrics
+from pytube.worker.outbox import Outbox
+from pytube.worker.outbox_worker import OutboxWorker
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.queue import Consumer
 from pytube.worker.tube import Tube
@@ -56,6 +58,7 @@ class WorkerCollector:
         yield from self._of_databases()
         yield from self._of_led()
         yield from self._of_tubes()
+        yield from self._of_outboxes()
         yield from self._of_counters()
         yield from self._of_durations()
 
@@ -135,6 +138,35 @@ class WorkerCollector:
         for name, text, value in flags:
             yield self._by_host(name, text, _PARTITION, partial(_values, value))
 
+    def _of_outboxes(self) -> Iterator[Metric]:
+        """What partitions of outboxes hold."""
+        now = time()
+        yield self._by_host(
+            "outbox_records",
+            "Records of an outbox that the worker holds: waiting to be sent, or in flight.",
+            ("tube", "partition", "state"),
+            lambda host: [
+                ((*_where(at), state), count)
+                for at, one in _of_outboxes(host)
+                for state, count in (
+                    ("waiting", one.machine.held - one.machine.flying),
+                    ("in_flight", one.machine.flying),
+                )
+            ],
+        )
+        yield self._by_host(
+            "outbox_lag_seconds",
+            "Age of the oldest record that is not delivered; 0 when there is none.",
+            _PARTITION,
+            lambda host: [(_where(at), _age(one.machine.oldest, now)) for at, one in _of_outboxes(host)],
+        )
+        yield self._by_host(
+            "outbox_topics_down",
+            "Topics that take nothing.",
+            _PARTITION,
+            lambda host: [(_where(at), len(one.machine.resting())) for at, one in _of_outboxes(host)],
+        )
+
     def _of_tubes(self) -> Iterator[Metric]:
         """What partitions of tubes hold."""
         now = time()
@@ -179,8 +211,8 @@ class WorkerCollector:
         counted = [
             (_key(host, name, str(number)), counters)
             for host in self._view.hosts
-            for name, tube in host.of_kind(Tube).items()
-            for number, counters in tube.metrics.partitions.items()
+            for name, queue in (host.of_kind(Tube) | host.of_kind(Outbox)).items()
+            for number, counters in queue.metrics.partitions.items()
         ]
         for name, text, value in _COUNTERS:
             counter = CounterMetricFamily(f"pytube_{name}", text, labels=(*self._host, *_PARTITION))
@@ -222,6 +254,13 @@ def _of_tubes(host: Host) -> Iterator[tuple[tuple[str, int], PartitionWorker]]:
     """What works on partitions of tubes."""
     for at, one in host.working().items():
         if isinstance(one, PartitionWorker):
+            yield at, one
+
+
+def _of_outboxes(host: Host) -> Iterator[tuple[tuple[str, int], OutboxWorker]]:
+    """What works on partitions of outboxes."""
+    for at, one in host.working().items():
+        if isinstance(one, OutboxWorker):
             yield at, one
 
 

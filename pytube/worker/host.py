@@ -28,6 +28,7 @@ from pytube.sources.terms import read_partitions, read_shards
 from pytube.worker.database import Database
 from pytube.worker.elections import ALL, Elections
 from pytube.worker.leadership import Leadership
+from pytube.worker.outbox import Outbox
 from pytube.worker.queue import Consumer, Queue
 from pytube.worker.services import Services, end
 from pytube.worker.shared_sink import SharedSink
@@ -49,6 +50,7 @@ class Host:
         name: str | None,
         config: Config,
         sinks: Mapping[str, SharedSink],
+        outboxes: Sequence[str],
         instance_id: UUID,
         emit: Callable[[Event], None],
         *,
@@ -60,12 +62,13 @@ class Host:
             name: of the host; None for the only one.
             config: of this host.
             sinks: of the tubes that are served, by their names.
+            outboxes: names of those that are served.
             instance_id: of this process.
             emit: receives events.
-            takes_up: whether tubes need not exist, and are left as they go.
+            takes_up: whether queues need not exist, and are left as they go.
 
         Raises:
-            ConfigError: a transform is missing, or there is no broker.
+            ConfigError: a transform is missing, librdkafka refuses options, or there is no broker.
         """
         self.name = name
         self.services = Services()
@@ -91,7 +94,7 @@ class Host:
         """The queues that were told of."""
         self.database = Database(
             config.postgres,
-            list(sinks),
+            [*sinks, *outboxes],
             receive_deadline=config.worker.receive_deadline,
             emit=self.emit,
             host=name,
@@ -99,6 +102,9 @@ class Host:
         pool = self.database.pool
         self.queues: dict[str, Queue] = {
             tube: Tube(config, tube, sink, instance_id, pool, self.emit, name) for tube, sink in sinks.items()
+        }
+        self.queues |= {
+            outbox: Outbox(config, outbox, instance_id, pool, self.emit, name) for outbox in outboxes
         }
         self._elections = Elections(
             config, self.queues, self.database, instance_id, self.services, self._on_claim

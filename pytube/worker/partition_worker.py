@@ -466,7 +466,7 @@ class PartitionWorker:
 
     def read_metrics(self) -> MeterRead | None:
         """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
-        return self.meter.read(self.machine)
+        return self.meter.read(self.machine.keys, self.machine.flying)
 
     @property
     def sink_is_up(self) -> bool:

@@ -1,4 +1,4 @@
-"""The worker: any number of tubes in one process, to be run by the command line or embedded."""
+"""The worker: any number of tubes and outboxes in one process, to be run by the command line or embedded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHARDS_INTERVAL = 30.0
 
 
 class Worker:
-    """Serves tubes until it is stopped.
+    """Serves tubes and outboxes until it is stopped.
 
     `run_until_signal` runs it in a process of its own. Within your event loop: `start`, then `wait` or your
     own work, then `stop`.
@@ -40,21 +40,30 @@ class Worker:
         tubes: Sequence[str] | None = None,
         on_event: EventCallback | None = None,
         *,
+        outboxes: Sequence[str] | None = None,
         takes_up: bool = False,
     ) -> None:
         """Args:
             config: as `pytube.config.load` gives it.
-            tubes: names of configured tubes; all of them by default.
+            tubes: names of configured tubes.
             on_event: receives every event, in order; see `EventCallback`.
-            takes_up: whether tubes need not exist: each is served from its creation until it is dropped.
+            outboxes: names of configured outboxes. With neither `tubes` nor `outboxes`, all that is
+                configured is served; with one of them, that alone.
+            takes_up: whether tubes and outboxes need not exist: each is served from its creation until it
+                is dropped.
 
         Raises:
-            ConfigError: a tube is not configured, or none is; a sink refuses its options; a package
-                is missing.
+            ConfigError: a tube or an outbox is not configured, or none is; a sink or librdkafka refuses
+                options; a package is missing.
         """
-        names = list(dict.fromkeys(tubes if tubes is not None else config.tubes))
-        if not names:
-            raise ConfigError('no tube is configured; add a section [tube."NAME"] with its sink')
+        if tubes is None and outboxes is None:
+            tubes, outboxes = list(config.tubes), list(config.outboxes)
+        tubes, outboxes = list(dict.fromkeys(tubes or ())), list(dict.fromkeys(outboxes or ()))
+        if not (tubes or outboxes):
+            raise ConfigError(
+                'nothing is configured to be served; add a section [tube."NAME"] with its sink, or '
+                '[outbox."NAME"]'
+            )
         self._config = config
         self._on_event = on_event
         self._takes_up = takes_up
@@ -66,9 +75,12 @@ class Worker:
         self._services = Services()
         self._repeats = Repeats()
         instance_id = uuid4()
-        self._sinks = {name: SharedSink(name, config.tube(name).sink) for name in names}
+        self._outboxes = tuple(outboxes)
+        self._sinks = {name: SharedSink(name, config.tube(name).sink) for name in tubes}
         self._hosts = [
-            Host(name, config.of_host(name), self._sinks, instance_id, self._emit, takes_up=takes_up)
+            Host(
+                name, config.of_host(name), self._sinks, outboxes, instance_id, self._emit, takes_up=takes_up
+            )
             for name in config.hosts
         ]
         self._down: list[Host] = []
@@ -280,7 +292,8 @@ class Worker:
         unready, closed = self._unready_hosts(), self._closed_sinks()
         if len(unready) == len(self._hosts):
             return "\n".join(unready)
-        return "\n".join(closed) if closed and len(closed) == len(self._wanted_sinks()) else None
+        wanted = len(self._wanted_sinks()) + len(self._outboxes)
+        return "\n".join(closed) if closed and len(closed) == wanted else None
 
     def _remarks(self) -> list[str]:
         """What can't be served while the rest is, or is wrong: a line for each."""
@@ -315,7 +328,7 @@ class Worker:
         tubes = tuple(self._sinks)
         sinks = tuple(self._config.tubes[name].sink.type for name in tubes)
         election, client_id = self._config.election_kind, self._config.worker.client_id
-        self._emit(WorkerStarted(pytube.__version__, tubes, election, sinks, client_id))
+        self._emit(WorkerStarted(pytube.__version__, tubes, election, sinks, client_id, self._outboxes))
 
     async def _read_metrics(self) -> None:
         while True:
