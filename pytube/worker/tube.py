@@ -18,6 +18,7 @@ from pytube.sinks import Sink, build_sink
 from pytube.sources.terms import Candidate, read_partitions
 from pytube.transforms import Transforms
 from pytube.worker.metrics import TubeMetrics
+from pytube.worker.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class Tube:
         instance_id: UUID,
         pool: SessionPool,
         emit: Callable[[Event], None],
+        tracing: Tracing,
     ) -> None:
         """Opens nothing.
 
@@ -80,6 +82,7 @@ class Tube:
             instance_id: of this process.
             pool: where rows are read.
             emit: receives events.
+            tracing: of the process.
 
         Raises:
             ConfigError: the tube is not configured, its sink refuses the options, or a transform is missing.
@@ -89,6 +92,7 @@ class Tube:
         self.log = Logger("pytube.worker", tube=name)
         self.faults = UserFaults(self.log)
         self.emit = emit
+        self.tracing = tracing
         self.metrics = TubeMetrics()
         self.limits = Limits.of(settings, config.worker)
         self.backfill_limits = BackfillLimits.of(settings.backfill)

@@ -27,6 +27,7 @@ from pytube.worker.leadership import Leadership
 from pytube.worker.listener import build_listener
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.signals import run_until_signal
+from pytube.worker.tracing import build_tracing
 from pytube.worker.tube import Tube
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
 
@@ -75,8 +76,10 @@ class Worker:
             config.postgres, names, receive_deadline=config.worker.receive_deadline, emit=self._emit
         )
         instance_id = uuid4()
+        self._tracing = build_tracing(config.worker.tracing, config.worker.client_id)
         self._tubes = {
-            name: Tube(config, name, instance_id, self._database.pool, self._emit) for name in names
+            name: Tube(config, name, instance_id, self._database.pool, self._emit, self._tracing)
+            for name in names
         }
         self._elections: Sequence[Election] = build_elections(
             config, list(self._tubes.values()), self._database, instance_id
@@ -150,6 +153,7 @@ class Worker:
             async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
                 if self._listener is not None:
                     stack.push_async_callback(self._listener.close)
+                stack.push_async_callback(self._tracing.close)
                 for tube in self._tubes.values():
                     stack.push_async_callback(tube.close_sink)
                 stack.push_async_callback(self._database.close)

@@ -29,6 +29,7 @@ from pytube.sources.terms import Candidate
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.metrics import TubeMetrics
+from pytube.worker.tracing import Tracing
 from pytube.worker.tube import Limits
 
 
@@ -272,6 +273,7 @@ class FakeServedTube:
     log: RecordingLogger = field(default_factory=RecordingLogger)
     faults: UserFaults = field(default_factory=lambda: UserFaults(Logger("pytube.tests")))
     metrics: TubeMetrics = field(default_factory=TubeMetrics)
+    tracing: Tracing = field(default_factory=Tracing)
 
     @property
     def told(self) -> list[str]:
