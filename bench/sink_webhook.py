@@ -17,7 +17,7 @@ from bench.frame.server import Server
 from bench.frame.statistics import ratios, spread
 from pytube.model import Batch
 from pytube.sinks.webhook import WebhookSink
-from pytube.sinks.webhook_message import body_of, item
+from pytube.sinks.webhook_message import body_of, lines
 
 ROUNDS = 7
 TO_BARE = 0.7
@@ -49,7 +49,7 @@ def _measure(server: Server, section: Section, url: str) -> None:
 
     def before(name: str) -> None:
         sent = batches(next(rounds))
-        bodies = [body_of([item(orjson.dumps(b.tube), d) for d in b], "ndjson") for b in sent]
+        bodies = [body_of(lines(orjson.dumps(b.tube), b.documents), "ndjson") for b in sent]
         made[name] = list(zip(sent, bodies, strict=True))
 
     taken = interleave(

@@ -273,6 +273,17 @@ async def test_retry_after(receiver: Receiver, status: int, as_date: bool) -> No
         assert await sink.send(batch({1: {}})) == [OK]
 
 
+async def test_an_answer_that_nobody_asked_for(receiver: Receiver) -> None:
+    """It is not taken for the answer to the next request."""
+    receiver.how = How.TWICE
+    async with opened(receiver.url) as sink:
+        assert await sink.send(batch({1: {}})) == [OK]
+        receiver.how, receiver.status = How.STATUS, 422
+        (result,) = await sink.send(batch({2: {}}))
+    assert isinstance(result, Reject)
+    assert receiver.connections == 2
+
+
 async def test_an_answer_that_is_too_big(receiver: Receiver) -> None:
     receiver.how = How.BIG
     async with opened(receiver.url, max_answer_bytes=10_000) as sink:
