@@ -56,11 +56,17 @@ class OpenTelemetry(Tracing):
         """The tracer of the program that embeds the worker, if it has one; else one of our own.
 
         An endpoint is always for a tracer of our own.
+
+        Raises:
+            ConfigError: a variable of OpenTelemetry can't be used.
         """
         ours: TracerProvider | None = None
         provider = trace.get_tracer_provider()
         if isinstance(setting, str) or isinstance(provider, trace.ProxyTracerProvider):
-            provider = ours = _provider(setting, client_id)
+            try:
+                provider = ours = _provider(setting, client_id)
+            except (ValueError, OSError) as error:
+                raise ConfigError(f"traces can't be sent as the variables OTEL_… say: {error}") from error
         return cls(provider.get_tracer("pytube", pytube.__version__), ours)
 
     def partition(self, term: Term) -> PartitionTraces:

@@ -231,6 +231,14 @@ def test_a_variable_that_asks_for_another_exporter_is_refused(
         build_tracing(True, "w1")
 
 
+def test_a_variable_that_opentelemetry_refuses_is_an_error_of_the_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1000000")
+    with pytest.raises(ConfigError, match="variables OTEL_"):
+        build_tracing(True, "w1")
+
+
 async def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "pytube.worker.otel")
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
