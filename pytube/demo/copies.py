@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,16 +68,32 @@ def running(sink: SinkType, directory: Path, bootstrap: str | None) -> Iterator[
             case "opensearch":
                 yield InOpenSearch(stack.enter_context(OpenSearch(directory / sink)).url)
             case "redis":
-                yield InRedis(stack.enter_context(embedded_redis.Redis(directory / sink)).url, stack)
+                from redis import RedisError
+
+                server = stack.enter_context(embedded_redis.Redis(directory / sink))
+                with _translated(RedisError):
+                    yield InRedis(server.url, stack)
             case "kafka":
+                from confluent_kafka import KafkaException
+
                 assert bootstrap is not None, "Kafka runs when the copy is there"
-                yield InKafka(bootstrap, stack)
+                with _translated(KafkaException):
+                    yield InKafka(bootstrap, stack)
             case "postgres":
                 yield InPostgres(stack.enter_context(Postgres(directory / "copy")).dsn(), stack)
 
 
 class CopyUnreadable(PytubeError):
     """The server of the copy does not answer the demonstration; the message says what it said."""
+
+
+@contextmanager
+def _translated(kind: type[Exception]) -> Iterator[None]:
+    """Errors of a client become `CopyUnreadable`, which ends the demonstration with a sentence."""
+    try:
+        yield
+    except kind as error:
+        raise CopyUnreadable(f"the server of the copy does not answer: {error}") from error
 
 
 # --- OpenSearch ---------------------------------------------------------------------------------
@@ -150,9 +167,8 @@ class InRedis(Copy):
 
         key = self._PREFIX + "{shard}:{id}"
         super().__init__(f"Redis on {url}", {"type": "redis", "url": url, "key": key})
-        self._client: Any = redis.Redis.from_url(
-            url, socket_timeout=_TIMEOUT
-        )  # answers are typed for all cases
+        client = redis.Redis.from_url(url, socket_timeout=_TIMEOUT)
+        self._client: Any = client  # its answers are typed for all of its settings
         stack.callback(self._client.close)
 
     def probe(self) -> Any:
@@ -220,14 +236,17 @@ class InKafka(Copy):
     def documents(self) -> dict[Key, Any]:
         """Read to the end of the topic as it is now."""
         ends = [self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT)[1] for place in self._places]
-        # The position is negative until something was read.
-        while any(
-            at.offset < end
-            for at, end in zip(self._consumer.position(self._places), ends, strict=True)
-            if end
-        ):
+        deadline = time.monotonic() + _TIMEOUT
+        while not self._is_at(ends):
+            if time.monotonic() > deadline:
+                raise CopyUnreadable(f"{self.name} did not give all records within {_TIMEOUT:g} s")
             self._read(wait=0.1)
         return self._held
+
+    def _is_at(self, ends: Sequence[int]) -> bool:
+        """Whether all was read up to there; a position is negative until something was."""
+        positions = self._consumer.position(self._places)
+        return all(not end or at.offset >= end for at, end in zip(positions, ends, strict=True))
 
     def _read(self, wait: float = 0.0) -> None:
         for message in self._consumer.consume(_PAGE, timeout=wait):

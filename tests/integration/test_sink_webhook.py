@@ -278,6 +278,10 @@ async def test_an_answer_that_nobody_asked_for(receiver: Receiver) -> None:
     receiver.how = How.TWICE
     async with opened(receiver.url) as sink:
         assert await sink.send(batch({1: {}})) == [OK]
+        assert sink._client is not None
+        idle = list(sink._client._idle)
+        heard = [one._watch for one in idle if one._watch is not None]
+        await wait_until_async(lambda: all(watch.done() for watch in heard), what="both answers came")
         receiver.how, receiver.status = How.STATUS, 422
         (result,) = await sink.send(batch({2: {}}))
     assert isinstance(result, Reject)
