@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import Any, NamedTuple, TypeAlias, cast, overload
 from uuid import UUID
 
@@ -230,6 +230,13 @@ class Documents(Sequence[Document]):
         for shard, key in zip(self._shards, self._ids, strict=True):
             groups.setdefault(shard, []).append(key)
         return groups
+
+    def runs(self) -> Iterator[tuple[int, list[Id], list[bytes | None]]]:
+        """Shard, ids and bodies of the documents, cut where the shard changes."""
+        end = 0
+        for shard, run in groupby(self._shards):
+            start, end = end, end + len(list(run))
+            yield shard, self._ids[start:end], self._bodies[start:end]
 
     @property
     def sizes(self) -> list[int]:

@@ -75,6 +75,13 @@ def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...]
     help="How workers agree on who leads; lease needs no broker.",
 )
 @click.option(
+    "--sink",
+    type=click.Choice(["jsonl", "opensearch", "redis", "kafka", "postgres"]),
+    default="jsonl",
+    show_default=True,
+    help="Where the copy is: a file, or a real server, which is started, too. kafka means a real broker.",
+)
+@click.option(
     "--seconds",
     type=click.FloatRange(min=1, max=300),
     default=30,
@@ -89,6 +96,7 @@ def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...]
 def demo(
     kafka: Literal["embedded", "real"],
     election: Literal["neli", "lease"],
+    sink: Literal["jsonl", "opensearch", "redis", "kafka", "postgres"],
     seconds: float,
     directory: Path | None,
 ) -> None:
@@ -96,5 +104,5 @@ def demo(
     # Imported late: it needs packages that nothing else does.
     from pytube.demo import main
 
-    code = main(kafka=kafka, election=election, seconds=seconds, directory=directory)
+    code = main(kafka=kafka, election=election, sink=sink, seconds=seconds, directory=directory)
     click.get_current_context().exit(code)

@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -166,6 +167,25 @@ class WorkerConfig(Section):
     meter_interval: float = Field(default=5.0, gt=0)
     listen: str | None = None
     """`address:port` where the worker answers `/healthz`, `/readyz` and `/metrics`; None: nowhere."""
+
+    tracing: bool | str = False
+    """Whether batches are traced by OpenTelemetry; or the URL of the collector that receives their spans."""
+
+    @field_validator("tracing", mode="before")
+    @classmethod
+    def _flag_from_environment(cls, value: Any) -> Any:
+        return value == "true" if value in ("true", "false") else value
+
+    @field_validator("tracing")
+    @classmethod
+    def _flag_or_url(cls, value: bool | str) -> bool | str:
+        if isinstance(value, str):
+            parts = urlsplit(value)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+                raise ValueError('expected true, false or the URL of a collector, as "http://127.0.0.1:4318"')
+            if "@" in parts.netloc:
+                raise ValueError("a user and a password go into the variable OTEL_EXPORTER_OTLP_HEADERS")
+        return value
 
     @field_validator("listen")
     @classmethod

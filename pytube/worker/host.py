@@ -32,6 +32,7 @@ from pytube.worker.outbox import Outbox
 from pytube.worker.queue import Consumer, Queue
 from pytube.worker.services import Services, end
 from pytube.worker.shared_sink import SharedSink
+from pytube.worker.tracing import Tracing
 from pytube.worker.tube import Tube
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
 
@@ -53,6 +54,7 @@ class Host:
         outboxes: Sequence[str],
         instance_id: UUID,
         emit: Callable[[Event], None],
+        tracing: Tracing,
         *,
         takes_up: bool = False,
     ) -> None:
@@ -65,6 +67,7 @@ class Host:
             outboxes: names of those that are served.
             instance_id: of this process.
             emit: receives events.
+            tracing: of the process.
             takes_up: whether queues need not exist, and are left as they go.
 
         Raises:
@@ -101,7 +104,8 @@ class Host:
         )
         pool = self.database.pool
         self.queues: dict[str, Queue] = {
-            tube: Tube(config, tube, sink, instance_id, pool, self.emit, name) for tube, sink in sinks.items()
+            tube: Tube(config, tube, sink, instance_id, pool, self.emit, tracing, name)
+            for tube, sink in sinks.items()
         }
         self.queues |= {
             outbox: Outbox(config, outbox, instance_id, pool, self.emit, name) for outbox in outboxes

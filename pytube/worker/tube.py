@@ -23,6 +23,7 @@ from pytube.worker.metrics import TubeMetrics
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.queue import Queue
 from pytube.worker.shared_sink import SharedSink
+from pytube.worker.tracing import Tracing
 
 
 class Tube(Queue):
@@ -38,6 +39,7 @@ class Tube(Queue):
         instance_id: UUID,
         pool: SessionPool,
         emit: Callable[[Event], None],
+        tracing: Tracing,
         host: str | None = None,
     ) -> None:
         """Opens nothing.
@@ -49,6 +51,7 @@ class Tube(Queue):
             instance_id: of this process.
             pool: where rows are read.
             emit: receives events.
+            tracing: of the process.
             host: the name of the host that has the tube, where there are several.
 
         Raises:
@@ -56,6 +59,7 @@ class Tube(Queue):
         """
         settings = config.tube(name)
         super().__init__(name, Limits.of(settings, config.worker), config, instance_id, pool, emit, host)
+        self.tracing = tracing
         self.metrics = TubeMetrics()
         self.backfill_limits = BackfillLimits.of(settings.backfill)
         self.transforms = self._load_transforms(settings.transforms)

@@ -22,6 +22,7 @@ from pytube.worker.listener import build_listener
 from pytube.worker.services import Services
 from pytube.worker.shared_sink import SharedSink
 from pytube.worker.signals import run_until_signal
+from pytube.worker.tracing import build_tracing
 
 _SINKS_INTERVAL = 1.0
 _SHARDS_INTERVAL = 30.0
@@ -76,10 +77,18 @@ class Worker:
         self._repeats = Repeats()
         instance_id = uuid4()
         self._outboxes = tuple(outboxes)
+        self._tracing = build_tracing(config.worker.tracing, config.worker.client_id)
         self._sinks = {name: SharedSink(name, config.tube(name).sink) for name in tubes}
         self._hosts = [
             Host(
-                name, config.of_host(name), self._sinks, outboxes, instance_id, self._emit, takes_up=takes_up
+                name,
+                config.of_host(name),
+                self._sinks,
+                outboxes,
+                instance_id,
+                self._emit,
+                self._tracing,
+                takes_up=takes_up,
             )
             for name in config.hosts
         ]
@@ -156,6 +165,7 @@ class Worker:
             async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
                 if self._listener is not None:
                     stack.push_async_callback(self._listener.close)
+                stack.push_async_callback(self._tracing.close)
                 for sink in self._sinks.values():
                     stack.push_async_callback(sink.close)
                 stack.push_async_callback(self._stop_hosts)

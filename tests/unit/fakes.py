@@ -32,6 +32,7 @@ from pytube.worker.database import Database
 from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.tracing import Tracing
 
 
 class FakeClaim(Claim):
@@ -275,6 +276,7 @@ class FakeServedTube:
     faults: UserFaults = field(default_factory=lambda: UserFaults(Logger("pytube.tests")))
     metrics: TubeMetrics = field(default_factory=TubeMetrics)
     why_closed: str | None = None
+    tracing: Tracing = field(default_factory=Tracing)
 
     def consume(self, active_term: ActiveTerm, database: Database) -> PartitionWorker:
         return PartitionWorker(active_term, self, database)
