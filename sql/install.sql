@@ -83,6 +83,9 @@ SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_v
 \ir jobs/jobs.sql
 \ir jobs/ranges.sql
 
+-- Operators: what people do by hand. ------------------------------------------------------------------------
+\ir operators/audit.sql
+
 -- Rights, and the generated functions of tubes that were there before: attached tables are changed with
 -- the rights of whoever installs. ---------------------------------------------------------------------------
 \ir grants.sql

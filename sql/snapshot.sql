@@ -19,6 +19,50 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement with the rights and search_path of the caller and returns its rows; tube_pods_insert uses it.';
 
+CREATE FUNCTION tube.tube_audit_add(action text, tube text DEFAULT NULL::text, details jsonb DEFAULT '{}'::jsonb) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    number bigint;
+BEGIN
+    IF action IS NULL OR length(action) NOT BETWEEN 1 AND 100 THEN
+        RAISE EXCEPTION 'the action is %', quote_nullable(left(action, 100))
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a word or two, at most 100 characters.';
+    ELSIF jsonb_typeof(details) IS DISTINCT FROM 'object' OR octet_length(details::text) > 8192 THEN
+        RAISE EXCEPTION 'the details are no JSON object of at most 8192 bytes'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give filters, counts and the first keys.';
+    END IF;
+    INSERT INTO tube_audit AS a (client, action, tube, details)
+    VALUES (nullif(current_setting('application_name'), ''), tube_audit_add.action, tube_audit_add.tube,
+        tube_audit_add.details)
+    RETURNING a.audit_id INTO number;
+    RETURN number;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) IS 'Records in the audit what was done by hand.';
+
+CREATE FUNCTION tube.tube_audit_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(audit_id bigint, done_at timestamp with time zone, done_by name, client text, action text, tube text, details jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF in_limit IS NULL OR in_limit < 0 THEN
+        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
+    END IF;
+    RETURN QUERY
+    SELECT a.audit_id, a.done_at, a.done_by, a.client, a.action, a.tube, a.details
+    FROM tube_audit AS a
+    WHERE in_tube IS NULL OR a.tube = in_tube
+    ORDER BY a.audit_id DESC
+    LIMIT in_limit;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) IS 'Lists what was done by hand, the latest first.';
+
 CREATE TABLE tube.tube_backfill (
     backfill_id bigint NOT NULL,
     tube text NOT NULL,
@@ -3459,6 +3503,14 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_masked(text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $_$
+    SELECT left(regexp_replace(regexp_replace(regexp_replace($1, '[[:cntrl:]]', ' ', 'g'),
+        '://[^/\s]*@', '://********@', 'g'),
+        '\m((?:password|passwd|secret|token|api[_-]?key)["'']?\s*[=:]\s*)[^\s,;&]+', '\1********', 'gi'), 500)
+$_$;
+
 CREATE FUNCTION tube.tube_private_member_oids(tbl regclass) RETURNS oid[]
     LANGUAGE sql STABLE
     AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m $$;
@@ -5518,6 +5570,16 @@ GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, state
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_writer;
 
+REVOKE ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) TO tube_monitor;
+
 GRANT SELECT ON TABLE tube.tube_backfill TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_backfill TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_backfill TO tube_monitor;
@@ -5932,6 +5994,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text, body text, callers regrole[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_masked(text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 

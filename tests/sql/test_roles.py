@@ -38,6 +38,8 @@ ANYBODY = {*ROLES, BYSTANDER}
 
 FUNCTIONS: dict[str, set[str]] = {
     "tube_as_caller": FILLS,
+    "tube_audit_add": FILLS,
+    "tube_audit_list": LOOKS_ON,
     "tube_backfill_chunk": SERVES,
     "tube_backfill_collect": SERVES,
     "tube_backfill_command": ADMINISTERS,
