@@ -116,8 +116,8 @@ TO :"role_worker";
 -- tube_monitor: looks at all of it, but for the payloads of pods. The worker may, too.
 GRANT SELECT ON :"schema".tube_parked, :"schema".tube_backfill TO :"role_worker", :"role_monitor";
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_audit_list, :"schema".tube_backfill_list, :"schema".tube_id_column, :"schema".tube_job_list, :"schema".tube_leaders,
-    :"schema".tube_list, :"schema".tube_park_list, :"schema".tube_pods_of, :"schema".tube_stats, :"schema".tube_terms
+    :"schema".tube_audit_list, :"schema".tube_backfill_list, :"schema".tube_id_column, :"schema".tube_job_list, :"schema".tube_keys_waiting,
+    :"schema".tube_leaders, :"schema".tube_list, :"schema".tube_park_list, :"schema".tube_pods_of, :"schema".tube_stats, :"schema".tube_terms
 TO :"role_worker", :"role_monitor";
 
 -- Who writes may wait until it is delivered.

@@ -1080,6 +1080,25 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) IS 'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';
 
+CREATE FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) RETURNS TABLE(shard integer, id text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    key_type CONSTANT regtype := (tube_private_require(tube)).key_type;
+BEGIN
+    RETURN QUERY EXECUTE format($sql$
+        SELECT DISTINCT w.shard, w.id::text
+        FROM %s AS p, unnest(p.ids) AS k (id), unnest($2, $3::%s[]) AS w (shard, id)
+        WHERE p.seq <= $1 AND p.shard = ANY ($2) AND p.ids && $3::%2$s[] AND w.shard = p.shard AND w.id = k.id$sql$,
+        tube_private_qualify(tube), key_type)
+    USING up_to, shards, ids;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) IS 'Lists those of some keys that wait in a tube.';
+
 CREATE FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text DEFAULT 'neli'::text, hold interval DEFAULT '00:00:15'::interval, lease interval DEFAULT NULL::interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5863,6 +5882,11 @@ REVOKE ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op 
 GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) TO tube_admin;

@@ -117,6 +117,27 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_delivered_parked IS
     'Counts the keys of a tube that are parked instead of delivered.';
 
+-- tube_keys_waiting: those of some keys that pods up to a seq hold: they are not delivered. It reads the whole tube.
+--
+-- Arguments: tube; up_to: a seq; shards, ids: the keys, as two arrays of one length, ids as text.
+-- Result: a row per key that waits. Errors: TU102 unknown tube; 22P02 an id of another type than the tube's keys.
+CREATE OR REPLACE FUNCTION :"schema".tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) RETURNS TABLE (
+    shard integer, id text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET jit = off AS $$
+DECLARE
+    key_type CONSTANT regtype := (tube_private_require(tube)).key_type;
+BEGIN
+    RETURN QUERY EXECUTE format($sql$
+        SELECT DISTINCT w.shard, w.id::text
+        FROM %s AS p, unnest(p.ids) AS k (id), unnest($2, $3::%s[]) AS w (shard, id)
+        WHERE p.seq <= $1 AND p.shard = ANY ($2) AND p.ids && $3::%2$s[] AND w.shard = p.shard AND w.id = k.id$sql$,
+        tube_private_qualify(tube), key_type)
+    USING up_to, shards, ids;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_keys_waiting IS 'Lists those of some keys that wait in a tube.';
+
 -- tube_pods_of: the pods that one key waits in, in the order of their delivery.
 --
 -- Arguments: tube; shard, id: the key, as text; most: at most so many pods of the partition are looked at, incremental ones

@@ -91,6 +91,7 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_pods_delete": SERVES,
     "tube_keys_as_caller": FILLS,
     "tube_keys_put": FILLS,
+    "tube_keys_waiting": LOOKS_ON,
     "tube_pods_insert": FILLS,
     "tube_pods_mark": SERVES,
     "tube_pods_of": LOOKS_ON,
