@@ -17,6 +17,7 @@ from bench.frame.statistics import percentile, ratios, spread
 from pytube.config import Config, parse
 from pytube.delivered import Waiter
 from pytube.embedded.opensearch import OpenSearch
+from pytube.errors import SinkUnavailable
 from pytube.model import Batch, Documents, Token
 from pytube.sinks.opensearch import OpenSearchSink
 from pytube.verify import explain, verify
@@ -43,7 +44,7 @@ create = "index"
 [tube.t.sink.settings]
 number_of_shards = 1
 number_of_replicas = 0
-refresh_interval = "30s"
+refresh_interval = "5s"
 """
 _SOURCE = """
     SELECT id, convert_to(row_to_json(i.*)::text, 'UTF8') FROM public.item i
@@ -56,9 +57,9 @@ def run(server: Server) -> Section:
     section = Section(
         "Verify, explain, wait",
         f"{ROWS:,} rows of 100 bytes and an index of OpenSearch of one shard that is equal to them, all on "
-        f"this machine, one process. Reading: the source in pages of {PAGE} by its primary key, as JSON; then "
-        f"the index in searches of {SEARCH_PAGE:,} documents, decoded; nothing is compared. `explain` and "
-        "`wait` are called within a program: starting Python is not among it.",
+        f"this machine, one process. Reading: the source in pages of {PAGE} by its primary key, as JSON; "
+        f"then the index in searches of {SEARCH_PAGE:,} documents, decoded; nothing is compared. `explain` "
+        "and `wait` are called within a program: starting Python is not among it.",
     )
     dsn = server.database("bench_verify")
     with (
@@ -95,7 +96,13 @@ async def _fill(config: Config, admin: psycopg.Connection) -> None:
     while rows := admin.execute(_SOURCE, [after, 5 * PAGE], binary=True).fetchall():
         documents = Documents(Token(1, after), 1)
         documents.add(0, [row[0] for row in rows], [row[1] for row in rows])
-        await sink.send(Batch("t", 0, Token(1, after), documents))
+        while True:
+            try:
+                await sink.send(Batch("t", 0, Token(1, after), documents))
+            except SinkUnavailable:  # its heap is small, and it asks for a pause
+                await asyncio.sleep(1)
+            else:
+                break
         after = rows[-1][0]
     await sink.close()
 
