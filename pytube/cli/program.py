@@ -35,6 +35,9 @@ COMMANDS = {
     ),
     "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
     "park": ("tube", "Documents that could not be delivered."),
+    "verify": ("verify", "Compare what the sink of a tube holds with the source."),
+    "wait": ("verify", "Wait until what was committed is at the sink."),
+    "explain": ("verify", "Tell where one key is now: in the tube, in flight, parked, at the sink."),
     "backfill": (
         "backfill",
         "Touch every row of a table, at low priority; what the source lacks is swept from the sink.",
