@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
@@ -252,16 +252,15 @@ async def explain(
         UsageError: no such tube or table; no id of this tube's type; several tables, and none named.
         DatabaseUnavailable: Postgres can't be reached.
     """
-    async with opened(config, tube, "explain") as (source, sink):
+    async with opened(config, tube, "explain") as (source, sink), _opening(sink) as why:
         roots = await source.roots()
         id_ = parsed(roots.keys, key)
         where = _shard(roots, tube, id_, shard, table)
         partition = partition_of(where, await source.partitions())
         found = Explanation(tube, where, id_, partition)
-        _, _, (body, stored) = await asyncio.gather(
-            _look_at_queue(source.pool, found),
-            _look_at_parked(source.pool, found),
-            _look_at_both(source, sink, found),
+        # The queue is looked at in one session: opening more takes longer than what they are asked.
+        _, (body, stored) = await asyncio.gather(
+            _look_at_queue(source.pool, found), _look_at_both(source, sink, found, why)
         )
         await _compare(source.pool, found, body, stored)
     return found
@@ -301,18 +300,39 @@ async def _look_at_queue(pool: SessionPool, found: Explanation) -> None:
     found.all_pods_seen = rows[0][4] < _MOST
     leader = await pool.row(_LEADER, {"tube": found.tube, "partition": found.partition})
     found.leader = None if leader is None else Leader(*leader)
+    parked = await pool.row(_PARKED, where)
+    found.parked = None if parked is None else Parked(*parked)
 
 
-async def _look_at_parked(pool: SessionPool, found: Explanation) -> None:
-    where = {"tube": found.tube, "shard": found.shard, "id": str(found.id)}
-    row = await pool.row(_PARKED, where)
-    found.parked = None if row is None else Parked(*row)
+@asynccontextmanager
+async def _opening(sink: Sink) -> AsyncIterator[asyncio.Task[str | None]]:
+    """Open the sink while other things are asked; why it can't be read, or None."""
+
+    async def open_it() -> str | None:
+        why = why_no_read(sink)
+        if why is None:
+            try:
+                await sink.open()
+            except PytubeError as error:
+                return str(error)
+        return why
+
+    task = asyncio.create_task(open_it())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
-async def _look_at_both(source: Source, sink: Sink, found: Explanation) -> tuple[bytes | None, Stored]:
+async def _look_at_both(
+    source: Source, sink: Sink, found: Explanation, why: asyncio.Task[str | None]
+) -> tuple[bytes | None, Stored]:
     """The document as it would be sent now, in the sink's form, and what the sink holds."""
     key = found.shard, found.id
-    body, stored = await asyncio.gather(_of_source(source, found.source, key), _of_sink(sink, found, key))
+    body, stored = await asyncio.gather(
+        _of_source(source, found.source, key), _of_sink(sink, found, key, why)
+    )
     if body is not None and isinstance(sink, Reading) and found.sink.unknown is None:
         (held,) = await sink.as_held([body])
         if held is None:
@@ -339,14 +359,13 @@ async def _of_source(source: Source, side: Side, key: Key) -> bytes | None:
     return None
 
 
-async def _of_sink(sink: Sink, found: Explanation, key: Key) -> Stored:
+async def _of_sink(sink: Sink, found: Explanation, key: Key, opening: asyncio.Task[str | None]) -> Stored:
     side = found.sink
-    why = why_no_read(sink)
+    why = await opening
     if why is not None or not isinstance(sink, Reading):
         side.unknown = why
         return Stored()
     try:
-        await sink.open()
         stored = (await sink.read(found.tube, [key]))[key]
     except PytubeError as error:
         side.unknown = str(error)

@@ -39,6 +39,8 @@ class Report:
     """Keys of which a transform lets nothing be sent."""
     unsendable: int = 0
     """Keys whose documents can't be made, or that the sink would reject."""
+    is_complete: bool = True
+    """False: what was to be compared was not; `not_checked` says why."""
     examples: dict[str, list[tuple[int, Id]]] = field(default_factory=dict)
     """The first keys of each kind: missing, extra, different, waiting, changing, unsendable."""
     not_checked: list[str] = field(default_factory=list)
@@ -48,7 +50,7 @@ class Report:
     @property
     def is_equal(self) -> bool:
         """Whether nothing differs among what could be compared, and all could that was to be."""
-        return not (self.missing or self.extra or self.different or self._untold)
+        return self.is_complete and not (self.missing or self.extra or self.different or self._untold)
 
     @property
     def _untold(self) -> int:

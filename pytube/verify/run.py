@@ -26,7 +26,7 @@ from pytube.errors import StatementFailed, UsageError
 from pytube.model import Id, Key
 from pytube.sinks import Reading, Sink, why_no_read, why_no_scan
 from pytube.sinks.base import EVERY_SEQ, READ_MOST, Scanning
-from pytube.verify.compare import Compared, Comparer
+from pytube.verify.compare import Compared, Comparer, Judged
 from pytube.verify.report import Progress, Report
 from pytube.verify.source import Source, chosen, keys_in, opened
 
@@ -251,7 +251,7 @@ class _Run:
             percent, limit = sample.percent, MOST_SAMPLED
             if sample.keys is not None:
                 limit = sample.keys
-                percent = min(100.0, 100 * _MARGIN * limit / rows) if rows else None
+                percent = min(100.0, max(1e-6, 100 * _MARGIN * limit / rows)) if rows else None
             drawn = None if percent is None else (percent, rows > _LARGE)
             ids = await self._source.ids(roots, root, None, limit, drawn)
             await self._compare_all(self._slices(ids), root)
@@ -259,11 +259,15 @@ class _Run:
         self.report.not_checked.append(
             "a sample was compared, and keys that only the sink has were not looked for"
         )
+        if not self.report.compared:
+            self.report.is_complete = False
+            self.report.not_checked.append("no key was drawn; take a larger sample")
 
     async def close(self, roots: Roots) -> None:
         """Say what was not checked."""
         report = self.report
         if (await self._source.roots()).state != roots.state:
+            report.is_complete = False
             report.not_checked.append("the tube or its attached tables were changed meanwhile; run again")
         if report.skipped:
             report.not_checked.append(f"{report.skipped} keys that a transform lets nothing be sent of")
@@ -345,19 +349,28 @@ class _Run:
 
     async def _look_again(self) -> None:
         suspects = self._progress.suspects
-        for start in range(0, len(suspects), _LOOK_AT_ONCE):
-            judged = await self._comparer.judge(suspects[start : start + _LOOK_AT_ONCE])
+        while suspects:
+            group = suspects[:_LOOK_AT_ONCE]
+            judged = await self._comparer.judge(group)
+            parked = 0
             if judged.differing:
-                self.report.parked += await self._parked(judged.differing)
+                parked = await self._parked(judged.differing)
                 if self._repair is not None:
                     await self._repair.touch(judged.differing)
-                    self.report.touched += len(judged.differing)
-            for key, found in judged.differing.items():
-                self.report.note(found.value, key)
-            for kind, keys in (("waiting", judged.waiting), ("changing", judged.changing)):
-                for key in keys:
-                    self.report.note(kind, key)
-        self._progress.suspects = []
+            # All at once, so that an interrupted run counts none of them twice.
+            del suspects[: len(group)]
+            self._note(judged, parked)
+
+    def _note(self, judged: Judged, parked: int) -> None:
+        report = self.report
+        report.parked += parked
+        if self._repair is not None:
+            report.touched += len(judged.differing)
+        for key, found in judged.differing.items():
+            report.note(found.value, key)
+        for kind, keys in (("waiting", judged.waiting), ("changing", judged.changing)):
+            for key in keys:
+                report.note(kind, key)
 
     async def _parked(self, keys: Iterable[Key]) -> int:
         shards, ids = zip(*keys, strict=True)

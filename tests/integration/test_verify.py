@@ -220,6 +220,27 @@ def test_a_sample(copy: Copy, text: str, least: int, most: int) -> None:
     assert report.extra == 0
 
 
+def test_a_sample_of_nothing_is_not_equal(copy: Copy) -> None:
+    copy.conn.execute("DELETE FROM public.goods")
+    report = asyncio.run(check(copy, sample=Sample.parse("1%")))
+    assert (report.compared, report.is_equal) == (0, False)
+    assert report.not_checked[-1] == "no key was drawn; take a larger sample"
+
+
+def test_a_tube_that_is_changed_meanwhile(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy.deliver()
+
+    async def compare(self: run_module._Run, *arguments: Any) -> None:
+        copy.conn.execute("SELECT tube_ensure_exists('t', 2, 'n > 5')")
+        await compare_all(self, *arguments)
+
+    compare_all = run_module._Run._compare_all
+    monkeypatch.setattr(run_module._Run, "_compare_all", compare)
+    report = asyncio.run(check(copy))
+    assert not report.is_equal
+    assert "changed meanwhile" in report.not_checked[0]
+
+
 @pytest.mark.parametrize("text", ["0", "x", "101%", "-1%", "1000001", ""])
 def test_no_sample(text: str) -> None:
     with pytest.raises(UsageError, match="a sample is"):
