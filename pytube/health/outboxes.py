@@ -12,7 +12,8 @@ from pytube.tubes.queries import within
 
 # A worker marks and deletes records with its own rights.
 _OUTBOXES: Final = """
-    SELECT l.outbox, l.partitions, l.adopted, l.wakes, coalesce(quote_ident(n.nspname) || '.' || quote_ident(c.relname), ''),
+    SELECT l.outbox, l.partitions, l.adopted, l.wakes,
+        coalesce(quote_ident(n.nspname) || '.' || quote_ident(c.relname), ''),
         array_remove(ARRAY[
             CASE WHEN NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE')
                 THEN format('USAGE ON SCHEMA %%I', n.nspname) END,
