@@ -88,7 +88,7 @@ class Outboxes:
         """
         with translated():
             before = self._settings(outbox)
-            wanted = partitions or (1 if before is None else before.partitions)
+            wanted = _partitions(partitions, before)
             self._build_index(outbox, before, wanted)
             self._run(queries.ENSURE_EXISTS, outbox=outbox, partitions=wanted, value_type=value_type)
             return before, self._finished(outbox)
@@ -117,7 +117,7 @@ class Outboxes:
         with translated():
             before = self._settings(outbox)
             oid = find_table(self._connection, table)
-            wanted = partitions or (1 if before is None else before.partitions)
+            wanted = _partitions(partitions, before)
             wakes = wake if wake is not None else before is not None and before.wakes
             self._build_index(outbox, before, wanted)
             with_retries(
@@ -225,6 +225,12 @@ class Outboxes:
         row = self._connection.execute(within(query, self._schema), parameters).fetchone()
         assert row is not None  # these functions return one
         return int(row[0])
+
+
+def _partitions(wanted: int | None, before: OutboxSettings | None) -> int:
+    if wanted is not None:
+        return wanted
+    return 1 if before is None else before.partitions
 
 
 def read_outboxes(

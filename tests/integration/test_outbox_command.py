@@ -22,6 +22,7 @@ def test_an_outbox_is_made_changed_and_dropped(conn: Conn, dsn: str) -> None:
         "outbox orders is created: table tube.orders, partitions 2, values bytea; writers wake workers"
     )
     assert outbox("create", OUTBOX) == "outbox orders is unchanged"
+    assert "an outbox can't have 0 partitions" in outbox("create", OUTBOX, "--partitions", "0", code=2)
     # More records than the SQL builds an index for by itself.
     conn.execute(
         "INSERT INTO orders (kafka_topic, kafka_key, kafka_value)"
