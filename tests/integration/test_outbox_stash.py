@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from psycopg.rows import dict_row
 
-from pytube.errors import UnknownTube, UsageError
+from pytube.errors import BrokerUnavailable, UnknownTube, UsageError
 from pytube.outbox import Message, Outbox, stash, stash_async
+from pytube.outbox.murmur2 import kafka_partition
 from tests.helpers.outbox_sql import OUTBOX, make_outbox
 from tests.helpers.terms import Conn, scalar
 
@@ -107,6 +110,42 @@ async def test_a_writer_of_tests_keeps_what_is_published(monkeypatch: pytest.Mon
     assert writer.messages == [*MESSAGES, MESSAGES[0]]
     writer.messages.clear()
     assert writer.messages == []
+
+
+def test_a_writer_may_send_to_kafka_at_once(kafka_mock: str) -> None:
+    topic = f"direct-{uuid.uuid4()}"
+    writer = Outbox(OUTBOX, "direct", kafka={"bootstrap.servers": kafka_mock, "log_level": 0})
+    writer.publish([Message(topic, "k", "1", {"h": "x"}), Message(topic, "k", None)])
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka_mock,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    width = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    writer.publish(Message(topic, "other", "2", partition_key="k"))
+    consumer.assign([TopicPartition(topic, kafka_partition("k", width), 0)])
+    try:
+        found = [consumer.poll(10) for _ in range(3)]
+    finally:
+        consumer.close()
+    assert [(one.key(), one.value(), one.headers()) for one in found if one is not None] == [
+        (b"k", b"1", [("h", b"x")]),
+        (b"k", None, None),
+        (b"other", b"2", None),
+    ]
+
+
+def test_a_broker_that_takes_nothing_is_an_error_of_the_writer() -> None:
+    writer = Outbox(
+        OUTBOX,
+        "direct",
+        kafka={"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 100, "log_level": 0},
+    )
+    with pytest.raises(BrokerUnavailable, match="1 of 1 messages of outbox 'orders' were not confirmed"):
+        writer.publish(Message("t", "k", "v"))
 
 
 def test_a_backend_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
