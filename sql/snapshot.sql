@@ -4403,7 +4403,7 @@ DECLARE
 BEGIN
     IF tbl IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108', MESSAGE = format('the table of outbox %L was dropped', box.outbox),
-            HINT = format('Drop the outbox, too: outbox_drop(%L).', box.outbox);
+            HINT = 'Call outbox_drop for the outbox, too.';
     END IF;
     RETURN tbl;
 END
