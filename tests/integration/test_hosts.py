@@ -133,6 +133,7 @@ async def test_a_host_that_is_dead_stops_its_own_part_only(
     events: list[Event] = []
     async with running(config, events) as worker:
         assert [type(event) for event in events[:2]] == [DatabaseDown, WorkerStarted]
+        await wait_until_async(lambda: worker._why_unready() is None, what="it is ready")
         status, text = await ready(worker)
         assert status == 200
         assert text.startswith("ok\nhost two is not served: Postgres is not available: ")
