@@ -101,7 +101,7 @@ class Host:
             tube: Tube(config, tube, sink, instance_id, pool, self.emit, name) for tube, sink in sinks.items()
         }
         self._elections = Elections(
-            config, self.queues, self.database, instance_id, self.services, self._on_claim
+            config, self.queues, self.database, instance_id, self.services, self._on_claim, name
         )
 
     # --- life -----------------------------------------------------------------------------
