@@ -168,6 +168,9 @@ async def test_a_host_that_is_dead_stops_its_own_part_only(
         await asyncio.to_thread(other_server.postgres.start)
         insert(two, 2)
         await wait_until_async(lambda: ("two", (1, 2)) in taken, what="the other one is served again")
+        with connected(two) as conn:
+            conn.execute("SELECT tube_backfill_create('items', 'public.items', by_worker => true)")
+        await wait_until_async(lambda: taken.count(("two", (1, 2))) == 2, what="its backfill is run")
     assert of_host(events, "one", DatabaseDown, TrustLapsed) == []
     assert len(of_host(events, "one", LeaderRevoked)) == 1, "at the end, and not before"
 
