@@ -27,7 +27,7 @@ class PartitionEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted(Event):
-    """The database is as it should be and the sinks are open: the worker joins its elections."""
+    """What is up is as it should be: the worker joins its elections. What is down was told before."""
 
     version: str
     tubes: tuple[str, ...]

@@ -35,6 +35,7 @@ class Elections:
         instance_id: UUID,
         services: Services,
         on_claim: Callable[[Claim], None],
+        host: str | None = None,
     ) -> None:
         """Joins none.
 
@@ -45,11 +46,12 @@ class Elections:
             instance_id: of this process.
             services: runs what follows the claims.
             on_claim: receives the claims, as they are granted.
+            host: its name, where there are several.
 
         Raises:
             ConfigError: there is no broker, or no Kafka client.
         """
-        self._make = _maker(config, queues, database, instance_id)
+        self._make = _maker(config, queues, database, instance_id, host)
         self._services = services
         self._on_claim = on_claim
         shares = config.election_kind == "lease" or (
@@ -97,7 +99,7 @@ class Elections:
 
 
 def _maker(
-    config: Config, queues: Mapping[str, Queue], database: Database, instance_id: UUID
+    config: Config, queues: Mapping[str, Queue], database: Database, instance_id: UUID, host: str | None
 ) -> Callable[[str], Election]:
     """What makes the election of a name.
 
@@ -105,7 +107,7 @@ def _maker(
     under neli the process leaves the group.
     """
     if config.election_kind == "lease":
-        return lambda _: _lease(config, queues, database.pool, instance_id)
+        return lambda _: _lease(config, queues, database.pool, instance_id, host)
     try:
         from pytube.election.neli import NeliElection, SharedElection
     except ImportError as error:
@@ -134,6 +136,7 @@ def _maker(
             drain_limit=drain_limit,
             topic=topic,
             group=group,
+            host=host,
         )
 
     def own(name: str) -> Election:
@@ -155,7 +158,9 @@ def _maker(
     return shared
 
 
-def _lease(config: Config, queues: Mapping[str, Queue], pool: Queries, instance_id: UUID) -> Election:
+def _lease(
+    config: Config, queues: Mapping[str, Queue], pool: Queries, instance_id: UUID, host: str | None
+) -> Election:
     ttl = timedelta(seconds=config.worker.session_timeout)
     arguments = {
         "tubes": list(queues),
@@ -174,7 +179,9 @@ def _lease(config: Config, queues: Mapping[str, Queue], pool: Queries, instance_
     async def leave() -> None:
         await pool.execute(queries.LEASE_LEAVE, {"instance_id": instance_id})
 
-    return LeaseElection(tick=tick, leave=leave, drain_limit=max(map(_drain_limit, queues.values())))
+    return LeaseElection(
+        tick=tick, leave=leave, drain_limit=max(map(_drain_limit, queues.values())), host=host
+    )
 
 
 def _drain_limit(queue: Queue) -> float:

@@ -111,7 +111,7 @@ class Host:
             outbox: Outbox(config, outbox, instance_id, pool, self.emit, name) for outbox in outboxes
         }
         self._elections = Elections(
-            config, self.queues, self.database, instance_id, self.services, self._on_claim
+            config, self.queues, self.database, instance_id, self.services, self._on_claim, name
         )
 
     # --- life -----------------------------------------------------------------------------
@@ -125,22 +125,31 @@ class Host:
             UnknownTube: there is no such tube.
             ConfigError: rows can't be read as configured.
         """
-        session = await self.database.open_session("start", SETTINGS)
+        session = await self.database.open_session("start")
         try:
-            limit = self._config.postgres.answer_timeout
             checking = check_async(session.connection, self._config.postgres.schema_name)
             with translated():
-                await wait_for_answer(session.connection, limit, checking)
+                await wait_for_answer(session.connection, self._config.postgres.answer_timeout, checking)
             self._note_partitions(await read_partitions(session, list(self.queues)))
+            self.shards = await read_shards(session, list(self.queues))
+        finally:
+            await session.close()
+        if not self._takes_up:
             for queue in self.queues.values():
-                if not self._takes_up:
-                    queue.check_exists()
+                queue.check_exists()
+        await self._check_sources()
+
+    async def _check_sources(self) -> None:
+        """Whether what is to be sent can be read as configured, with the tables that are attached now."""
+        session = await self.database.open_session("start", SETTINGS)
+        try:
+            for queue in self.queues.values():
                 if queue.partitions:
                     finding = queue.find_faults(session.connection)
                     with translated():
+                        limit = self._config.postgres.answer_timeout
                         faults = await wait_for_answer(session.connection, limit, finding)
                     _raise_certain(queue, faults)
-            self.shards = await read_shards(session, list(self.queues))
         finally:
             await session.close()
 
