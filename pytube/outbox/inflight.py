@@ -471,8 +471,8 @@ class InFlight:
         down = faults & {Fault.TOPIC, Fault.UNANSWERED}
         if down:
             self._cool_down(topic, next(f.reason for f in failures.values() if f.fault in down), now)
-        if Fault.BATCH in faults:
-            topic.limit = max(1, min(topic.limit or chunk.size, chunk.size) // 2)
+        if Fault.BATCH in faults and (chunk.careful or topic.limit is None):  # others were under way with one
+            topic.limit = max(1, chunk.size // 2)
             if chunk.size > 1:  # perhaps the topic takes smaller batches than librdkafka makes
                 topic.ceiling, topic.ceiling_until = topic.limit, now + _CEILING_LASTS
         for lane, part in chunk.parts:
