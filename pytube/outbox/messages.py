@@ -112,21 +112,17 @@ class Handed:
 
     def produce(
         self, producer: Producer, epoch: bytes, widths: Widths, say: Callable[[KafkaError], str]
-    ) -> bool:
-        """Hand all records over; whether librdkafka's queue had room for them.
-
-        It stops at the first that is not taken: what follows must not overtake it.
-        """
+    ) -> None:
+        """Hand all records over, up to the first that is not taken: what follows must not overtake it."""
         chunk = self.chunk
         records = chunk.records()
         if not _TOPIC.fullmatch(chunk.topic) or chunk.topic in (".", ".."):
             poison = Failure(Fault.POISON, f"Kafka takes no topic of the name {chunk.topic!r}")
             self.failures = dict.fromkeys((record.id for record in records), poison)
-            return True
+            return
         put, topic, report = producer.produce, chunk.topic, self.report
         index = 0
         failure: Failure | None = None
-        room = True
         try:
             for index, record in enumerate(records):  # noqa: B007 # it tells where it stopped
                 headers = headers_of(record, epoch)
@@ -136,7 +132,7 @@ class Handed:
                     at = murmur2(record.partition_key) % widths.of(topic)
                     put(topic, record.value, record.key, at, headers=headers, on_delivery=report)
         except BufferError:
-            failure, room = UNSENT, False
+            failure = UNSENT  # librdkafka's queue is full
         except Malformed as error:
             failure = Failure(Fault.POISON, str(error))
         except KafkaException as error:
@@ -145,7 +141,6 @@ class Handed:
         if failure is not None:
             self.failures = dict.fromkeys((record.id for record in records[index:]), UNSENT)
             self.failures[records[index].id] = failure
-        return room
 
     def _refusal(
         self, record: Record, error: KafkaError, widths: Widths, say: Callable[[KafkaError], str]

@@ -34,8 +34,9 @@ _MANY = 200
 """Records to be purged that are worth a transaction of their own beside a mark."""
 _CAUTIOUS = 100
 """Records of the first mark, when it is not known yet how large they are."""
-_LOOK_INTERVAL = 0.001
-"""Seconds between looks for reports of librdkafka, while there is nothing else to do."""
+_FIRST_LOOK = 0.0002
+_LONGEST_LOOK = 0.004
+"""Seconds between looks for reports of librdkafka, while there is nothing else to do; doubled with each."""
 _RECORDS = PodClass.INCREMENTAL
 """Records are counted as incremental pods are."""
 
@@ -106,6 +107,7 @@ class OutboxWorker:
         self._bytes_per_record: HighAverage | None = None
         self._mark_covers_refusals = False
         """Whether the mark under way began after all that the machine has had refused."""
+        self._look = _FIRST_LOOK
         self._acknowledged_at = float("-inf")
         self._down_since: float | None = None
 
@@ -145,6 +147,7 @@ class OutboxWorker:
         busy |= await self._park()
         self._tell_of_topics()
         if busy:
+            self._look = _FIRST_LOOK
             await asyncio.sleep(0)
         else:
             await self._wait()
@@ -152,8 +155,9 @@ class OutboxWorker:
     async def _wait(self) -> None:
         due = self.machine.next_at()
         if self._outgoing.needs_poll and self._outgoing.is_busy:
-            look = time.monotonic() + _LOOK_INTERVAL
+            look = time.monotonic() + self._look
             due = look if due is None else min(due, look)
+            self._look = min(_LONGEST_LOOK, 2 * self._look)
         await self._poller.wait(
             self._database.settled,
             notified=self._database.notifications_work and self._source.wakes,
@@ -400,7 +404,7 @@ class OutboxWorker:
         deadline = time.monotonic() + seconds
         self._take_settled()
         while self._outgoing.is_busy and time.monotonic() < deadline:
-            await asyncio.sleep(_LOOK_INTERVAL)
+            await asyncio.sleep(_LONGEST_LOOK)
             self._take_settled()
 
     # --- metrics --------------------------------------------------------------------------
