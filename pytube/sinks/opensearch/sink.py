@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
-from pytube.errors import SinkTimeout, SinkUnavailable
+from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import Batch, Id, Result
 from pytube.sinks.base import PAGE
 from pytube.sinks.opensearch.bulk import Lines
 from pytube.sinks.opensearch.client import Client, Refused
-from pytube.sinks.opensearch.delivery import Delivery
-from pytube.sinks.opensearch.index import Index, ensure
+from pytube.sinks.opensearch.delivery import Delivery, deliver
+from pytube.sinks.opensearch.index import ensure, look_up
 from pytube.sinks.opensearch.options import OpenSearchOptions
+from pytube.sinks.opensearch.pair import Index, Targets
 
 
 class OpenSearchSink:
@@ -26,7 +28,8 @@ class OpenSearchSink:
     def __init__(self, options: OpenSearchOptions) -> None:
         self._options = options
         self._lines = Lines(options)
-        self._opened: tuple[Client, Index] | None = None
+        self._opened: tuple[Client, Targets] | None = None
+        self._looking = asyncio.Lock()
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
@@ -47,10 +50,25 @@ class OpenSearchSink:
                 await client.close()
 
     async def send(self, batch: Batch) -> Sequence[Result]:
-        """Write the batch, in as many bulk requests as `bulk_bytes` asks for."""
-        client, index = self._open()
+        """Write the batch, in bulk requests of at most `bulk_bytes`; during a reindex, to both indices."""
+        client, targets = self._open()
         async with client.use():
-            return await Delivery(client, index, self._options, batch).run(self._lines)
+            while True:
+                deliveries = [Delivery(client, index, self._options, batch) for index in targets.written]
+                results: Sequence[Result] | SinkError
+                try:
+                    results = await deliver(deliveries, self._lines)
+                except SinkError as error:
+                    results = error
+                found = None
+                if any(one.may_have_moved for one in deliveries):
+                    found = await self._look_again(client, targets)
+                if found is not None:
+                    targets = found  # what was taken already is recognized by its token
+                elif isinstance(results, SinkError):
+                    raise results
+                else:
+                    return results
 
     async def abandon(self, batch: Batch) -> None:
         """Return at once: a late write loses."""
@@ -71,7 +89,7 @@ class OpenSearchSink:
         Each page is a search of its own after the last id of the page before, so that any time may pass
         between two, and the server keeps nothing open.
         """
-        client, index = self._open()
+        client, targets = self._open()
         stamp = self._options.stamp
         where = {"routing": str(shard)} if self._options.routing == "shard" else {}
         search: dict[str, Any] = {
@@ -91,16 +109,29 @@ class OpenSearchSink:
             "sort": [{f"{stamp}.id": "asc"}],
         }
         async with client.use():
-            await self._refresh(client, index)
-            while True:
-                hits = await self._page(client, index, where, search)
-                if hits:
-                    yield [_id(hit, f"{stamp}.text") for hit in hits]
-                if len(hits) < PAGE:
-                    return
-                search["search_after"] = hits[-1]["sort"]
+            for index in targets.written:
+                await self._refresh(client, index)
+                after: Mapping[str, Any] = {}
+                while True:
+                    hits = await self._page(client, index, where, {**search, **after})
+                    if hits:
+                        yield [_id(hit, f"{stamp}.text") for hit in hits]
+                    if len(hits) < PAGE:
+                        break
+                    after = {"search_after": hits[-1]["sort"]}
 
-    def _open(self) -> tuple[Client, Index]:
+    async def _look_again(self, client: Client, seen: Targets) -> Targets | None:
+        """Where documents go now; None when that is still where they went."""
+        async with self._looking:
+            if self._open() == (client, seen):
+                try:
+                    self._opened = client, await look_up(client, self._options)
+                except ConfigError as error:  # of the index, not of the documents
+                    raise SinkUnavailable(str(error)) from error
+            _, found = self._open()
+            return None if found == seen else found
+
+    def _open(self) -> tuple[Client, Targets]:
         if self._opened is None:
             raise SinkUnavailable('sink "opensearch" is not open')
         return self._opened
