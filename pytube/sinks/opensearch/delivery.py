@@ -159,8 +159,8 @@ class Delivery:
 async def deliver(deliveries: Sequence[Delivery], lines: bulk.Lines) -> list[Result]:
     """Send one batch by each of the deliveries, and answer each document with the worst of its results.
 
-    If one index of two takes nothing, none counts as taken: the worker sends it all again later, under a higher
-    token, as to a sink that is down. What the other index has taken does no harm.
+    If one index of two takes nothing, none counts as taken: the worker sends it all again later, under a
+    higher token, as to a sink that is down. What the other index has taken does no harm.
     """
     if len(deliveries) == 1:  # as a rule
         return await deliveries[0].run(lines)
