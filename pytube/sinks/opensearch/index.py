@@ -5,7 +5,7 @@ Every request here is the same at OpenSearch and Elasticsearch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pytube.errors import ConfigError, SinkUnavailable
@@ -140,7 +140,7 @@ async def _create(client: Client, options: OpenSearchOptions) -> None:
     alias = options.create == "alias"
     name = options.index + (_FIRST if alias else "")
     try:
-        await create(client, options, name, [options.index] if alias else [])
+        await create(client, options, name, {options.index: {}} if alias else {})
     except Refused as error:
         if error.kind != "resource_already_exists_exception":
             raise explain(client, f'create the index "{name}"', error) from error
@@ -151,7 +151,7 @@ async def create(
     client: Client,
     options: OpenSearchOptions,
     name: str,
-    aliases: Sequence[str],
+    aliases: Mapping[str, Mapping[str, Any]],
     meta: Mapping[str, Any] | None = None,
 ) -> None:
     """Create an index with the settings and mappings of the options, and `meta` among the mapping's own."""
@@ -167,7 +167,7 @@ async def create(
                 options.stamp: {"dynamic": False, "properties": STAMP},
             },
         },
-        "aliases": {alias: {} for alias in aliases},
+        "aliases": dict(aliases),
     }
     await client.request("PUT", path_of(name), body=body)
 

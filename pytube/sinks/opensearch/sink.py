@@ -16,6 +16,7 @@ from pytube.sinks.opensearch.delivery import Delivery, deliver
 from pytube.sinks.opensearch.index import ensure, look_up
 from pytube.sinks.opensearch.options import OpenSearchOptions
 from pytube.sinks.opensearch.pair import Index, Targets
+from pytube.sinks.opensearch.reindex import IndexReindexer
 
 
 class OpenSearchSink:
@@ -165,6 +166,14 @@ class OpenSearchSink:
         if not isinstance(stamp, dict) or "token" not in stamp:
             return Stored.decoded(source)  # by others
         return Stored.decoded(source, Token.parse(stamp["token"]), stamp.get("seq"))
+
+    def cannot_reindex(self) -> str | None:
+        """Return None; whether the alias can be moved, the server knows."""
+        return None
+
+    def reindexer(self) -> IndexReindexer:
+        """What moves the alias to a new index."""
+        return IndexReindexer(self._options, type(self))
 
     async def _look_again(self, client: Client, seen: Targets) -> Targets | None:
         """Where documents go now; None when that is still where they went."""
