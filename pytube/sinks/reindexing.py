@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from pytube.sinks.base import Sink
+from pytube.sinks.base import Reading, Scanning, Sink
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,10 @@ class ReindexState:
     started_at: datetime
     backfills: tuple[int, ...]
     """The numbers of those that fill the new copy; none while it is not known that one was begun."""
+
+
+class ReadableSink(Sink, Reading, Scanning, Protocol):
+    """A sink that can be compared with the source."""
 
 
 class Reindexer(Protocol):
@@ -63,7 +67,7 @@ class Reindexer(Protocol):
     async def abandon(self) -> bool:
         """Delete the new copy, and write to the old one alone; False when there was nothing to delete."""
 
-    def reader(self, state: ReindexState) -> Sink:
+    def reader(self, state: ReindexState) -> ReadableSink:
         """A sink, not open, that reads the new copy; nothing is to be sent to it."""
 
     async def close(self) -> None:

@@ -11,12 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pytube.errors import SinkUnavailable, UsageError
-from pytube.sinks.base import Sink
 from pytube.sinks.opensearch.client import Client, Refused
 from pytube.sinks.opensearch.index import create, describe, explain, find
 from pytube.sinks.opensearch.options import OpenSearchOptions
 from pytube.sinks.opensearch.pair import GREEN, Pair, path_of, takes_no_writes
-from pytube.sinks.reindexing import ReindexState
+from pytube.sinks.reindexing import ReadableSink, ReindexState
 
 _META = "pytube_reindex"
 """What we keep among the new index's `_meta`, until the end."""
@@ -30,7 +29,7 @@ About = Mapping[str, Any]
 class IndexReindexer:
     """The reindex of the alias that the options name."""
 
-    def __init__(self, options: OpenSearchOptions, sink: Callable[[OpenSearchOptions], Sink]) -> None:
+    def __init__(self, options: OpenSearchOptions, sink: Callable[[OpenSearchOptions], ReadableSink]) -> None:
         """Args:
         options: of the sink.
         sink: makes one for other options.
@@ -135,7 +134,7 @@ class IndexReindexer:
         )
         return True
 
-    def reader(self, state: ReindexState) -> Sink:
+    def reader(self, state: ReindexState) -> ReadableSink:
         """The new index under its own name."""
         return self._sink(self._options.model_copy(update={"index": state.new, "create": "never"}))
 
