@@ -91,6 +91,15 @@ def _targets(options: OpenSearchOptions, name: str, about: Mapping[str, Any]) ->
     return Targets(index, (index,))
 
 
+async def delete(client: Client, name: str) -> None:
+    """Delete an index, if there is one."""
+    try:
+        await client.request("DELETE", path_of(name))
+    except Refused as error:
+        if error.status != 404:
+            raise explain(client, f'delete "{name}"', error) from error
+
+
 def explain(client: Client, what: str, error: Refused) -> ConfigError | SinkUnavailable:
     """The server's refusal to do `what` at open, as an error of ours.
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, Self
 
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
-from pytube.model import Batch, Id, Key, Result, Token
+from pytube.model import Batch, Id, Key, KeyType, Result, Token
 from pytube.sinks.base import PAGE, Stored
 from pytube.sinks.keys import KeyTemplate
 from pytube.sinks.opensearch.bulk import Lines, is_possible
 from pytube.sinks.opensearch.client import Client, Refused
 from pytube.sinks.opensearch.delivery import Delivery, deliver
-from pytube.sinks.opensearch.index import ensure, look_up
+from pytube.sinks.opensearch.index import delete, ensure, look_up
 from pytube.sinks.opensearch.options import OpenSearchOptions
 from pytube.sinks.opensearch.pair import Index, Targets
 from pytube.sinks.opensearch.reindex import IndexReindexer
+from pytube.sinks.trial import Trial, of_the_suite
 
 
 class OpenSearchSink:
@@ -174,6 +175,28 @@ class OpenSearchSink:
     def reindexer(self) -> IndexReindexer:
         """What moves the alias to a new index."""
         return IndexReindexer(self._options, type(self))
+
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """An index of its own, which takes documents of any form."""
+        del keys  # an index takes both
+        index = f"{self._options.index}-{name}"
+        own = {
+            "index": index,
+            "create": "index",
+            "key": "{tube}:{shard}:{id}",
+            "mappings": {"dynamic": False},
+        }
+        options = self._options.model_copy(update=own)
+
+        async def erase(_: str, __: Collection[Key]) -> None:
+            client = Client(options)
+            try:
+                await delete(client, index)
+            finally:
+                await client.close()
+
+        notes = (of_the_suite("the mapping"), of_the_suite("the template of _id"))
+        return Trial(lambda: type(self)(options), f"index {index}", erase, notes)
 
     async def _look_again(self, client: Client, seen: Targets) -> Targets | None:
         """Where documents go now; None when that is still where they went."""
