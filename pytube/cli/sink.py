@@ -51,8 +51,8 @@ def check(settings: Settings, tube: str, yes: bool, as_json: bool) -> None:
     first = trying.trial("trial-0", KeyType.BIGINT)
     if first.erase is None and not yes:
         raise UsageError(
-            f"{len(names_of_checks())} checks would send to {first.where} and the like; what is sent can't be "
-            "taken back; --yes sends it"
+            f"{len(names_of_checks())} checks would send to {first.where} and the like; what is sent can't "
+            "be taken back; --yes sends it"
         )
     if not as_json:
         for note in first.notes:
