@@ -72,6 +72,7 @@ SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_v
 \ir pods/consume.sql
 \ir pods/put.sql
 \ir pods/settle.sql
+\ir pods/wait.sql
 
 -- Backfill: all rows of a table. ----------------------------------------------------------------------------
 \ir backfill/steps.sql
@@ -82,6 +83,9 @@ SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_v
 -- Jobs: what several sessions write at once, in units, each once. --------------------------------------------
 \ir jobs/jobs.sql
 \ir jobs/ranges.sql
+
+-- Operators: what people do by hand. ------------------------------------------------------------------------
+\ir operators/audit.sql
 
 -- Rights, and the generated functions of tubes that were there before: attached tables are changed with
 -- the rights of whoever installs. ---------------------------------------------------------------------------

@@ -32,6 +32,9 @@ COMMANDS = {
     "worker": ("worker", "Serve tubes: lead partitions, and bring what was touched to the sinks."),
     "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
     "park": ("tube", "Documents that could not be delivered."),
+    "verify": ("verify", "Compare what the sink of a tube holds with the source."),
+    "wait": ("verify", "Wait until what was committed is at the sink."),
+    "explain": ("verify", "Tell where one key is now: in the tube, in flight, parked, at the sink."),
     "backfill": (
         "backfill",
         "Touch every row of a table, at low priority; what the source lacks is swept from the sink.",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import click
@@ -13,19 +12,15 @@ import click
 from pytube.backfill.limits import BackfillLimits
 from pytube.cli.backfill_work import Job, run_backfills
 from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.output import print_json, print_rows
+from pytube.cli.output import key_shown, print_json, print_rows
 from pytube.cli.settings import Settings
 from pytube.config import Config
-from pytube.db.session import Session, SessionPool
-from pytube.enrich import build_enricher
-from pytube.errors import ConfigError
-from pytube.logs import Logger, UserFaults
-from pytube.reindex.compare import Comparer, Comparison
+from pytube.errors import ConfigError, UsageError
 from pytube.reindex.run import Reindex, Status
 from pytube.sinks import build_sink
 from pytube.sinks.reindexing import Reindexer, Reindexing, ReindexState, why_no_reindex
-from pytube.sources.terms import read_partitions
-from pytube.transforms import Transforms
+from pytube.verify.report import KINDS, Report
+from pytube.verify.run import verify
 
 _TUBE = click.option("--tube", "tube", required=True, metavar="NAME", help="The tube.")
 _PATIENCE = click.option(
@@ -33,12 +28,8 @@ _PATIENCE = click.option(
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
-    help="Seconds for which keys that differ are looked at again: a change may be on its way.",
+    help="Seconds to wait for deliveries before a key that seems to differ is looked at again.",
 )
-_SESSIONS = 2
-_READS = {"row_security": "off"}
-"""A row that a policy hides would look like one that is gone."""
-
 Result = TypeVar("Result")
 
 
@@ -90,14 +81,14 @@ def status(settings: Settings, database: Database, tube: str, as_json: bool) -> 
 def compare(settings: Settings, database: Database, tube: str, patience: float, as_json: bool) -> None:
     """Compare the source with the new index, key by key; exit code 1 if they differ."""
 
-    async def run(job: Reindex, reindexer: Reindexer) -> Comparison:
+    async def run(job: Reindex, reindexer: Reindexer) -> Report:
         return await _compare(
             settings.config(), database, tube, reindexer, (await job.filled()).state, patience
         )
 
     found = _run(settings, database, tube, run)
     if as_json:
-        print_json(_as_json(found))
+        print_json(found.as_json())
     else:
         _tell_comparison(found)
     if not found.is_equal:
@@ -126,7 +117,7 @@ def switch(
     Workers go on writing to both until `finish`, so that `--back` finds the old index up to date.
     """
 
-    async def run(job: Reindex, reindexer: Reindexer) -> Comparison | None:
+    async def run(job: Reindex, reindexer: Reindexer) -> Report | None:
         if back:
             await job.switch(back=True)
             return None
@@ -141,7 +132,7 @@ def switch(
     compared = _run(settings, database, tube, run)
     refused = compared is not None and not compared.is_equal and not force
     if as_json:
-        print_json({"switched": not refused, "back": back, "comparison": _as_json(compared)})
+        print_json({"switched": not refused, "back": back, "comparison": compared and compared.as_json()})
     elif compared is not None:
         _tell_comparison(compared)
     if refused:
@@ -211,37 +202,16 @@ def _run(
 
 async def _compare(
     config: Config, database: Database, tube: str, reindexer: Reindexer, state: ReindexState, patience: float
-) -> Comparison:
+) -> Report:
+    """What `pytube verify` says of the new index."""
+    if state.new is None:
+        raise UsageError(f"the new index of tube {tube!r} is gone; run `pytube reindex abandon`")
     settings = config.tube(tube)
-    log = Logger("pytube.reindex", tube=tube)
-    transforms = Transforms.load(settings.transforms, tube, log, UserFaults(log))
-    sink = reindexer.reader(state)
-    await sink.open()
-    try:
-        async with _pool(database) as pool:
-            partitions = (await read_partitions(pool, [tube]))[tube]
-            enricher = build_enricher(settings.enrich, tube, pool, database.answer_timeout)
-            return await Comparer(tube, partitions, pool, enricher, transforms, sink).run(patience)
-    finally:
-        await sink.close()
-
-
-@asynccontextmanager
-async def _pool(database: Database) -> AsyncIterator[SessionPool]:
-    async def open_session() -> Session:
-        return await Session.open(
-            database.dsn.get_secret_value(),
-            database.schema,
-            "pytube reindex",
-            answer_timeout=database.answer_timeout,
-            settings=_READS,
-        )
-
-    pool = SessionPool(open_session, _SESSIONS)
-    try:
-        yield pool
-    finally:
-        await pool.close()
+    options = {**settings.sink.options, **reindexer.options_of(state.new)}
+    there = settings.model_copy(update={"sink": settings.sink.model_copy(update={"options": options})})
+    postgres = config.postgres.model_copy(update={"dsn": database.dsn, "schema_name": database.schema})
+    compared = config.model_copy(update={"tubes": {**config.tubes, tube: there}, "postgres": postgres})
+    return await verify(compared, tube, patience=patience)
 
 
 # --- how it is shown ----------------------------------------------------------------------------
@@ -281,11 +251,10 @@ def _next(tube: str, step: str) -> str:
     return f"pytube reindex {step} --tube {tube}"
 
 
-def _as_json(found: Comparison | None) -> dict[str, object] | None:
-    return None if found is None else dataclasses.asdict(found) | {"is_equal": found.is_equal}
-
-
-def _tell_comparison(found: Comparison) -> None:
+def _tell_comparison(found: Report) -> None:
     click.echo(str(found))
-    for kind, shard, id_ in found.examples:
-        click.echo(f"  {kind}: shard {shard}, id {id_}")
+    for kind in KINDS:
+        for shard, key in found.examples.get(kind, []):
+            click.echo(f"  {kind}: shard {shard}, id {key_shown(str(key))}")
+    for what in found.not_checked:
+        click.echo(f"  not checked: {what}")

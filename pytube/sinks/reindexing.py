@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from pytube.sinks.base import Reading, Scanning, Sink
+from pytube.sinks.base import Sink
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,6 @@ class ReindexState:
     started_at: datetime
     backfills: tuple[int, ...]
     """The numbers of those that fill the new copy; none while it is not known that one was begun."""
-
-
-class ReadableSink(Sink, Reading, Scanning, Protocol):
-    """A sink that can be compared with the source."""
 
 
 class Reindexer(Protocol):
@@ -67,8 +63,8 @@ class Reindexer(Protocol):
     async def abandon(self) -> bool:
         """Delete the new copy, and write to the old one alone; False when there was nothing to delete."""
 
-    def reader(self, state: ReindexState) -> ReadableSink:
-        """A sink, not open, that reads the new copy; nothing is to be sent to it."""
+    def options_of(self, name: str) -> Mapping[str, object]:
+        """Options that, in place of the configured ones, make a sink of one copy alone, to read it."""
 
     async def close(self) -> None:
         """Release everything."""

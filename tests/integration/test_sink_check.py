@@ -26,8 +26,7 @@ CHECKS = len(names_of_checks())
 def configure(folder: Path, **options: Any) -> Path:
     lines = [f"{name} = {toml(value)}" for name, value in options.items()]
     (folder / "pytube.toml").write_text(
-        '[postgres]\ndsn = "postgresql:///unused"\n[tube.items.sink]\nrequest_timeout = 30.0\n'
-        + "\n".join(lines)
+        '[postgres]\ndsn = "postgresql:///unused"\n[tube.items.sink]\n' + "\n".join(lines)
     )
     return folder
 

@@ -179,7 +179,7 @@ async def interrupted(index: Index, step: Callable[[IndexReindexer], Awaitable[o
     """Run the step with a cut at each of its requests in turn, until one run needs fewer."""
     for answers in (False, True):
         for at in range(1, 20):
-            reindexer = Cut(index.sink()._options, type(index.sink()))
+            reindexer = Cut(index.sink()._options)
             reindexer.left, reindexer.answers = at, answers
             try:
                 await step(reindexer)

@@ -6,7 +6,7 @@ whole. How workers notice, see `pair`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from pytube.sinks.opensearch.client import Client, Refused
 from pytube.sinks.opensearch.index import create, describe, explain, find
 from pytube.sinks.opensearch.options import OpenSearchOptions
 from pytube.sinks.opensearch.pair import GREEN, Pair, path_of, takes_no_writes
-from pytube.sinks.reindexing import ReadableSink, ReindexState
+from pytube.sinks.reindexing import ReindexState
 
 _META = "pytube_reindex"
 """What we keep among the new index's `_meta`, until the end."""
@@ -29,13 +29,8 @@ About = Mapping[str, Any]
 class IndexReindexer:
     """The reindex of the alias that the options name."""
 
-    def __init__(self, options: OpenSearchOptions, sink: Callable[[OpenSearchOptions], ReadableSink]) -> None:
-        """Args:
-        options: of the sink.
-        sink: makes one for other options.
-        """
+    def __init__(self, options: OpenSearchOptions) -> None:
         self._options = options
-        self._sink = sink
         self._client: Client | None = None
 
     # --- steps ----------------------------------------------------------------------------
@@ -134,9 +129,9 @@ class IndexReindexer:
         )
         return True
 
-    def reader(self, state: ReindexState) -> ReadableSink:
-        """The new index under its own name."""
-        return self._sink(self._options.model_copy(update={"index": state.new, "create": "never"}))
+    def options_of(self, name: str) -> Mapping[str, object]:
+        """The index under its own name."""
+        return {"index": name, "create": "never"}
 
     async def close(self) -> None:
         """Close the connections."""

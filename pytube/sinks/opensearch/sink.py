@@ -174,7 +174,7 @@ class OpenSearchSink:
 
     def reindexer(self) -> IndexReindexer:
         """What moves the alias to a new index."""
-        return IndexReindexer(self._options, type(self))
+        return IndexReindexer(self._options)
 
     def trial(self, name: str, keys: KeyType) -> Trial:
         """An index of its own, which takes documents of any form."""
