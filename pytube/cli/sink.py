@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -82,6 +83,10 @@ def _interruptible(left: list[str]) -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)  # which asyncio knows how to handle
 
     before = signal.signal(signal.SIGTERM, terminate)
+    # What a sink warns of at each of its many opens, a worker says once, at its start.
+    log = logging.getLogger("pytube")
+    level = log.level
+    log.setLevel(logging.ERROR)
     try:
         yield
     except KeyboardInterrupt:
@@ -89,6 +94,7 @@ def _interruptible(left: list[str]) -> Iterator[None]:
         click.get_current_context().exit(code)
     finally:
         signal.signal(signal.SIGTERM, before)
+        log.setLevel(level)
 
 
 def _about(left: list[str]) -> str:
