@@ -24,7 +24,8 @@ from pytube.verify.run import verify
 
 _TUBE = click.option("--tube", "tube", required=True, metavar="NAME", help="The tube.")
 _PATIENCE = click.option(
-    "--patience",
+    "--timeout",
+    "patience",
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,

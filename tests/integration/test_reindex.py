@@ -271,21 +271,21 @@ def test_a_copy_that_differs_is_not_switched_to(folder: Path, items: Connection,
     # A change that is on its way is no difference, if it comes in time.
     items.execute("UPDATE public.items SET n = 5")
     with ThreadPoolExecutor(1) as thread:
-        comparing = thread.submit(reindex, folder, "compare", "--patience", str(LIMIT))
+        comparing = thread.submit(reindex, folder, "compare", "--timeout", str(LIMIT))
         with working(folder):
             assert "0 missing, 0 extra, 0 different" in comparing.result()
     spoil(index.server, found["new"])
-    said = reindex(folder, "compare", "--patience", "0", code=1)
+    said = reindex(folder, "compare", "--timeout", "0", code=1)
     assert said.splitlines()[0] == (f"1 missing, 1 extra, 1 different, of {ROWS} keys compared")
     assert set(said.splitlines()[1:]) == {
         "  missing: shard 3, id 3",
         "  different: shard 0, id 4",
         "  extra: shard 0, id 5000",
     }
-    said = reindex(folder, "switch", "--patience", "0", code=1)
+    said = reindex(folder, "switch", "--timeout", "0", code=1)
     assert "not switched, because the new index differs" in said
     assert state(folder)["phase"] == "filled"
-    reindex(folder, "switch", "--patience", "0", "--force")
+    reindex(folder, "switch", "--timeout", "0", "--force")
     assert state(folder)["phase"] == "switched"
     assert "switched already" in reindex(folder, "start", code=2)
     assert "on the new index already" in reindex(folder, "abandon", code=2)

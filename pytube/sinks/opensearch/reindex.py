@@ -53,7 +53,7 @@ class IndexReindexer:
             )
         state = await self._state(*await self._find())
         assert state is not None
-        if state.tube != tube:
+        if state.new is not None and state.tube != tube:
             raise UsageError(
                 f'"{self._options.index}" is being reindexed by tube {state.tube!r}, not {tube!r}'
             )
