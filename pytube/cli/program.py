@@ -43,6 +43,11 @@ COMMANDS = {
         "backfill",
         "Touch every row of a table, at low priority; what the source lacks is swept from the sink.",
     ),
+    "reindex": (
+        "reindex",
+        "Fill a new index while the old one stays live, compare it, and move the alias to it.",
+    ),
+    "sink": ("sink", "Check the sink of a tube."),
     "spark": ("spark", "Fan-outs, backfills and reconciliation by PySpark, on this machine."),
     "demo": (
         "worker",
