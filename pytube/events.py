@@ -114,6 +114,29 @@ class Parked(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class TubeStopped(PartitionEvent):
+    """The whole tube is stopped: it delivers nothing until somebody resumes it."""
+
+    why: str
+    """`poison`: a document can't be delivered, and the tube has `on_poison = "stop"`; or `park_limit`."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPaused(PartitionEvent):
+    """The partition has come to rest for a pause: it is led, and nothing is marked or sent."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResumed(PartitionEvent):
+    """Its pause is over after `seconds`."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class SinkDown(PartitionEvent):
     """The sink accepts no documents; the worker waits. Told once, not per attempt."""
 

@@ -38,6 +38,8 @@ class View:
     """Of `pytube_worker_info`."""
     working: Callable[[], Mapping[tuple[str, int], PartitionWorker]]
     """The partitions that this process works on now."""
+    resting: Callable[[], set[tuple[str, int]]]
+    """The partitions that it leads, and that are paused."""
     is_ready: Callable[[], bool]
 
 
@@ -86,15 +88,21 @@ class WorkerCollector:
     # --- partitions that are led ----------------------------------------------------------
 
     def _of_led(self) -> Iterator[Metric]:
-        working = self._view.working()
+        working, resting = self._view.working(), self._view.resting()
         where = [
             (name, number) for name, tube in self._view.tubes.items() for number in range(tube.partitions)
         ]
         yield _gauge(
             "partition_led",
-            "Whether this worker leads the partition and works on it.",
+            "Whether this worker leads the partition, and works on it or rests for a pause.",
             _PARTITION,
-            [(_key(one), one in working) for one in where],
+            [(_key(one), one in working or one in resting) for one in where],
+        )
+        yield _gauge(
+            "partition_paused",
+            "Whether this worker leads the partition, and it is paused.",
+            _PARTITION,
+            [(_key(one), one in resting) for one in where],
         )
         now = time()
         flags: list[tuple[str, str, Callable[[PartitionWorker], float]]] = [

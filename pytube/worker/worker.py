@@ -89,11 +89,11 @@ class Worker:
         return self._state
 
     def leads(self, tube: str) -> set[int]:
-        """The partitions of `tube` that this worker leads and works on now."""
+        """The partitions of `tube` that this worker leads now, and works on or rests at for a pause."""
         return {
             partition
             for (name, partition), leadership in self._leaderships.items()
-            if name == tube and leadership.partition_worker is not None
+            if name == tube and (leadership.partition_worker is not None or leadership.is_resting)
         }
 
     # --- life -----------------------------------------------------------------------------
@@ -246,7 +246,14 @@ class Worker:
 
     def _build_listener(self, address: str) -> HttpResponder:
         labels = {"client_id": self._config.worker.client_id, "election": self._config.election_kind}
-        view = View(self._tubes, self._database, labels, self._working, lambda: self._why_unready() is None)
+        view = View(
+            self._tubes,
+            self._database,
+            labels,
+            self._working,
+            self._resting,
+            lambda: self._why_unready() is None,
+        )
         return build_listener(
             address, view, why_broken=self._why_broken, why_unready=self._why_unready, log=self._log
         )
@@ -258,6 +265,10 @@ class Worker:
             for where, leadership in self._leaderships.items()
             if (worker := leadership.partition_worker) is not None
         }
+
+    def _resting(self) -> set[tuple[str, int]]:
+        """What is led here, and paused."""
+        return {where for where, leadership in self._leaderships.items() if leadership.is_resting}
 
     def _why_broken(self) -> str | None:
         """Why the process is to be restarted: a service has ended, and nobody waits for the worker."""
