@@ -19,6 +19,28 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement with the rights and search_path of the caller and returns its rows; tube_pods_insert uses it.';
 
+CREATE FUNCTION tube.tube_attempts_reset(tube text, in_partition integer DEFAULT NULL::integer, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, NULL, NULL, in_shard, in_key, 1);
+    gone integer;
+BEGIN
+    DELETE FROM tube_attempt AS a
+    WHERE a.tube = reg.tube AND (in_partition IS NULL OR a.shard % reg.partitions = in_partition)
+        AND a.shard = coalesce(in_shard, a.shard) AND a.id = coalesce(in_key, a.id);
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    IF gone > 0 THEN
+        PERFORM tube_audit_add('pods reset', reg.tube, jsonb_strip_nulls(jsonb_build_object(
+            'partition', in_partition, 'shard', in_shard, 'key', left(in_key, 100), 'keys', gone)));
+    END IF;
+    RETURN gone;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_attempts_reset(tube text, in_partition integer, in_shard integer, in_key text) IS 'Forgets the failed attempts of keys that are to be sent again.';
+
 CREATE FUNCTION tube.tube_audit_add(action text, tube text DEFAULT NULL::text, details jsonb DEFAULT '{}'::jsonb) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1488,6 +1510,7 @@ CREATE FUNCTION tube.tube_pause(tube text, in_partition integer DEFAULT NULL::in
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+#variable_conflict use_column
 DECLARE
     of_partitions CONSTANT integer := (tube_private_require(tube)).partitions;
     ends CONSTANT timestamptz := clock_timestamp() + lasts;
@@ -1879,29 +1902,6 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) IS 'Inserts ids into tubes as pods, in the given order.';
 
-CREATE FUNCTION tube.tube_pods_release(tube text, in_partition integer DEFAULT NULL::integer, in_from bigint DEFAULT NULL::bigint, in_to bigint DEFAULT NULL::bigint, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_limit integer DEFAULT 10000, OUT pods integer, OUT in_flight integer, OUT failures integer) RETURNS record
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-DECLARE
-    reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, in_limit);
-    held record;
-BEGIN
-    SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit);
-    pods := cardinality(held.free);
-    in_flight := cardinality(held.flying);
-    failures := tube_private_forget_failures(reg, held.free, in_key);
-    EXECUTE format('UPDATE %s AS p SET leader_id = NULL WHERE p.ctid = ANY ($1) AND p.leader_id IS NOT NULL',
-        tube_private_qualify(reg.tube)) USING held.free;
-    IF pods > 0 THEN
-        PERFORM tube_private_audit_pods('pods reset', reg.tube, in_partition, in_from, in_to, in_shard, in_key,
-        cardinality(held.free));
-    END IF;
-END
-$_$;
-
-COMMENT ON FUNCTION tube.tube_pods_release(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, OUT pods integer, OUT in_flight integer, OUT failures integer) IS 'Gives back pods that terms have left marked, and forgets the failures of their keys.';
-
 CREATE FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[] DEFAULT NULL::bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1920,26 +1920,28 @@ CREATE FUNCTION tube.tube_pods_retry(tube text, in_partition integer DEFAULT NUL
     AS $_$
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, in_limit);
+    queue CONSTANT text := tube_private_qualify(reg.tube);
     held record;
+    chosen tid[];
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = reg.tube FOR KEY SHARE;
     SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit);
-    IF held.free || held.flying = '{}' THEN
+    chosen := held.free || CASE WHEN in_key IS NULL THEN '{}' ELSE held.flying END;
+    IF chosen = '{}' THEN
         RETURN 0;
     END IF;
     EXECUTE format(CASE WHEN in_key IS NULL
-        THEN 'INSERT INTO %1$s (op, shard, ids, payload) SELECT p.op, p.shard, p.ids, p.payload FROM %1$s AS p'
+        THEN 'INSERT INTO %1$s (op, shard, ids) SELECT p.op, p.shard, p.ids FROM %1$s AS p'
             ' WHERE p.ctid = ANY ($1) ORDER BY p.seq'
         ELSE 'INSERT INTO %1$s (op, shard, ids) SELECT ''U'', p.shard, ARRAY[%3$L]::%2$s[] FROM %1$s AS p'
-            ' WHERE p.ctid = ANY ($1) GROUP BY p.shard' END,
-        tube_private_qualify(reg.tube), reg.key_type, in_key) USING held.free || held.flying;
+            ' WHERE p.ctid = ANY ($1) GROUP BY p.shard' END, queue, reg.key_type, in_key) USING chosen;
     PERFORM tube_private_wake_sleepers(reg.tube, NULL);
     IF in_key IS NULL THEN
-        EXECUTE format('DELETE FROM %s AS p WHERE p.ctid = ANY ($1)', tube_private_qualify(reg.tube)) USING held.free;
+        EXECUTE format('DELETE FROM %s AS p WHERE p.ctid = ANY ($1)', queue) USING chosen;
     END IF;
     PERFORM tube_private_audit_pods('pods retry', reg.tube, in_partition, in_from, in_to, in_shard, in_key,
-        cardinality(held.free || held.flying));
-    RETURN cardinality(held.free || held.flying);
+        cardinality(chosen));
+    RETURN cardinality(chosen);
 END
 $_$;
 
@@ -1972,6 +1974,7 @@ CREATE FUNCTION tube.tube_pods_stop(tube text, partitions integer, partition int
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+#variable_conflict use_column
 BEGIN
     IF why IS NULL OR why NOT IN ('poison', 'park_limit') THEN
         RAISE EXCEPTION 'a tube is not stopped for %', quote_nullable(why)
@@ -3509,19 +3512,15 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_forget_failures(reg tube.tube_registry, places tid[], in_key text) RETURNS integer
+CREATE FUNCTION tube.tube_private_forget_failures(reg tube.tube_registry, places tid[], in_key text) RETURNS void
     LANGUAGE plpgsql
     AS $_$
-DECLARE
-    gone integer;
 BEGIN
     EXECUTE format($sql$
         DELETE FROM tube_attempt AS a
         USING (SELECT DISTINCT p.shard, unnest(p.ids::text[]) AS id FROM %s AS p WHERE p.ctid = ANY ($2)) AS k
         WHERE a.tube = $1 AND a.shard = k.shard AND md5(a.id) = md5(k.id) AND a.id = k.id AND k.id = coalesce($3, k.id)$sql$,
         tube_private_qualify(reg.tube)) USING reg.tube, places, in_key;
-    GET DIAGNOSTICS gone = ROW_COUNT;
-    RETURN gone;
 END
 $_$;
 
@@ -6426,6 +6425,9 @@ GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, state
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_writer;
 
+REVOKE ALL ON FUNCTION tube.tube_attempts_reset(tube text, in_partition integer, in_shard integer, in_key text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_attempts_reset(tube text, in_partition integer, in_shard integer, in_key text) TO tube_admin;
+
 REVOKE ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) TO tube_worker;
@@ -6698,9 +6700,6 @@ REVOKE ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op 
 GRANT ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) TO tube_writer;
-
-REVOKE ALL ON FUNCTION tube.tube_pods_release(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, OUT pods integer, OUT in_flight integer, OUT failures integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_pods_release(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, OUT pods integer, OUT in_flight integer, OUT failures integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) TO tube_admin;

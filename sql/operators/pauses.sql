@@ -12,6 +12,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_pause(
     tube text, in_partition integer = NULL, lasts interval = NULL, reason text = NULL
 ) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+#variable_conflict use_column
 DECLARE
     of_partitions CONSTANT integer := (tube_private_require(tube)).partitions;
     ends CONSTANT timestamptz := clock_timestamp() + lasts;
@@ -124,6 +125,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_pods_stop(
     tube text, partitions integer, partition integer, leader_id uuid, why text, reason text, items jsonb
 ) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+#variable_conflict use_column
 BEGIN
     IF why IS NULL OR why NOT IN ('poison', 'park_limit') THEN
         RAISE EXCEPTION 'a tube is not stopped for %', quote_nullable(why)

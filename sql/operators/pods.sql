@@ -2,7 +2,8 @@
 --
 -- Which ones: all arguments that are not NULL have to fit. in_from, in_to: seqs, both included; in_key: an id, as text.
 -- To look for a key is to look at all pods of the range. What a worker has marked is *in flight*, and left alone; a worker
--- that has come to rest for a pause has nothing in flight. Control pods are left alone, too: they belong to backfills.
+-- that has come to rest for a pause has nothing in flight. Control pods are left alone, too: they belong to
+-- backfills, whose commands end them.
 
 -- tube_private_pods_chosen: the text of a query that gives pods in processing order, with their class.
 --
@@ -160,14 +161,14 @@ BEGIN
 END
 $$;
 
--- tube_pods_retry: puts the keys of pods into the queue anew, and takes the old pods away, but for those in flight.
+-- tube_pods_retry: puts the keys of pods into the queue anew, and takes the old pods away.
 --
--- The keys get new pods: an old seq may lie below the floor of a worker, which would not see it. What is in flight is
--- touched again, and comes after what the worker has. Order among keys changes; the last state of each wins as always.
+-- The keys get new pods: an old seq may lie below the floor of a worker, which would not see it. Order among keys changes;
+-- the last state of each wins as always. What is in flight is left alone, but for a single key (in_key): that key is touched
+-- again whoever has it, and all old pods stay.
 --
--- Arguments: tube; which ones (with in_key: only that key of them is touched, and the old pods stay); in_limit: at most so
---   many pods in this transaction.
--- Result: how many pods there were.
+-- Arguments: tube; which ones; in_limit: at most so many pods in this transaction, so that many can be retried in several.
+-- Result: how many pods there were; call until it is 0, with in_to, or it meets the new ones; with in_key once.
 -- Errors: as tube_pods_list; 40P01: try again.
 -- Locks: the registry row FOR KEY SHARE and the pods, until the transaction ends.
 -- A lost answer: look at the tube, or call again: then keys may be touched twice, which does no harm.
@@ -178,26 +179,28 @@ CREATE OR REPLACE FUNCTION :"schema".tube_pods_retry(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, in_limit);
+    queue CONSTANT text := tube_private_qualify(reg.tube);
     held record;
+    chosen tid[];
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = reg.tube FOR KEY SHARE;
     SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit);
-    IF held.free || held.flying = '{}' THEN
+    chosen := held.free || CASE WHEN in_key IS NULL THEN '{}' ELSE held.flying END;
+    IF chosen = '{}' THEN
         RETURN 0;
     END IF;
     EXECUTE format(CASE WHEN in_key IS NULL
-        THEN 'INSERT INTO %1$s (op, shard, ids, payload) SELECT p.op, p.shard, p.ids, p.payload FROM %1$s AS p'
+        THEN 'INSERT INTO %1$s (op, shard, ids) SELECT p.op, p.shard, p.ids FROM %1$s AS p'
             ' WHERE p.ctid = ANY ($1) ORDER BY p.seq'
         ELSE 'INSERT INTO %1$s (op, shard, ids) SELECT ''U'', p.shard, ARRAY[%3$L]::%2$s[] FROM %1$s AS p'
-            ' WHERE p.ctid = ANY ($1) GROUP BY p.shard' END,
-        tube_private_qualify(reg.tube), reg.key_type, in_key) USING held.free || held.flying;
+            ' WHERE p.ctid = ANY ($1) GROUP BY p.shard' END, queue, reg.key_type, in_key) USING chosen;
     PERFORM tube_private_wake_sleepers(reg.tube, NULL);
     IF in_key IS NULL THEN
-        EXECUTE format('DELETE FROM %s AS p WHERE p.ctid = ANY ($1)', tube_private_qualify(reg.tube)) USING held.free;
+        EXECUTE format('DELETE FROM %s AS p WHERE p.ctid = ANY ($1)', queue) USING chosen;
     END IF;
     PERFORM tube_private_audit_pods('pods retry', reg.tube, in_partition, in_from, in_to, in_shard, in_key,
-        cardinality(held.free || held.flying));
-    RETURN cardinality(held.free || held.flying);
+        cardinality(chosen));
+    RETURN cardinality(chosen);
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_retry IS 'Puts the keys of waiting pods into the queue anew.';
@@ -237,53 +240,47 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_ack IS 'Takes pods away as if they were delivered; nothing is sent.';
 
--- tube_pods_release: gives back pods that terms have left marked, and forgets the failures of their keys and of those that
--- wait: attempts count from 0 again, and are made at once. Pods in flight are passed over.
+-- tube_attempts_reset: forgets the failures of keys that are to be sent again: their attempts count from 0, without a
+-- back-off.
 --
--- A worker that is not paused remembers the failures of what it has in flight.
+-- A worker that runs remembers them, too; it forgets them when its partition is paused, or its term ends.
 --
--- Arguments: tube; which ones; in_limit: at most so many pods in this transaction.
--- Result: pods: how many; in_flight: how many were passed over; failures: how many keys had some.
--- Errors: as tube_pods_list; 40P01: try again. Locks: the pods, until the transaction ends. A lost answer: call again.
-CREATE OR REPLACE FUNCTION :"schema".tube_pods_release(
-    tube text, in_partition integer = NULL, in_from bigint = NULL, in_to bigint = NULL, in_shard integer = NULL,
-    in_key text = NULL, in_limit integer = 10000, OUT pods integer, OUT in_flight integer, OUT failures integer
-)
+-- Arguments: tube; in_partition, in_shard, in_key: of which keys; NULL: of all.
+-- Result: of how many keys.
+-- Errors: TU102 unknown tube; TU103 unknown partition; TU106 a shard of another partition. Locks: the rows, until the
+--   transaction ends. A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".tube_attempts_reset(
+    tube text, in_partition integer = NULL, in_shard integer = NULL, in_key text = NULL
+) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
-    reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, in_limit);
-    held record;
+    reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, NULL, NULL, in_shard, in_key, 1);
+    gone integer;
 BEGIN
-    SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit);
-    pods := cardinality(held.free);
-    in_flight := cardinality(held.flying);
-    failures := tube_private_forget_failures(reg, held.free, in_key);
-    EXECUTE format('UPDATE %s AS p SET leader_id = NULL WHERE p.ctid = ANY ($1) AND p.leader_id IS NOT NULL',
-        tube_private_qualify(reg.tube)) USING held.free;
-    IF pods > 0 THEN
-        PERFORM tube_private_audit_pods('pods reset', reg.tube, in_partition, in_from, in_to, in_shard, in_key,
-        cardinality(held.free));
+    DELETE FROM tube_attempt AS a
+    WHERE a.tube = reg.tube AND (in_partition IS NULL OR a.shard % reg.partitions = in_partition)
+        AND a.shard = coalesce(in_shard, a.shard) AND a.id = coalesce(in_key, a.id);
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    IF gone > 0 THEN
+        PERFORM tube_audit_add('pods reset', reg.tube, jsonb_strip_nulls(jsonb_build_object(
+            'partition', in_partition, 'shard', in_shard, 'key', left(in_key, 100), 'keys', gone)));
     END IF;
+    RETURN gone;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pods_release IS
-    'Gives back pods that terms have left marked, and forgets the failures of their keys.';
+COMMENT ON FUNCTION :"schema".tube_attempts_reset IS 'Forgets the failed attempts of keys that are to be sent again.';
 
--- tube_private_forget_failures: deletes the failures of the keys of pods, or of one key; how many there were.
+-- tube_private_forget_failures: deletes the failures of the keys of pods, or of one key of them.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_forget_failures(
     reg :"schema".tube_registry, places tid[], in_key text
-) RETURNS integer
+) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    gone integer;
 BEGIN
     EXECUTE format($sql$
         DELETE FROM tube_attempt AS a
         USING (SELECT DISTINCT p.shard, unnest(p.ids::text[]) AS id FROM %s AS p WHERE p.ctid = ANY ($2)) AS k
         WHERE a.tube = $1 AND a.shard = k.shard AND md5(a.id) = md5(k.id) AND a.id = k.id AND k.id = coalesce($3, k.id)$sql$,
         tube_private_qualify(reg.tube)) USING reg.tube, places, in_key;
-    GET DIAGNOSTICS gone = ROW_COUNT;
-    RETURN gone;
 END
 $$;
 

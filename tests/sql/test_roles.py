@@ -38,6 +38,7 @@ ANYBODY = {*ROLES, BYSTANDER}
 
 FUNCTIONS: dict[str, set[str]] = {
     "tube_as_caller": FILLS,
+    "tube_attempts_reset": ADMINISTERS,
     "tube_audit_add": FILLS,
     "tube_audit_list": LOOKS_ON,
     "tube_backfill_chunk": SERVES,
@@ -96,7 +97,6 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_pods_delete": SERVES,
     "tube_pods_fail": SERVES,
     "tube_pods_list": LOOKS_ON,
-    "tube_pods_release": ADMINISTERS,
     "tube_pods_retry": ADMINISTERS,
     "tube_pods_stop": SERVES,
     "tube_resume": ADMINISTERS,
