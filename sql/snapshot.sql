@@ -1758,7 +1758,7 @@ $_$;
 
 COMMENT ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) IS 'Touches all ids that a query returns; the query runs with the caller''s rights.';
 
-CREATE FUNCTION tube.tube_pods_list(tube text, in_partition integer DEFAULT NULL::integer, in_from bigint DEFAULT NULL::bigint, in_to bigint DEFAULT NULL::bigint, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(seq bigint, partition integer, op text, shard integer, keys text[], key_count integer, control text, ts timestamp with time zone, state text, client_id text, failures bigint)
+CREATE FUNCTION tube.tube_pods_list(tube text, in_partition integer DEFAULT NULL::integer, in_from bigint DEFAULT NULL::bigint, in_to bigint DEFAULT NULL::bigint, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_limit integer DEFAULT 100, in_keys integer DEFAULT 100) RETURNS TABLE(seq bigint, partition integer, op text, shard integer, keys text[], key_count integer, control text, ts timestamp with time zone, state text, client_id text, failures bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1769,7 +1769,7 @@ DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, in_limit);
 BEGIN
     RETURN QUERY EXECUTE format($sql$
-        SELECT c.seq, c.shard %% %s, c.op::text, c.shard::integer, c.ids[:100]::text[], cardinality(c.ids),
+        SELECT c.seq, c.shard %% %s, c.op::text, c.shard::integer, c.ids[:$2]::text[], cardinality(c.ids),
             CASE WHEN c.ids = '{}' THEN coalesce(c.payload ->> 'type', 'other') END, c.ts,
             CASE WHEN c.leader_id IS NULL THEN 'waiting' WHEN f.flies THEN 'in flight' ELSE 'left' END,
             CASE WHEN f.flies THEN l.client_id END,
@@ -1779,11 +1779,11 @@ BEGIN
         CROSS JOIN LATERAL (SELECT tube_private_in_flight(c.leader_id, c.seq)) AS f (flies)
         LEFT JOIN tube_leader AS l ON l.leader_id = c.leader_id
         ORDER BY c.class, c.seq$sql$, reg.partitions,
-        tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit)) USING reg.tube;
+        tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit)) USING reg.tube, in_keys;
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) IS 'Lists the pods that wait in a tube, in processing order.';
+COMMENT ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) IS 'Lists the pods that wait in a tube, in processing order.';
 
 CREATE FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer DEFAULT 1000, floor bigint DEFAULT 0, backfill_floor bigint DEFAULT 0, exclude_backfill boolean DEFAULT false) RETURNS TABLE(seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6679,10 +6679,10 @@ GRANT ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shar
 GRANT ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) TO tube_writer;
 
-REVOKE ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) TO tube_worker;
-GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) TO tube_monitor;
+REVOKE ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) TO tube_admin;

@@ -31,7 +31,12 @@ COMMANDS = {
     "tube": ("tube", "Make, attach, list and drop tubes."),
     "worker": ("worker", "Serve tubes: lead partitions, and bring what was touched to the sinks."),
     "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
-    "park": ("tube", "Documents that could not be delivered."),
+    "touch": ("operators", "Touch documents by their ids, or by a query."),
+    "pods": ("pods", "What waits in a tube: look at it, retry, step through, take away."),
+    "park": ("park", "Documents that could not be delivered: look at them, retry or drop them."),
+    "pause": ("operators", "Stop delivering, and keep leading, until resumed or for a time."),
+    "resume": ("operators", "End pauses, and stops of workers."),
+    "audit": ("operators", "Who did what by hand."),
     "backfill": (
         "backfill",
         "Touch every row of a table, at low priority; what the source lacks is swept from the sink.",

@@ -69,15 +69,15 @@ $$;
 
 -- tube_pods_list: pods that wait, in processing order.
 --
--- Arguments: tube; which ones; in_limit: at most so many.
--- Result: seq, partition, op, shard; keys: the ids as texts, the first 100; key_count: how many; control: the type of a
+-- Arguments: tube; which ones; in_limit: at most so many; in_keys: at most so many ids of each.
+-- Result: seq, partition, op, shard; keys: the first ids, as texts; key_count: how many; control: the type of a
 --   control pod; ts; state: waiting, in flight (client_id says by whom), or left (marked by a term that is over: the next
 --   one takes it); failures: of how many of its keys attempts failed.
 -- Errors: TU102 unknown tube; TU103 unknown partition; TU106 a shard of another partition; 22023 from > to, a bad limit;
 --   22P02, 22003 the key is not of the tube's type.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_list(
     tube text, in_partition integer = NULL, in_from bigint = NULL, in_to bigint = NULL, in_shard integer = NULL,
-    in_key text = NULL, in_limit integer = 100
+    in_key text = NULL, in_limit integer = 100, in_keys integer = 100
 ) RETURNS TABLE (
     seq bigint, partition integer, op text, shard integer, keys text[], key_count integer, control text, ts timestamptz,
     state text, client_id text, failures bigint
@@ -88,7 +88,7 @@ DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, in_limit);
 BEGIN
     RETURN QUERY EXECUTE format($sql$
-        SELECT c.seq, c.shard %% %s, c.op::text, c.shard::integer, c.ids[:100]::text[], cardinality(c.ids),
+        SELECT c.seq, c.shard %% %s, c.op::text, c.shard::integer, c.ids[:$2]::text[], cardinality(c.ids),
             CASE WHEN c.ids = '{}' THEN coalesce(c.payload ->> 'type', 'other') END, c.ts,
             CASE WHEN c.leader_id IS NULL THEN 'waiting' WHEN f.flies THEN 'in flight' ELSE 'left' END,
             CASE WHEN f.flies THEN l.client_id END,
@@ -98,7 +98,7 @@ BEGIN
         CROSS JOIN LATERAL (SELECT tube_private_in_flight(c.leader_id, c.seq)) AS f (flies)
         LEFT JOIN tube_leader AS l ON l.leader_id = c.leader_id
         ORDER BY c.class, c.seq$sql$, reg.partitions,
-        tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit)) USING reg.tube;
+        tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit)) USING reg.tube, in_keys;
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_list IS 'Lists the pods that wait in a tube, in processing order.';

@@ -26,7 +26,8 @@ def renew(conn: Conn, term: Term, *, halted: bool = False) -> tuple[str | None, 
         ([term.leader_id], None if told is None else json.dumps(told)),
     ).fetchone()
     assert row is not None
-    return row
+    reason, step = row
+    return reason, step
 
 
 def paused(conn: Conn, tube: str = TUBE) -> list[tuple[Any, ...]]:
