@@ -148,6 +148,21 @@ class PodGone(UsageError):
     """The pod is gone, or does not have the key. TU145."""
 
 
+# --- waiting and looking ----------------------------------------------------------------------
+
+
+class NotDelivered(PytubeError):
+    """What was waited for is not at the sink."""
+
+
+class WaitTimeout(NotDelivered):
+    """Touches still wait in the tube after the time limit."""
+
+
+class KeysParked(NotDelivered):
+    """All touches have left the tube, but some keys are parked, so their documents are not at the sink."""
+
+
 # --- backfills and jobs -----------------------------------------------------------------------
 
 

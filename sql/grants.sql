@@ -116,10 +116,17 @@ TO :"role_worker";
 -- tube_monitor: looks at all of it, but for the payloads of pods. The worker may, too.
 GRANT SELECT ON :"schema".tube_attempt, :"schema".tube_parked, :"schema".tube_backfill TO :"role_worker", :"role_monitor";
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_audit_list, :"schema".tube_backfill_list, :"schema".tube_id_column, :"schema".tube_job_list, :"schema".tube_leaders,
-    :"schema".tube_list, :"schema".tube_park_count, :"schema".tube_park_list, :"schema".tube_pause_list,
-    :"schema".tube_pods_count, :"schema".tube_pods_list, :"schema".tube_stats, :"schema".tube_terms
+    :"schema".tube_audit_list, :"schema".tube_backfill_list, :"schema".tube_id_column, :"schema".tube_job_list,
+    :"schema".tube_keys_waiting, :"schema".tube_leaders, :"schema".tube_list, :"schema".tube_park_count,
+    :"schema".tube_park_list, :"schema".tube_pause_list, :"schema".tube_pods_count, :"schema".tube_pods_list,
+    :"schema".tube_pods_of, :"schema".tube_stats, :"schema".tube_terms
 TO :"role_worker", :"role_monitor";
+
+-- Who writes may wait until it is delivered.
+GRANT EXECUTE ON FUNCTION
+    :"schema".tube_delivered_channel, :"schema".tube_delivered_parked, :"schema".tube_delivered_watch, :"schema".tube_settle_holders,
+    :"schema".tube_settle_left, :"schema".tube_settle_seq, :"schema".tube_undelivered
+TO :"role_worker", :"role_writer", :"role_monitor";
 
 -- tube_writer: touches, also what a query of theirs gives, and by jobs of their own, which COPY into the
 -- tubes. The right to insert stands with each tube; its seq comes from here.

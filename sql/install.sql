@@ -72,6 +72,7 @@ SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_v
 \ir pods/consume.sql
 \ir pods/put.sql
 \ir pods/settle.sql
+\ir pods/wait.sql
 
 -- Backfill: all rows of a table. ----------------------------------------------------------------------------
 \ir backfill/steps.sql

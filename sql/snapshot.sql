@@ -702,6 +702,41 @@ CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
 
 COMMENT ON FUNCTION tube.tube_channel(tube text) IS 'Returns the NOTIFY channel on which writers wake the sleeping workers of a tube.';
 
+CREATE FUNCTION tube.tube_delivered_channel(tube text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    RETURN ('pytube_done_'::text || md5((('tube'::text || '.'::text) || tube)));
+
+COMMENT ON FUNCTION tube.tube_delivered_channel(tube text) IS 'Returns the NOTIFY channel on which purges tell those who wait for deliveries of a tube.';
+
+CREATE FUNCTION tube.tube_delivered_parked(tube text) RETURNS TABLE(parked bigint, shard integer, id text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM tube_private_require(tube);
+    RETURN QUERY
+    SELECT count(*) OVER (), f.shard, f.id
+    FROM (SELECT k.shard, k.id FROM tube_parked AS k WHERE k.tube = tube_delivered_parked.tube AND k.id IS NOT NULL LIMIT 1000) AS f
+    LIMIT 1;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_delivered_parked(tube text) IS 'Counts the keys of a tube that are parked instead of delivered.';
+
+CREATE FUNCTION tube.tube_delivered_watch(tube text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM tube_private_require(tube);
+    -- All, whatever the number of partitions is now: it may change while the session waits.
+    PERFORM pg_advisory_lock_shared(tube_private_watch_lock(tube, p.part)) FROM generate_series(0, 15) AS p (part);
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_delivered_watch(tube text) IS 'Has purges of a tube notify tube_delivered_channel(tube), until the session ends.';
+
 CREATE FUNCTION tube.tube_drop(tube text, force boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1066,6 +1101,25 @@ END
 $$;
 
 COMMENT ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) IS 'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';
+
+CREATE FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) RETURNS TABLE(shard integer, id text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    key_type CONSTANT regtype := (tube_private_require(tube)).key_type;
+BEGIN
+    RETURN QUERY EXECUTE format($sql$
+        SELECT DISTINCT w.shard, w.id::text
+        FROM %s AS p, unnest(p.ids) AS k (id), unnest($2, $3::%s[]) AS w (shard, id)
+        WHERE p.seq <= $1 AND p.shard = ANY ($2) AND p.ids && $3::%2$s[] AND w.shard = p.shard AND w.id = k.id$sql$,
+        tube_private_qualify(tube), key_type)
+    USING up_to, shards, ids;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) IS 'Lists those of some keys that wait in a tube.';
 
 CREATE FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text DEFAULT 'neli'::text, hold interval DEFAULT '00:00:15'::interval, lease interval DEFAULT NULL::interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1814,6 +1868,35 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) IS 'Marks the next pods of a partition for a term and returns them in processing order.';
 
+CREATE FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer DEFAULT 100000) RETURNS TABLE(seq bigint, op text, ts timestamp with time zone, keys integer, marked_by uuid, looked_at bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    parts CONSTANT integer := (tube_private_require(tube)).partitions;
+    pods text;
+BEGIN
+    SELECT string_agg(format('(SELECT * FROM %s AS q WHERE %s AND (CASE WHEN q.op = ''B'' THEN 1 ELSE 0 END) = %s'
+            ' ORDER BY q.seq LIMIT $3)', tube_private_qualify(tube), s.slice, c.class), ' UNION ALL ' ORDER BY c.class)
+    INTO pods
+    FROM unnest((tube_private_slices(tube, parts, tube_pods_of.shard % parts)).slices) AS s (slice),
+        generate_series(0, 1) AS c (class);
+    RETURN QUERY EXECUTE format($sql$
+        WITH pods AS MATERIALIZED (SELECT p.* FROM (%s) AS p LIMIT $3),
+        looked AS (SELECT count(*) AS n FROM pods)
+        SELECT f.seq, f.op::text, f.ts, cardinality(f.ids), f.leader_id, l.n
+        FROM looked AS l LEFT JOIN (SELECT * FROM pods AS p WHERE p.shard = $1 AND p.ids @> ARRAY[$2::%s]) AS f ON true
+        ORDER BY (f.op = 'B'), f.seq$sql$, pods, tube_private_key_type(tube))
+    USING tube_pods_of.shard, tube_pods_of.id, most;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) IS 'Lists the pods of a tube that one key waits in.';
+
 CREATE FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1883,9 +1966,12 @@ CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition in
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
+DECLARE
+    purged CONSTANT integer := tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
         coalesce(seqs, '{}'));
+BEGIN
+    PERFORM tube_private_tell_watchers(tube, partitions, partition);
+    RETURN purged;
 END
 $$;
 
@@ -3871,6 +3957,26 @@ CREATE FUNCTION tube.tube_private_key_uuid(value uuid) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN value;
 
+CREATE FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) RETURNS bigint
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    found bigint;
+BEGIN
+    EXECUTE (
+        SELECT 'SELECT least(' || string_agg(format(
+            '(SELECT p.seq FROM %s AS p WHERE %s AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = %s ORDER BY p.seq LIMIT 1)',
+            tube_private_qualify(tube), s.slice, c.class), ', ') || ')'
+        FROM unnest((tube_private_slices(tube, partitions, partition)).slices) AS s (slice), generate_series(0, 1) AS c (class)
+    ) INTO found;
+    RETURN found;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_lock_backfill(backfill_id bigint, held boolean DEFAULT false) RETURNS tube.tube_backfill
     LANGUAGE plpgsql
     AS $_$
@@ -5230,6 +5336,17 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_tell_watchers(tube text, partitions integer, partition integer) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(tube_private_watch_lock(tube, partition)) THEN
+        PERFORM pg_notify(tube_delivered_channel(tube), concat_ws(' ', partitions, partition,
+            coalesce(tube_private_least_seq(tube, partitions, partition), 0)));
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $_$
@@ -5467,6 +5584,14 @@ BEGIN
             ELSE format('Give a shard of an attached table (%s), or attach the table that has this one.',
                 array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END)
             END;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_watch_lock(tube text, partition integer) RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    AS $$
+BEGIN
+    RETURN hashtextextended(tube_private_schema() || ' watch ' || tube, partition % 16);
 END
 $$;
 
@@ -6022,6 +6147,24 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_terms(in_tube text) IS 'Lists the terms of a tube, current and ended, for at least a day.';
 
+CREATE FUNCTION tube.tube_undelivered(tube text, up_to bigint) RETURNS TABLE(partition integer, partitions integer, least_seq bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    partitions := (tube_private_require(tube)).partitions;
+    FOR part IN 0 .. partitions - 1 LOOP
+        partition := part;
+        least_seq := tube_private_least_seq(tube, partitions, part);
+        IF least_seq <= up_to THEN
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) IS 'Lists the partitions of a tube in which pods up to a seq have not been delivered.';
+
 CREATE FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid DEFAULT NULL::uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -6520,6 +6663,24 @@ REVOKE ALL ON FUNCTION tube.tube_channel(tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_delivered_channel(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_delivered_channel(tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_delivered_channel(tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_delivered_channel(tube text) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_delivered_channel(tube text) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_delivered_parked(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_delivered_parked(tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_delivered_parked(tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_delivered_parked(tube text) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_delivered_parked(tube text) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_delivered_watch(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_delivered_watch(tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_delivered_watch(tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_delivered_watch(tube text) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_delivered_watch(tube text) TO tube_monitor;
+
 REVOKE ALL ON FUNCTION tube.tube_drop(tube text, force boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_drop(tube text, force boolean) TO tube_admin;
 
@@ -6579,6 +6740,11 @@ REVOKE ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op 
 GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) TO tube_admin;
@@ -6687,6 +6853,11 @@ GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_fr
 REVOKE ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer) TO tube_admin;
@@ -6911,6 +7082,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_key_sql(value text, key_type regtype) F
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_lock_backfill(backfill_id bigint, held boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_lock_job(job_id text, alone boolean, of_backfill boolean) FROM PUBLIC;
@@ -7078,6 +7251,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type
 
 REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_tell_watchers(tube text, partitions integer, partition integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_touch_name(tbl regclass, key_type regtype) FROM PUBLIC;
@@ -7100,6 +7275,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_wake_sleepers(tube text, touched intege
 
 REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_watch_lock(tube text, partition integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_with_names(att tube.tube_attachment) FROM PUBLIC;
@@ -7117,14 +7294,20 @@ GRANT ALL ON FUNCTION tube.tube_settle_done(x xid8) TO tube_worker;
 REVOKE ALL ON FUNCTION tube.tube_settle_holders(tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_settle_holders(tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_settle_holders(tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_settle_holders(tube text) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_settle_holders(tube text) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_seq() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_admin;
@@ -7200,6 +7383,12 @@ REVOKE ALL ON FUNCTION tube.tube_terms(in_tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_terms(in_tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_terms(in_tube text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_terms(in_tube text) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) TO tube_admin;

@@ -37,6 +37,9 @@ COMMANDS = {
     "pause": ("operators", "Stop delivering, and keep leading, until resumed or for a time."),
     "resume": ("operators", "End pauses, and stops of workers."),
     "audit": ("operators", "Who did what by hand."),
+    "verify": ("verify", "Compare what the sink of a tube holds with the source."),
+    "wait": ("verify", "Wait until what was committed is at the sink."),
+    "explain": ("verify", "Tell where one key is now: in the tube, in flight, parked, at the sink."),
     "backfill": (
         "backfill",
         "Touch every row of a table, at low priority; what the source lacks is swept from the sink.",
