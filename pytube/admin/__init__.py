@@ -1,6 +1,6 @@
 """What operators do by hand, over one session: each act stands in the audit, by the transaction that does it.
 
-All functions take an autocommit connection and the schema of our SQL, and raise `UsageError` for what makes
+The functions take an autocommit connection and the schema of our SQL, and raise `UsageError` for what makes
 no sense or is not allowed, with nothing changed, and `DatabaseUnavailable` when the session is lost.
 """
 
@@ -25,6 +25,7 @@ from pytube.admin.pods import (
     reset_attempts,
     retry_pods,
 )
+from pytube.admin.show import Shown, show
 from pytube.admin.steps import Stepped, step
 from pytube.admin.touch import touch, touch_query
 
@@ -35,6 +36,7 @@ __all__ = [
     "Pause",
     "Pods",
     "PodsCount",
+    "Shown",
     "Stepped",
     "WaitingPod",
     "ack_pods",
@@ -51,6 +53,7 @@ __all__ = [
     "resume",
     "retry_parked",
     "retry_pods",
+    "show",
     "step",
     "touch",
     "touch_query",

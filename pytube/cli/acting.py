@@ -12,6 +12,8 @@ import click
 import psycopg
 
 from pytube.cli.context import Database
+from pytube.cli.settings import Settings
+from pytube.config import Config
 from pytube.db.version import check
 
 _UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
@@ -30,6 +32,13 @@ class Duration(click.ParamType[timedelta]):
         if found is None or int(found[1]) == 0:
             self.fail(f"{value!r} is no time; write 90s, 10m, 2h or 1d", param, ctx)
         return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def configured(settings: Settings, database: Database) -> Config:
+    """The configuration, with the database that was named in place of its own."""
+    config = settings.config()
+    postgres = config.postgres.model_copy(update={"dsn": database.dsn, "schema_name": database.schema})
+    return config.model_copy(update={"postgres": postgres})
 
 
 @contextmanager

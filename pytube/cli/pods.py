@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -11,10 +12,14 @@ import psycopg
 
 from pytube import admin
 from pytube.admin import Pods, WaitingPod
-from pytube.cli.acting import confirm, partition_option, session, tube_option, yes_option
+from pytube.admin.show import document
+from pytube.cli.acting import configured, confirm, partition_option, session, tube_option, yes_option
 from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.output import key_shown, print_json, print_rows
-from pytube.errors import NotPaused
+from pytube.cli.output import is_terminal, key_shown, print_json, print_rows
+from pytube.cli.settings import Settings
+from pytube.config import Config
+from pytube.errors import NotPaused, UsageError
+from pytube.verify import Explanation
 
 _COLUMNS = {
     "seq": "seq",
@@ -82,6 +87,40 @@ def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:
 
 
 @pods.command()
+@tube_option
+@click.option("--seq", type=int, help="The pod.")
+@click.option("--key", metavar="ID", help="All pods with this id.")
+@click.option("--shard", type=click.IntRange(min=0), help="The shard of the key, where several have it.")
+@json_option
+@database_options
+@click.pass_obj
+def show(
+    settings: Settings,
+    database: Database,
+    name: str,
+    seq: int | None,
+    key: str | None,
+    shard: int | None,
+    as_json: bool,
+) -> None:
+    """Show pods, and their documents as they would be sent now, and as the sink has them."""
+    if seq is None and key is None:
+        raise UsageError("give --seq or --key: which pods are meant?")
+    config = configured(settings, database)
+    with session(database) as connection:
+        shown = admin.show(connection, config, Pods(name, None, seq, seq, shard, key))
+    if as_json:
+        pods = [asdict(row) for row in shown.pods]
+        print_json({"pods": pods, "documents": [one.as_json() for one in shown.documents]})
+        return
+    print_rows(_COLUMNS, [_shown(row) for row in shown.pods], "")
+    for found in shown.documents:
+        click.echo(f"key {key_shown(str(found.id))} of shard {found.shard}")
+        for line in _sides(found):
+            click.echo(f"  {line}")
+
+
+@pods.command()
 @_filters
 @yes_option
 @database_options
@@ -133,16 +172,18 @@ def reset(database: Database, name: str, partition: int | None, shard: int | Non
 @tube_option
 @click.option("--partition", type=click.IntRange(min=0), help="The partition, where the tube has several.")
 @database_options
-def step(database: Database, name: str, partition: int | None) -> None:
+@click.pass_obj
+def step(settings: Settings, database: Database, name: str, partition: int | None) -> None:
     """Go through a paused partition document by document, and ask before each.
 
     The partition's worker sends them, under its own term: one has to run, and the partition has to be paused.
     """
+    config = configured(settings, database)
     with session(database) as connection:
         _wait_until_paused(connection, database.schema, name, partition)
         done = 0
         for pod, key in _keys(connection, database.schema, Pods(name, partition)):
-            answer = _ask(connection, database.schema, name, pod, key)
+            answer = _ask(config, name, pod, key)
             if answer == "q":
                 break
             if answer == "a":
@@ -182,10 +223,11 @@ def _keys(connection: psycopg.Connection, schema: str, chosen: Pods) -> Iterator
                 yield row, key
 
 
-def _ask(connection: psycopg.Connection, schema: str, name: str, pod: WaitingPod, key: str) -> str:
-    """Show a key of a pod, and ask what to do."""
-    failing = " (it has failed before)" if pod.failures and pod.key_count == 1 else ""
-    click.echo(f"pod {pod.seq}, op {pod.op}, shard {pod.shard}, key {key_shown(key)}{failing}")
+def _ask(config: Config, name: str, pod: WaitingPod, key: str) -> str:
+    """Show a key of a pod with its documents, and ask what to do."""
+    click.echo(f"pod {pod.seq}, op {pod.op}, shard {pod.shard}, key {key_shown(key)}")
+    for line in _sides(document(config, name, pod.shard, key)):
+        click.echo(f"  {line}")
     return str(
         click.prompt(
             "  send it? y: yes, n: leave it, a: acknowledge without sending, q: quit",
@@ -194,6 +236,22 @@ def _ask(connection: psycopg.Connection, schema: str, name: str, pod: WaitingPod
             err=True,
         )
     )
+
+
+def _sides(found: Explanation) -> Iterator[str]:
+    """What would be sent now, what the sink has, and why not."""
+    for what, side in (("now", found.source), ("sink", found.sink)):
+        if side.unknown is not None:
+            text = f"not known: {side.unknown}"
+        elif side.exists:
+            text = json.dumps(side.document, ensure_ascii=not is_terminal())
+        else:
+            text = "no document"
+        yield f"{what}: {''.join(c if c.isprintable() else ' ' for c in text)}"
+    if found.parked is not None:
+        yield f"parked after {found.parked.attempts} attempts: {found.parked.error}"
+    if found.fields:
+        yield f"they differ in {', '.join(found.fields)}"
 
 
 def _may_act(connection: psycopg.Connection, schema: str, chosen: Pods, verb: str, *, yes: bool) -> bool:

@@ -136,8 +136,9 @@ def _read(connection: psycopg.Connection, schema: str, name: str | None) -> list
 
 
 def _troubles(rows: list[PartitionStatus]) -> list[str]:
-    """A line for each sink and source that is down, of characters that do nothing to a terminal."""
-    lines = (
+    """A line for each pause, sink and source that is down, of characters that do nothing to a terminal."""
+    lines = [f"{row.tube} partition {row.partition}: {_pause(row)}" for row in rows if row.paused is not None]
+    lines += [
         f"{row.tube} partition {row.partition}: {what} down for {seconds(since)}: {reason}"
         for row in rows
         for what, reason, since in (
@@ -145,8 +146,14 @@ def _troubles(rows: list[PartitionStatus]) -> list[str]:
             ("source", row.source_down, row.source_down_for),
         )
         if reason is not None
-    )
+    ]
     return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
+
+
+def _pause(row: PartitionStatus) -> str:
+    what = "paused" if row.paused_kind == "operator" else "stopped"
+    left = "until it is resumed" if row.paused_for is None else f"for another {seconds(row.paused_for)}"
+    return f"{what} {left}: {row.paused}"
 
 
 def _shown(rows: list[PartitionStatus]) -> list[dict[str, Any]]:
