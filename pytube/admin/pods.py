@@ -65,7 +65,7 @@ class WaitingPod:
     """The type of a control pod."""
     ts: datetime
     state: str
-    """`waiting`; `in flight`: a live worker has it; `left`: by a term that is over, and the next one takes it."""
+    """`waiting`; `in flight`: a live worker has it; `left` by a term that is over, for the next one."""
     client_id: str | None
     """Who has it in flight."""
     failures: int

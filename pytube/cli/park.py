@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
@@ -44,6 +45,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--key", metavar="ID", help="Only this id.")
     @click.option("--error", metavar="TEXT", help="Only those whose error holds this text, in any case.")
     @click.option("--older-than", type=Duration(), help="Only those parked longer ago than, e.g., 2h.")
+    @functools.wraps(command)
     def wrapper(
         *arguments: Any,
         name: str | None,
@@ -55,11 +57,6 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         return command(*arguments, parking=Parking(name, shard, key, error, older_than), **options)
 
-    wrapper.__doc__ = command.__doc__
-    wrapper.__click_params__ = [  # type: ignore[attr-defined] # what click itself keeps there
-        *getattr(command, "__click_params__", []),
-        *wrapper.__click_params__,  # type: ignore[attr-defined]
-    ]
     return wrapper
 
 
@@ -94,12 +91,17 @@ def show(database: Database, name: str, key: str, shard: int | None, as_json: bo
             )
         if len(rows) > 1:
             raise UsageError(f"several shards of tube {name!r} have the key {key!r}; give --shard")
-        document = admin.parked_document(connection, rows[0].park_id, database.schema)
-    text = None if document is None else document.decode(errors="backslashreplace")
+        text: str | None = None
+        try:
+            document = admin.parked_document(connection, rows[0].park_id, database.schema)
+            text = None if document is None else document.decode(errors="backslashreplace")
+            missing = "not kept"
+        except UsageError:
+            missing = "not shown: only tube_admin may see it"
     if as_json:
         print_json(asdict(rows[0]) | {"document": text})
         return
-    for line, value in (*_shown(rows)[0].items(), ("document", text or "not kept")):
+    for line, value in (*_shown(rows)[0].items(), ("document", missing if text is None else text)):
         click.echo(f"{line}: {'-' if value is None else value}")
 
 

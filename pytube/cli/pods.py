@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -51,6 +52,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--to", "last", type=int, metavar="SEQ", help="Only up to this seq.")
     @click.option("--shard", type=click.IntRange(min=0), help="Only of this shard.")
     @click.option("--key", metavar="ID", help="Only those with this id. All pods of the range are looked at.")
+    @functools.wraps(command)
     def wrapper(
         *arguments: Any,
         name: str,
@@ -63,11 +65,6 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         return command(*arguments, chosen=Pods(name, partition, first, last, shard, key), **options)
 
-    wrapper.__doc__ = command.__doc__
-    wrapper.__click_params__ = [  # type: ignore[attr-defined] # what click itself keeps there
-        *getattr(command, "__click_params__", []),
-        *wrapper.__click_params__,  # type: ignore[attr-defined]
-    ]
     return wrapper
 
 
