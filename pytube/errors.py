@@ -128,7 +128,7 @@ class TubeHasWorkers(UsageError):
 # --- operators --------------------------------------------------------------------------------
 
 
-class ParkLimitReached(PytubeError):
+class ParkLimitReached(UsageError):
     """More keys of the tube would be parked than its `park_limit` allows; none is. TU141."""
 
 
