@@ -140,7 +140,7 @@ async def verify(
             await (run.all(roots) if sample is None else run.some(roots, sample))
             await run.close(roots)
         except BaseException:
-            run.save()
+            run.stop()
             raise
     run.forget()
     run.report.seconds += time.monotonic() - began
@@ -411,6 +411,14 @@ class _Run:
                 f"where it stops can't be kept in {self._state}: {error.strerror}; name another by --state"
             )
             self._state = None
+
+    def stop(self) -> None:
+        """Keep where the walk is, and say so."""
+        self.save()
+        if self._state is not None:
+            self._told(
+                f"stopped: {self.report}; started again with the same options, it goes on from {self._state}"
+            )
 
     def forget(self) -> None:
         """Remove the file: the run is over."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from pytube.config import Config
+from pytube.db.connect import wait_for_answer
 from pytube.db.errors import describe, translated
 from pytube.db.session import Session, SessionPool
 from pytube.enrich import build_enricher
@@ -70,7 +71,8 @@ class Source:
         self._settings = config.tube(tube)
         log = Logger("pytube.verify", tube=tube)
         self._transforms = Transforms.load(self._settings.transforms, tube, log, UserFaults(log))
-        self._enricher = build_enricher(self._settings.enrich, tube, pool, config.postgres.answer_timeout)
+        self._answer_timeout = config.postgres.answer_timeout
+        self._enricher = build_enricher(self._settings.enrich, tube, pool, self._answer_timeout)
 
     async def roots(self) -> Roots:
         """The registry of the tube, as it is now; `UnknownTube` where there is none."""
@@ -103,8 +105,13 @@ class Source:
         """The next ids of a root table, in its order; of a sample (see `ids_statement`), all at once."""
         statement = ids_statement(roots, root, first=after is None, drawn=drawn)
         async with self._asking() as session:
-            cursor = await session.connection.execute(statement, {"after": after, "limit": limit})
-            return [row[0] for row in await cursor.fetchall()]
+            connection = session.connection
+
+            async def ask() -> list[Id]:
+                cursor = await connection.execute(statement, {"after": after, "limit": limit}, binary=True)
+                return [row[0] for row in await cursor.fetchall()]
+
+            return await wait_for_answer(connection, self._answer_timeout, ask())
 
     async def now(self, keys: Sequence[Key]) -> Now:
         """What a worker would send for these keys."""

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from pytube import Worker
 from pytube.config import Config, parse
-from pytube.errors import ConfigError, SinkUnavailable, UnknownTable, UnknownTube, UsageError
+from pytube.errors import ConfigError, SinkUnavailable, StatementFailed, UnknownTable, UnknownTube, UsageError
 from pytube.sinks import build_sink
 from pytube.sinks.postgres import PostgresSink
 from pytube.testing import batch
@@ -318,6 +318,21 @@ def test_repair_without_the_right(copy: Copy, dsn: str) -> None:
     with pytest.raises(UsageError, match="may not touch: grant it tube_worker"):
         asyncio.run(verify(config.model_copy(update={"postgres": limited}), "t", repair=True))
     assert copy.waiting() == []
+
+
+def test_a_standby_is_refused(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "_IS_STANDBY", "SELECT true")
+    with pytest.raises(UsageError, match="is a standby"):
+        asyncio.run(check(copy))
+
+
+def test_a_role_that_may_not_read(copy: Copy, dsn: str) -> None:
+    config = copy.config
+    limited = config.postgres.model_copy(
+        update={"dsn": SecretStr(make_conninfo(dsn, options="-c role=tube_monitor"))}
+    )
+    with pytest.raises(StatementFailed, match="permission denied for table tube_registry"):
+        asyncio.run(verify(config.model_copy(update={"postgres": limited}), "t"))
 
 
 def test_repair_of_a_read_only_database(copy: Copy, dsn: str) -> None:

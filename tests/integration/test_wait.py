@@ -11,9 +11,11 @@ import psycopg
 import pytest
 
 import pytube
+from pytube import delivered
 from pytube.delivered import Delivered, wait_async
 from pytube.errors import DatabaseUnavailable, KeysParked, UnknownTube, UsageError, WaitTimeout
 from tests.conftest import Connect
+from tests.docs.pages import BY_NAME
 from tests.helpers.terms import (
     TUBE,
     Claim,
@@ -175,6 +177,19 @@ async def test_what_can_not_be_waited_for(dsn: str, conn: Conn, options: dict[st
     make_tube(conn)
     with pytest.raises(UsageError, match=says):
         await wait_async(TUBE, dsn=dsn, **options)
+
+
+async def test_a_standby_is_refused(dsn: str, conn: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_tube(conn)
+    monkeypatch.setattr(delivered, "IS_STANDBY", "SELECT true")
+    with pytest.raises(UsageError, match="is a standby"):
+        await wait_async(TUBE, dsn=dsn)
+
+
+def test_the_program_of_the_page(dsn: str, conn: Conn) -> None:
+    make_tube(conn, "es-live")
+    (program,) = BY_NAME["docs/verify.md"].blocks("python")
+    exec(compile(program.text, program.page, "exec"), {"dsn": dsn})  # noqa: S102 # our page
 
 
 async def test_no_tube(dsn: str) -> None:
