@@ -28,6 +28,7 @@ from pytube.events import (
     SourceDown,
     SweepFailed,
     TrustLapsed,
+    TubeStopped,
 )
 
 Format = Literal["auto", "human", "json"]
@@ -101,7 +102,9 @@ def log_event(log: Logger, event: Event) -> None:
     """Log an event: its name (`leader_acquired`), its fields, and a level; idle readings at debug level."""
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
-    if isinstance(event, _WARNINGS):
+    if isinstance(event, TubeStopped):
+        level = logging.ERROR
+    elif isinstance(event, _WARNINGS):
         level = logging.WARNING
     elif isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting):
         level = logging.DEBUG
