@@ -30,6 +30,8 @@ SCENARIOS = (
     "opensearch",
     "sink_redis",
     "sink_webhook",
+    "searchable",
+    "observing",
     "verify",
 )
 """`latency`, which has a target in milliseconds, comes early: some machines slow down in minutes of work."""

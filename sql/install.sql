@@ -74,6 +74,15 @@ SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_v
 \ir pods/settle.sql
 \ir pods/wait.sql
 
+-- Outboxes: messages for Kafka. ---------------------------------------------------------------------------
+\ir outbox/tables.sql
+\ir outbox/adopt.sql
+\ir outbox/indexes.sql
+\ir outbox/stash.sql
+\ir outbox/records.sql
+\ir outbox/park.sql
+\ir outbox/stats.sql
+
 -- Backfill: all rows of a table. ----------------------------------------------------------------------------
 \ir backfill/steps.sql
 \ir backfill/chunks.sql

@@ -120,7 +120,7 @@ async def verify(
         roots = await source.roots()
         await _check(source, repair=repair)
         await sink.open()
-        dsn, schema = config.postgres.dsn.get_secret_value(), config.postgres.schema_name
+        dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
         comparer = Comparer(source, sink, patience=patience)
         fingerprint = f"{tube} {roots.state.decode()} {','.join(sorted(tables))} {sample}"
         progress = None if state is None else Progress.load(state, fingerprint)

@@ -187,7 +187,7 @@ async def opened(config: Config, tube: str, purpose: str) -> AsyncIterator[tuple
 
     async def open_session() -> Session:
         return await Session.open(
-            postgres.dsn.get_secret_value(),
+            postgres.only_dsn.get_secret_value(),
             postgres.schema_name,
             f"pytube {purpose}",
             answer_timeout=postgres.answer_timeout,

@@ -35,8 +35,9 @@ from pytube.sinks.base import Sink
 from pytube.sources.terms import Trouble
 from pytube.transforms import Origin, Transforms
 from pytube.worker.active_term import ActiveTerm
+from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
-from pytube.worker.tube import Limits
+from pytube.worker.tracing import UNTRACED, BatchTrace, PartitionTraces
 
 _JITTER = 0.25
 _POLL_INTERVAL = 0.05
@@ -132,6 +133,21 @@ class Outcome:
     """Parked keys that a touch does not try again."""
     documents: dict[Key, bytes | None] = field(default_factory=dict)
     """What was sent of keys that may be parked, where that is to be kept; it is in no other place."""
+    trace: BatchTrace = field(default=UNTRACED, compare=False)
+
+    def counts(self) -> dict[str, int]:
+        """How many keys are in each place, the worst first."""
+        return {
+            "failed": sum(len(keys) for keys, _ in self.failed),
+            "unsure": sum(map(len, self.unsure)),
+            "rejected": len(self.rejected),
+            "orphaned": len(self.orphans),
+            "delayed": len(self.delayed),
+            "unsent": sum(map(len, self.unsent)),
+            "delivered": sum(len(ids) for groups in self.done for ids in groups.values()),
+            "skipped": len(self.skipped),
+            "held back": len(self.held_back),
+        }
 
 
 class Deliverer:
@@ -147,6 +163,7 @@ class Deliverer:
         faults: UserFaults,
         emit: Callable[[Event], None],
         metrics: TubeMetrics,
+        traces: PartitionTraces,
     ) -> None:
         """Starts nothing.
 
@@ -159,6 +176,7 @@ class Deliverer:
             faults: logs what user code in the sink raises.
             emit: receives an event when sink or source go down, and when they are back.
             metrics: counts how long reads and sends take.
+            traces: shows where the time of each delivery goes.
         """
         where = active_term.term.tube, active_term.term.partition
         self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
@@ -188,6 +206,7 @@ class Deliverer:
         self._limits = limits
         self._faults = faults
         self._metrics = metrics
+        self._traces = traces
         self._turns = asyncio.Semaphore(limits.sends)
         self._slow_since: WeakKeyDictionary[Flight, float] = WeakKeyDictionary()
         """When the last read of each flight that timed out began."""
@@ -199,7 +218,12 @@ class Deliverer:
             DatabaseUnavailable: the source's connection was lost.
             FencedBySink: the sink holds a write of a later term.
         """
-        outcome = Outcome(flight)
+        outcome = Outcome(flight, trace=self._traces.batch(flight, groups))
+        with outcome.trace:
+            await self._deliver(outcome, groups)
+        return outcome
+
+    async def _deliver(self, outcome: Outcome, groups: Mapping[int, Sequence[Id]]) -> None:
         async with self._turns:
             await self._active_term.wait_until_trusted()
             token = self._active_term.next_token()
@@ -214,7 +238,6 @@ class Deliverer:
                     outcome.unsent.append(part.keys)
                 else:
                     await self._send(outcome, token, part)
-        return outcome
 
     async def wait_for_unanswered(self) -> None:
         """Wait, for at most a request timeout, until no abandoned write can still take effect."""
@@ -241,15 +264,16 @@ class Deliverer:
         orphans: list[Key] = []
         urgent = outcome.flight.pod_class is PodClass.INCREMENTAL
         try:
-            for shard, ids in groups.items():
-                read = await self._enricher.read(shard, ids, urgent=urgent)
-                known = ids
-                if read.orphans:
-                    gone = set(read.orphans)
-                    orphans += keys_of({shard: read.orphans})
-                    known = [key for key in ids if key not in gone]
-                documents.add(shard, known, map(read.bodies.get, known))
-                tables[shard] = read.table
+            with outcome.trace.step("enrich"):
+                for shard, ids in groups.items():
+                    read = await self._enricher.read(shard, ids, urgent=urgent)
+                    known = ids
+                    if read.orphans:
+                        gone = set(read.orphans)
+                        orphans += keys_of({shard: read.orphans})
+                        known = [key for key in ids if key not in gone]
+                    documents.add(shard, known, map(read.bodies.get, known))
+                    tables[shard] = read.table
         except EnrichDataError as error:
             breaker.succeed()
             outcome.failed.append((keys_of(groups), str(error)))
@@ -293,7 +317,9 @@ class Deliverer:
     ) -> Documents:
         """What is left to be sent."""
         term = self._active_term.term
-        came = await transforms.apply(documents, Origin(term.tube, term.partition, outcome.flight.ts, tables))
+        origin = Origin(term.tube, term.partition, outcome.flight.ts, tables)
+        with outcome.trace.step("transform"):
+            came = await transforms.apply(documents, origin)
         outcome.skipped += came.skipped
         outcome.rejected |= came.rejected
         return came.documents
@@ -302,7 +328,7 @@ class Deliverer:
 
     async def _send(self, outcome: Outcome, token: Token, documents: Documents) -> None:
         term = self._active_term.term
-        batch = Batch(term.tube, term.partition, token, documents)
+        batch = Batch(term.tube, term.partition, token, documents, host=term.host)
         breaker = self.sink_breaker
         await breaker.acquire()
         begun = time.monotonic()
@@ -315,7 +341,8 @@ class Deliverer:
         if len(documents) == 1:  # whatever fails as a whole is parked only when it failed alone
             self._keep(outcome, documents, documents.keys)
         try:
-            results = await self._ask(batch)
+            with outcome.trace.step("send", documents):
+                results = await self._ask(batch)
             answers = None if is_all_ok(batch, results) else sort_answers(batch, results)
         except SinkUnavailable as error:
             if batch.has_lapsed():

@@ -1,8 +1,9 @@
-"""Makes the elections that the configuration asks for."""
+"""The elections that the configuration asks for, and the part that this process takes in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -10,28 +11,101 @@ from uuid import UUID
 from pytube.config import Config
 from pytube.config.names import leader_name
 from pytube.db.session import Queries
-from pytube.election import Election
+from pytube.election import Claim, Election
 from pytube.election.lease import LeaseElection
 from pytube.election.share import LeaseTick
 from pytube.errors import ConfigError
 from pytube.sources import queries
 from pytube.worker.database import Database
-from pytube.worker.tube import Tube
+from pytube.worker.queue import Queue
+from pytube.worker.services import Services, end
+
+ALL = ""
+"""The name of an election that all queues share; no queue has it."""
 
 
-def build_elections(
-    config: Config, tubes: Sequence[Tube], database: Database, instance_id: UUID
-) -> Sequence[Election]:
-    """The elections of all tubes in this process: one by leases or with a shared group, or one for each tube.
+class Elections:
+    """The elections of one host's queues: one for all of them, or one for each, under the queue's name."""
+
+    def __init__(
+        self,
+        config: Config,
+        queues: Mapping[str, Queue],
+        database: Database,
+        instance_id: UUID,
+        services: Services,
+        on_claim: Callable[[Claim], None],
+    ) -> None:
+        """Joins none.
+
+        Args:
+            config: of the host.
+            queues: by name.
+            database: that has them.
+            instance_id: of this process.
+            services: runs what follows the claims.
+            on_claim: receives the claims, as they are granted.
+
+        Raises:
+            ConfigError: there is no broker, or no Kafka client.
+        """
+        self._make = _maker(config, queues, database, instance_id)
+        self._services = services
+        self._on_claim = on_claim
+        shares = config.election_kind == "lease" or (
+            config.kafka is not None and config.kafka.shared_partitions is not None
+        )
+        self.are_shared = shares
+        """Whether one election is for all queues."""
+        self._unjoined = {name: self._make(name) for name in ([ALL] if shares else queues)}
+        self._joined: dict[str, tuple[Election, asyncio.Task[None]]] = {}
+
+    @property
+    def joined(self) -> set[str]:
+        """The names of the elections in which this process takes part."""
+        return set(self._joined)
+
+    async def join(self, name: str) -> None:
+        """Take part; raises as `Election.start`, and can be called again then."""
+        election = self._unjoined.pop(name, None) or self._make(name)
+        try:
+            await election.start()
+        except BaseException:
+            self._unjoined[name] = election
+            raise
+        self._joined[name] = election, self._services.add(self._follow_claims(election))
+
+    async def leave(self, name: str) -> None:
+        """Give all claims back, and take part no more."""
+        election, following = self._joined.pop(name)
+        self._services.release(following)
+        try:
+            await election.stop()
+        except BaseException:
+            self._joined[name] = election, following
+            raise
+        await end([following])
+
+    async def stop(self) -> None:
+        """Leave all, at the same time."""
+        joined = [election for election, _ in self._joined.values()]
+        await asyncio.gather(*(election.stop() for election in [*joined, *self._unjoined.values()]))
+
+    async def _follow_claims(self, election: Election) -> None:
+        async for claim in election.claims():
+            self._on_claim(claim)
+
+
+def _maker(
+    config: Config, queues: Mapping[str, Queue], database: Database, instance_id: UUID
+) -> Callable[[str], Election]:
+    """What makes the election of a name.
 
     Who can't reach the database for the session timeout is no use to anybody: a lease runs out by itself, and
     under neli the process leaves the group.
-
-    Raises:
-        ConfigError: there is no broker, or no Kafka client.
     """
     if config.election_kind == "lease":
-        return [_lease(config, tubes, database.pool, instance_id)]
+        return lambda _: _lease(config, queues, database.pool, instance_id)
     try:
         from pytube.election.neli import NeliElection, SharedElection
     except ImportError as error:
@@ -62,26 +136,29 @@ def build_elections(
             group=group,
         )
 
+    def own(name: str) -> Election:
+        queue = queues[name]
+        partitions = partial(getattr, queue, "partitions")
+        topic, group = config.leader_topic(name), config.leader_group(name)
+        return neli(name, topic, group, partitions, _drain_limit(queue))
+
     if kafka.shared_partitions is None:
-        return [
-            neli(
-                tube.name,
-                config.leader_topic(tube.name),
-                config.leader_group(tube.name),
-                partial(getattr, tube, "partitions"),
-                _drain_limit(tube),
-            )
-            for tube in tubes
-        ]
+        return own
     slots, name = kafka.shared_partitions, leader_name(worker.installation)
-    shared = neli("all tubes", name, name, lambda: slots, max(map(_drain_limit, tubes)))
-    return [SharedElection(shared, slots, worker.client_id, lambda: {t.name: t.partitions for t in tubes})]
+
+    def shared(_: str) -> Election:
+        election = neli("all tubes", name, name, lambda: slots, max(map(_drain_limit, queues.values())))
+        return SharedElection(
+            election, slots, worker.client_id, lambda: {one.name: one.partitions for one in queues.values()}
+        )
+
+    return shared
 
 
-def _lease(config: Config, tubes: Sequence[Tube], pool: Queries, instance_id: UUID) -> Election:
+def _lease(config: Config, queues: Mapping[str, Queue], pool: Queries, instance_id: UUID) -> Election:
     ttl = timedelta(seconds=config.worker.session_timeout)
     arguments = {
-        "tubes": [tube.name for tube in tubes],
+        "tubes": list(queues),
         "instance_id": instance_id,
         "client_id": config.worker.client_id,
         "ttl": ttl,
@@ -97,9 +174,9 @@ def _lease(config: Config, tubes: Sequence[Tube], pool: Queries, instance_id: UU
     async def leave() -> None:
         await pool.execute(queries.LEASE_LEAVE, {"instance_id": instance_id})
 
-    return LeaseElection(tick=tick, leave=leave, drain_limit=max(map(_drain_limit, tubes)))
+    return LeaseElection(tick=tick, leave=leave, drain_limit=max(map(_drain_limit, queues.values())))
 
 
-def _drain_limit(tube: Tube) -> float:
+def _drain_limit(queue: Queue) -> float:
     """Seconds that claims may take to be handed over: a drain, and a last write waited out."""
-    return tube.limits.drain_limit + tube.limits.request_timeout
+    return queue.limits.drain_limit + queue.limits.request_timeout

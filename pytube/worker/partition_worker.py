@@ -9,24 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from pytube import clock
+from pytube.enrich import Enricher
 from pytube.errors import NotLeader, ParkLimitReached
-from pytube.events import MeterRead, Parked, TubeStopped
+from pytube.events import Event, MeterRead, Parked, TubeStopped
 from pytube.faults import Point, fault
+from pytube.logs import UserFaults
 from pytube.model import Heartbeat, Id, Key, Pod, PodClass
 from pytube.pipeline.batches import BackfillShare, HighAverage, by_shard
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
+from pytube.sinks import Sink
 from pytube.sources.pods import FailedKey, ParkItem, TubeSource
+from pytube.sources.terms import Candidate
+from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.control import Control
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer, Outcome
-from pytube.worker.metrics import Meter
+from pytube.worker.limits import Limits
+from pytube.worker.metrics import Meter, TubeMetrics
 from pytube.worker.poller import Poller
-from pytube.worker.tube import Tube
+from pytube.worker.tracing import Tracing
 
 _DELIVERIES_AHEAD = 4
 """Deliveries begun beyond the free sends, so that a send never waits for a round."""
@@ -38,10 +45,33 @@ _MOST_PARKED_IN_A_ROW = 100
 """Dead letters in a row, without a success, after which the sink is at fault, not the documents."""
 
 
+class Means(Protocol):
+    """What the partitions of a tube share, and each of its workers uses."""
+
+    candidate: Candidate
+    limits: Limits
+    transforms: Transforms | None
+    faults: UserFaults
+    metrics: TubeMetrics
+    tracing: Tracing
+
+    @property
+    def emit(self) -> Callable[[Event], None]:
+        """Receives events."""
+
+    @property
+    def sink(self) -> Sink:
+        """Where documents go."""
+
+    @property
+    def enricher(self) -> Enricher:
+        """What reads them."""
+
+
 class PartitionWorker:
     """Delivers the pods of one partition under one term."""
 
-    def __init__(self, active_term: ActiveTerm, tube: Tube, database: Database) -> None:
+    def __init__(self, active_term: ActiveTerm, tube: Means, database: Database) -> None:
         """Starts nothing.
 
         Args:
@@ -60,6 +90,7 @@ class PartitionWorker:
         self._database = database
         self._source = TubeSource(database.pool, term)
         self._poller = Poller(database.pool, active_term)
+        self._traces = tube.tracing.partition(term)
         self._deliverer = Deliverer(
             active_term,
             tube.enricher,
@@ -69,6 +100,7 @@ class PartitionWorker:
             tube.faults,
             tube.emit,
             tube.metrics,
+            self._traces,
         )
         self._control = Control(
             active_term,
@@ -194,7 +226,7 @@ class PartitionWorker:
             limit = max(1, min(self._limits.mark_limit, pods))
         if not (done or limit):
             return False
-        self._exchange = asyncio.create_task(self._purge_and_mark(done, limit))
+        self._exchange = asyncio.create_task(self._traces.exchange(self._purge_and_mark(done, limit), done))
         self._exchange.add_done_callback(self._on_done)
         for _ in range(2):  # the task, and the one in it that sends: Postgres is at work when we go on
             await asyncio.sleep(0)
@@ -385,6 +417,7 @@ class PartitionWorker:
         if failed:
             await self._source.fail(failed)
         await self._park(flight, dead, outcome.documents)
+        outcome.trace.delivered(outcome.counts(), self.machine)
 
     async def _finish_done(self, outcome: Outcome) -> None:
         """Finish the keys that were delivered or skipped, and those that stay parked."""
@@ -487,13 +520,15 @@ class PartitionWorker:
             if isinstance(outcome, Outcome):
                 await self._handle(outcome)
         if done := self.machine.finished():
-            await self._purge_and_mark(done, 0)
+            await self._traces.exchange(self._purge_and_mark(done, 0), done)
         await fault(Point.BEFORE_RESET)
         await self._source.reset(self.machine.unfinished())
+        self._traces.close()
 
     async def abort(self) -> None:
         """After the term or a session was lost: end all deliveries, write nothing more."""
         await self._end_deliveries(0.0)
+        self._traces.close()
 
     async def _end_deliveries(self, limit: float) -> Sequence[Outcome | BaseException]:
         """Those that are not sending end at once, the others when answered or after `limit`.
@@ -517,7 +552,7 @@ class PartitionWorker:
 
     def read_metrics(self) -> MeterRead | None:
         """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
-        return self.meter.read(self.machine)
+        return self.meter.read(self.machine.keys, self.machine.flying)
 
     @property
     def sink_is_up(self) -> bool:

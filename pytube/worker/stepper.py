@@ -13,13 +13,13 @@ from pytube.sources.pods import TubeSource
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer, Outcome
-from pytube.worker.tube import Tube
+from pytube.worker.partition_worker import Means
 
 
 class Stepper:
     """Does the steps of one partition during one pause."""
 
-    def __init__(self, active_term: ActiveTerm, tube: Tube, database: Database) -> None:
+    def __init__(self, active_term: ActiveTerm, tube: Means, database: Database) -> None:
         """Starts nothing."""
         self._active_term = active_term
         self._tube = tube
@@ -45,6 +45,7 @@ class Stepper:
             self._tube.faults,
             self._tube.emit,
             self._tube.metrics,
+            self._tube.tracing.partition(self._active_term.term),
         )
         flight = Flight(PodClass.INCREMENTAL)
         flight.stamp, flight.ts = step.seq, step.ts
@@ -83,7 +84,10 @@ class Stepper:
         judgements = (
             (outcome.done, ("delivered", None)),
             (outcome.skipped, ("skipped", None)),
-            (outcome.orphans, ("failed", f"no table attached to tube {self._tube.name!r} has the shard")),
+            (
+                outcome.orphans,
+                ("failed", f"no table attached to tube {self._active_term.term.tube!r} has the shard"),
+            ),
             (outcome.rejected, ("failed", "".join(outcome.rejected.values()))),
             (outcome.failed, ("failed", "".join(reason for _, reason in outcome.failed))),
             (outcome.delayed, ("unsent", "the sink puts the document off")),

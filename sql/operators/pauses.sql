@@ -14,7 +14,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_pause(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    of_partitions CONSTANT integer := (tube_private_require(tube)).partitions;
+    of_partitions CONSTANT integer := (tube_private_require_any(tube)).partitions;
     ends CONSTANT timestamptz := clock_timestamp() + lasts;
     number bigint;
 BEGIN
@@ -46,7 +46,7 @@ COMMENT ON FUNCTION :"schema".tube_pause IS 'Pauses the delivery of a tube, or o
 CREATE OR REPLACE FUNCTION :"schema".tube_resume(tube text, in_partition integer = NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
-    of_partitions CONSTANT integer := (tube_private_require(tube)).partitions;
+    of_partitions CONSTANT integer := (tube_private_require_any(tube)).partitions;
     ended integer;
 BEGIN
     IF in_partition IS NOT NULL THEN

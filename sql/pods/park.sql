@@ -26,6 +26,7 @@ DECLARE
 BEGIN
     PERFORM tube_private_check_items(items);
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_pods_park.tube FOR KEY SHARE;
+    PERFORM tube_private_require(tube_pods_park.tube);
     my_epoch := tube_private_hold_term(
         tube_pods_park.tube, tube_pods_park.partitions, tube_pods_park.partition, tube_pods_park.leader_id);
     PERFORM tube_private_check_shards(

@@ -131,6 +131,8 @@ def test_every_key_is_documented_with_its_default(heading: str) -> None:
             assert said == "needed"
         elif isinstance(default, str):
             assert said == f'`"{default}"`'
+        elif isinstance(default, bool):
+            assert said == f"`{str(default).lower()}`"
         elif isinstance(default, int | float):
             assert said == f"`{default}`"
         else:  # made by a function, a section, or nothing
@@ -294,7 +296,7 @@ def test_events_have_names_that_are_no_sentences() -> None:
     passed_on = [said for said in other if "_warn_once" not in said]
     assert sorted(passed_on) == [
         "database.py: self._log.warning(event, reason=str(error))",
-        "leadership.py: self._tube.log.warning(event, partition=self._claim.partition, reason=str(error))",
+        "leadership.py: self._queue.log.warning(event, partition=self._claim.partition, reason=str(error))",
         "logs.py: log.write(level, name, fields)",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -452,7 +453,7 @@ COMMANDS = {
 @pytest.mark.usefixtures("config")
 def test_commands_on_an_unknown_tube(dsn: str) -> None:
     for name, arguments in COMMANDS.items():
-        assert "there is no tube 'no'" in run(*arguments, dsn=dsn, code=2).stderr, name
+        assert re.search("there is no tube (or outbox )?'no'", run(*arguments, dsn=dsn, code=2).stderr), name
 
 
 def test_what_cant_be_stepped_or_acknowledged(conn: Conn, config: Path) -> None:

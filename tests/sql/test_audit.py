@@ -56,5 +56,7 @@ def test_nobody_can_change_what_was_done_or_do_it_as_another(any_dsn: str) -> No
 def test_secrets_are_masked(conn: Conn) -> None:
     text = "see https://me:hunter2@host/x?token=abc, Password: hunter2\nAPI_KEY='hunter2'"
     masked = scalar(conn, "SELECT tube_private_masked(%s)", (text,))
-    assert not any(part in masked for part in ("hunter2", "abc", "\n"))
+    assert "hunter2" not in masked
+    assert "abc" not in masked
+    assert "\n" not in masked
     assert "host/x" in masked

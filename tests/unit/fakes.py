@@ -29,8 +29,11 @@ from pytube.sources.settled import Settled
 from pytube.sources.terms import Candidate
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
+from pytube.worker.database import Database
+from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
-from pytube.worker.tube import Limits
+from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.tracing import Tracing
 
 
 class FakeClaim(Claim):
@@ -298,6 +301,11 @@ class FakeServedTube:
     log: RecordingLogger = field(default_factory=RecordingLogger)
     faults: UserFaults = field(default_factory=lambda: UserFaults(Logger("pytube.tests")))
     metrics: TubeMetrics = field(default_factory=TubeMetrics)
+    why_closed: str | None = None
+    tracing: Tracing = field(default_factory=Tracing)
+
+    def consume(self, active_term: ActiveTerm, database: Database) -> PartitionWorker:
+        return PartitionWorker(active_term, self, database)
 
     @property
     def told(self) -> list[str]:

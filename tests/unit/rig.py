@@ -16,9 +16,11 @@ from pytube.testing.memory import MemorySink
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer
+from pytube.worker.limits import Limits
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
-from pytube.worker.tube import Limits, Tube
+from pytube.worker.tracing import Tracing
+from pytube.worker.tube import Tube
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase, FakeEnricher, FakeServedTube, FakeSession, FakeTube
 
@@ -46,7 +48,9 @@ LIMITS = Limits(
 class Rig:
     """One partition worker, its database, source, sink and election. To be made within an event loop."""
 
-    def __init__(self, sink: MemorySink | None = None, **limits: float) -> None:
+    def __init__(
+        self, sink: MemorySink | None = None, tracing: Tracing | None = None, /, **limits: float
+    ) -> None:
         """`limits` replace those of `LIMITS`."""
         self.tube = FakeTube()
         self.session = FakeSession(self.tube)
@@ -57,6 +61,7 @@ class Rig:
         self.limits = replace(LIMITS, **limits)  # type: ignore[arg-type] # counts are given as int
         self.database = FakeDatabase(self.session, Settled(self.session))
         self.served = FakeServedTube(self.limits, self.sink, self.enricher, self.events.append)
+        self.served.tracing = tracing or Tracing()
         self.term = Term("t", 1, 0, epoch=100)
         self.tube.leader_id = self.term.leader_id
         self.active_term = ActiveTerm(

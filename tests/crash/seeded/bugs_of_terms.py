@@ -27,18 +27,18 @@ SEEDS = [
         "trust_after_acquire",
         "the first trust counts from the answer of the acquire",
         _LEADERSHIP,
-        "deadline=tube.limits.receive_deadline, sent_at=sent_at,",
-        "deadline=tube.limits.receive_deadline, sent_at=clock.now(),",
+        "deadline=queue.limits.receive_deadline, sent_at=sent_at,",
+        "deadline=queue.limits.receive_deadline, sent_at=clock.now(),",
         ("unit/test_leadership.py",),
     ),
     Seed(
         "proof_before_epoch",
         "the epoch is read after the right was proved, so an overtaken candidate wins",
         _LEADERSHIP,
-        "        epoch = await terms.read_epoch(pool, tube.name, tube.partitions, partition)\n"
+        "        epoch = await terms.read_epoch(pool, queue.name, queue.partitions, partition)\n"
         "        await self._claim.prove()\n",
         "        await self._claim.prove()\n"
-        "        epoch = await terms.read_epoch(pool, tube.name, tube.partitions, partition)\n",
+        "        epoch = await terms.read_epoch(pool, queue.name, queue.partitions, partition)\n",
         ("unit/test_leadership.py",),
     ),
     Seed(
@@ -77,8 +77,8 @@ SEEDS = [
         "floor_from_the_last_seq",
         "a pod that commits late lies below the floor",
         "pytube/sources/pods.py",
-        "        floor = provisional if exhausted else min(provisional, pods[-1].seq)\n",
-        "        floor = provisional if exhausted else pods[-1].seq\n",
+        "        floor = provisional if last is None else min(provisional, last)\n",
+        "        floor = provisional if last is None else last\n",
         ("unit/test_floors.py",),
     ),
     Seed(
@@ -93,8 +93,8 @@ SEEDS = [
         "settled_floors_follow_the_provisional_seq",
         "the floors to go back to are as high as the provisional ones",
         "pytube/sources/pods.py",
-        "        if self._settled_floors[pod_class] == self._floors[pod_class]:\n",
-        "        if limit:\n",
+        "        if self._settled_floor == self.value:\n",
+        "        if settled:\n",
         ("unit/test_floors.py",),
     ),
     Seed(
