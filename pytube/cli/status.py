@@ -194,6 +194,14 @@ def _troubles_of(row: PartitionStatus) -> Iterator[str]:
         )
         if reason is not None
     )
+    if row.paused is not None:
+        yield f"{host}{row.tube} partition {row.partition}: {_pause(row)}"
+
+
+def _pause(row: PartitionStatus) -> str:
+    what = "paused" if row.paused_kind == "operator" else "stopped"
+    left = "until it is resumed" if row.paused_for is None else f"for another {seconds(row.paused_for)}"
+    return f"{what} {left}: {row.paused}"
 
 
 def _shown(rows: list[PartitionStatus]) -> list[dict[str, Any]]:

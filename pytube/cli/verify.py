@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import click
 
+from pytube.cli.acting import configured
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import is_terminal, key_shown, print_json
 from pytube.cli.settings import Settings
-from pytube.config import Config
 
 _Answer = TypeVar("_Answer")
 
@@ -62,7 +62,7 @@ def verify(
     from pytube.verify.run import Sample
     from pytube.verify.run import verify as run
 
-    config = _configured(settings, database)
+    config = configured(settings, database)
     report = _run(
         run(
             config,
@@ -169,7 +169,7 @@ def explain(
     """
     from pytube.verify.explain import explain as run
 
-    found = _run(run(_configured(settings, database), name, key, shard=shard, table=table))
+    found = _run(run(configured(settings, database), name, key, shard=shard, table=table))
     if as_json:
         print_json(found.as_json())
         return
@@ -181,13 +181,6 @@ def explain(
     for side, what in (("source", found.source), ("sink", found.sink)):
         if what.exists:
             click.echo(f"{side}: {_printable(json.dumps(what.document, ensure_ascii=not is_terminal()))}")
-
-
-def _configured(settings: Settings, database: Database) -> Config:
-    """The configuration, with the database that was named in place of its own."""
-    config = settings.config()
-    postgres = config.postgres.model_copy(update={"dsn": database.dsn, "schema_name": database.schema})
-    return config.model_copy(update={"postgres": postgres})
 
 
 def _run(work: Coroutine[Any, Any, _Answer]) -> _Answer:

@@ -270,6 +270,10 @@ class Host:
         """The queues of one kind."""
         return {name: queue for name, queue in self.queues.items() if isinstance(queue, kind)}
 
+    def resting(self) -> set[tuple[str, int]]:
+        """What is led here, and paused."""
+        return {where for where, leadership in self.leaderships.items() if leadership.is_resting}
+
     def working(self) -> dict[tuple[str, int], Consumer]:
         """What is being worked on now, by queue and partition."""
         return {
