@@ -48,7 +48,7 @@ def run(server: Server) -> Section:
         "from its commit until the table is empty, so that each record is confirmed by a broker on this "
         "machine and deleted. The worker is a process with defaults, and was idle. Producer: the bare client "
         "sends the same messages from memory, with as many headers; it reads, marks and deletes nothing. One "
-        "by one: goharvest's way, built again in Python (a query that marks 100, 8 senders, a barrier for each "
+        "by one: goharvest's way, built anew in Python (a query that marks 100, 8 senders, a barrier for each "
         f"key, one DELETE for each record over 2 connections), over the first {ONE_BY_ONE:,} records of the "
         "same table. After each, a consumer reads all: none is missing, none is there twice, and those of a "
         "key are in order.",
@@ -324,8 +324,8 @@ class Backlog:
 
 def _show_backlogs(section: Section, backlogs: list[Backlog]) -> None:
     section.say(
-        f"The most memory of a worker process in its first {BACKLOG_SECONDS:.0f} s of deliveries, or until it "
-        "had delivered all:"
+        f"The most memory of a worker process in its first {BACKLOG_SECONDS:.0f} s of deliveries, or until "
+        "it had delivered all:"
     )
     section.table(
         ["records waiting", "delivered meanwhile", "MiB"],

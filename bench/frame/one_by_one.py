@@ -101,7 +101,7 @@ class OneByOne:
         return done
 
     def _spread(self, senders: list[deque[_Record]]) -> None:
-        """Give the senders what is marked; one that is full keeps all others waiting, as it does the marker."""
+        """Give the senders what is marked; one that is full keeps all that follows waiting."""
         while self._waiting is not None or not self._marked.empty():
             record = self._waiting or self._marked.get()
             sender = senders[crc32(record.key.encode()) % SENDERS]
