@@ -48,9 +48,9 @@ def run(server: Server) -> Section:
         "from its commit until the table is empty, so that each record is confirmed by a broker on this "
         "machine and deleted. The worker is a process with defaults, and was idle. Producer: the bare client "
         "sends the same messages from memory, with as many headers; it reads, marks and deletes nothing. One "
-        "by one: goharvest's way, built anew in Python (a query that marks 100, 8 senders, a barrier for each "
-        f"key, one DELETE for each record over 2 connections), over the first {ONE_BY_ONE:,} records of the "
-        "same table. After each, a consumer reads all: none is missing, none is there twice, and those of a "
+        "by one: goharvest's way, built anew in Python (a query that marks 100, 8 senders, a barrier for "
+        "each key, one DELETE for each record over 2 connections), over the first "
+        f"{ONE_BY_ONE:,} of the same records. After each, a consumer reads all: none is missing, none is there twice, and those of a "
         "key are in order.",
     )
     dsn = server.database("bench_outbox")
@@ -200,7 +200,7 @@ class Delivered:
         """Until the table is empty."""
         cpu = self.worker.cpu
         self.ground.admin.execute("COMMIT")
-        drained(self.ground.admin, f"tube.{self.mode}")
+        drained(self.ground.admin, f"tube.{self.mode}", self.worker)
         self.wal.append((self.ground.wal() - self._lsn) / self.count)
         self.cpu.append((self.worker.cpu - cpu) / self.count * 1e6)
         return self.count

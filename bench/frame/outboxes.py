@@ -43,12 +43,14 @@ def messages(count: int, keys: int) -> list[tuple[str, bytes]]:
     return [(f"key {number % keys}", b"%0*d" % (BYTES, number)) for number in range(1, count + 1)]
 
 
-def drained(connection: psycopg.Connection, table: str) -> None:
+def drained(connection: psycopg.Connection, table: str, worker: Deliverer) -> None:
     """Wait until the outbox is empty: all is confirmed by the broker, and deleted."""
     # The first by its index: what was deleted is not looked at again and again.
     first = f"SELECT id FROM {table} ORDER BY id LIMIT 1"
     deadline = time.monotonic() + DRAIN_LIMIT
     while connection.execute(first).fetchone() is not None:
+        if worker.process.status() == psutil.STATUS_ZOMBIE:
+            raise RuntimeError(f"the worker ended before {table} was drained")
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {DRAIN_LIMIT:g} s: {table} is drained")
         time.sleep(0.01)

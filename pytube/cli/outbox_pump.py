@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.output import console, heading_line, is_terminal, lines, print_json, seconds, shown, terminal_width
+from pytube.cli.output import (
+    console,
+    heading_line,
+    is_terminal,
+    lines,
+    print_json,
+    seconds,
+    shown,
+    terminal_width,
+)
 from pytube.outbox.admin import Outboxes
 from pytube.outbox.pump import Load, Pump, PumpReading, planned
 
@@ -77,8 +86,8 @@ def pump(
     """Write messages into the outbox NAME at a steady rate, to see how it and its consumers bear that.
 
     The messages are real: workers deliver them, and consumers of the topic get them. Each value begins with
-    the running number of the record within its key. SIGINT and SIGTERM end it after the transaction under way;
-    the last line is the sum.
+    the running number of the record within its key. SIGINT and SIGTERM end it after the transaction under
+    way; the last line is the sum.
     """
     records, pace = planned(rate, transactions, batch)
     load = Load(topic or name, keys, size, headers, records, pace)
@@ -98,7 +107,7 @@ def _stopping() -> Iterator[threading.Event]:
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         stop.set()
-        signal.signal(number, before[number])
+        signal.signal(number, before[signal.Signals(number)])
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     if threading.current_thread() is threading.main_thread():

@@ -1,7 +1,7 @@
 """A load generator for outboxes: messages at a steady rate, in transactions of a steady size.
 
-Each value begins with a running number: that of the record within its key, from 1 on. So a consumer of a topic
-that only one pump has written to can tell whether records of a key are missing, or out of order.
+Each value begins with a running number: that of the record within its key, from 1 on. So a consumer of a
+topic that only one pump has written to can tell whether records of a key are missing, or out of order.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def planned(rate: float | None, transactions: float | None, batch: int | None) -
         whole = round(rate / transactions)
         if whole < 1 or abs(whole * transactions - rate) > 1e-6 * rate:
             raise UsageError(
-                f"{rate:g} records in {transactions:g} transactions make {rate / transactions:g} records each, "
-                "which is no whole number: change --rate or --transactions, or give --batch in place of one"
+                f"{rate:g} records in {transactions:g} transactions make {rate / transactions:g} records "
+                "each, which is no whole number: change --rate or --transactions, or give --batch in place of one"
             )
         return whole, transactions
     if transactions is not None:
