@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, LiteralString
@@ -208,11 +208,27 @@ class Reader:
                 "bootstrap.servers": bootstrap,
                 "group.id": "demo",
                 "enable.auto.commit": False,
+                "fetch.wait.max.ms": 20,  # else the mock of a cluster keeps records back for half a second
                 "log_level": 0,
             }
         )
-        self._consumer.assign([TopicPartition(TOPIC, place, OFFSET_BEGINNING) for place in places])
+        self._places = [TopicPartition(TOPIC, place, OFFSET_BEGINNING) for place in places]
+        self._consumer.assign(self._places)
         self.close = self._consumer.close
+
+    def finish(self) -> None:
+        """Read to the end of the topic as it is now."""
+        ends = [self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT)[1] for place in self._places]
+        deadline = time.monotonic() + _TIMEOUT
+        while not self._is_at(ends):
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"the consumer did not get all of {TOPIC} within {_TIMEOUT:g} s")
+            self.poll()
+
+    def _is_at(self, ends: Sequence[int]) -> bool:
+        """Whether all was read up to there; a position is negative until something was."""
+        positions = self._consumer.position(self._places)
+        return all(not end or at.offset >= end for at, end in zip(positions, ends, strict=True))
 
     def poll(self) -> bool:
         """Read what has come; whether there was something."""

@@ -65,9 +65,9 @@ class OutboxStory:
         )
         stack.callback(self._workers.close)
         self._checker = Checker()
-        reader = Reader(bootstrap, self._checker, makes_topic=makes_topic)
-        stack.callback(reader.close)
-        self._watch = Watch(self._orders, reader.poll, lambda: self._checker.arrived, screen, _HEADER)
+        self._reader = Reader(bootstrap, self._checker, makes_topic=makes_topic)
+        stack.callback(self._reader.close)
+        self._watch = Watch(self._orders, self._reader.poll, lambda: self._checker.arrived, screen, _HEADER)
         self._watch.checks += [self._workers.check, self._orders.check]
 
     def play(self, seconds: float) -> int:
@@ -96,12 +96,13 @@ class OutboxStory:
         lasted = time.monotonic() - begun
         screen.step("the application is stopped; what waits is delivered")
         watch.until(
-            lambda: not self._orders.figures().pods and watch.caught_up,
+            lambda: not self._orders.figures().pods,
             limit=_DRAIN_LIMIT,
             missing="the outbox was not drained",
         )
         watch.checks = []
         exits = self._workers.stop()
+        self._reader.finish()
         return self._report(killed_at, takeover, lasted, exits)
 
     def _load_until(self, moment: float) -> None:
@@ -130,6 +131,13 @@ class OutboxStory:
         self._workers.start(victim)
         self._watch.dead.discard(victim)
         self._screen.step(f"{victim} is started again", "bold green")
+        old = max(epochs.values())
+        self._watch.until(
+            lambda: any(one.client == victim and one.epoch > old for one in self._orders.leaders()),
+            limit=_LEAD_LIMIT,
+            missing=f"{victim}, started again, did not lead",
+        )
+        self._screen.step(f"{victim} leads again", "bold green")
         firsts = {
             partition: self._checker.first_after(partition, epoch) for partition, epoch in epochs.items()
         }
@@ -157,8 +165,8 @@ class OutboxStory:
             screen.line(f"WRONG: {text}", "bold red")
         if not wrong:
             screen.line(
-                f"COMPLETE AND IN ORDER: all {checker.arrived:,} committed records came to the consumer, those "
-                "of each key in order, and nothing that was rolled back.",
+                f"COMPLETE AND IN ORDER: all {checker.arrived:,} committed records came to the consumer, "
+                "those of each key in order, and nothing that was rolled back.",
                 "bold green",
             )
         screen.line(f"Data and logs are kept in {self._directory}", "dim")
