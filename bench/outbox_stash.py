@@ -13,8 +13,8 @@ from bench.frame.server import Server, connect
 from bench.frame.statistics import ratios, spread
 from pytube.outbox import Message, stash
 
-ROUNDS = 7
-ROWS = {1: 500, 100: 20_000, 1000: 50_000}
+ROUNDS = 5
+ROWS = {1: 300, 100: 10_000, 1000: 20_000}
 """Records a round, by how many there are a call."""
 GOALS = {1: 0.5, 100: 0.4, 1000: 0.4}
 """Of the rows of a bare INSERT of as many a statement: 0.5 where each is a commit that waits for the disk."""
