@@ -152,7 +152,8 @@ GRANT EXECUTE ON FUNCTION
     :"schema".outbox_stash_many, :"schema".outbox_stash_many_bytea, :"schema".outbox_list
 TO :"role_writer";
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_private_check_messages, :"schema".tube_private_outbox_target, :"schema".tube_private_stash
+    :"schema".tube_private_check_messages, :"schema".tube_private_outbox_target, :"schema".tube_private_stash,
+    :"schema".tube_private_stash_one
 TO :"role_admin", :"role_writer";
 
 -- Step 3 of a backfill ends in the same as a query of a writer's.

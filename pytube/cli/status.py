@@ -11,6 +11,9 @@ import click
 import psycopg
 
 from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.outbox import COLUMNS as OUTBOX_COLUMNS
+from pytube.cli.outbox import shown_rows as shown_outboxes
+from pytube.cli.outbox import troubles as outbox_troubles
 from pytube.cli.output import (
     console,
     heading_line,
@@ -23,9 +26,10 @@ from pytube.cli.output import (
     terminal_width,
 )
 from pytube.db.version import check
-from pytube.errors import UnknownTube, UsageError
+from pytube.errors import UnknownTube, UsageError, WrongKind
 from pytube.health.prometheus import exposition, read_writers
 from pytube.health.status import PartitionStatus, read_status
+from pytube.outbox.admin import OutboxPartition, read_outboxes
 
 _COLUMNS = {
     "tube": "tube",
@@ -70,7 +74,7 @@ def status(
     """What waits in each partition, who leads it, and how far behind it is.
 
     Lag is the age of the oldest touch that waits. A lost partition has a leader that renews its term no more.
-    --json tells more.
+    --json tells more, of tubes only, as do the lines of --watch; pytube outbox status --json is for outboxes.
     """
     if prometheus and (watch or as_json):
         raise UsageError("--prometheus prints once, in its own format; leave --watch and --json out")
@@ -84,9 +88,7 @@ def status(
             if as_json:
                 print_json([asdict(row) for row in rows])
             else:
-                print_rows(_COLUMNS, _shown(rows), _NONE)
-                for trouble in _troubles(rows):
-                    click.echo(trouble, err=not is_terminal())  # no line of the table
+                _print(rows, _read_outboxes(connection, database.schema, name))
             return
         try:
             if as_json:
@@ -97,6 +99,18 @@ def status(
                 _watch_lines(connection, database.schema, name, interval)
         except KeyboardInterrupt:
             return
+
+
+def _print(rows: list[PartitionStatus], outboxes: list[OutboxPartition]) -> None:
+    """A table of tubes, and one of outboxes where there are any."""
+    if rows or not outboxes:
+        print_rows(_COLUMNS, _shown(rows), _NONE)
+    if outboxes:
+        if rows:
+            click.echo()
+        print_rows(OUTBOX_COLUMNS, shown_outboxes(outboxes), "")
+    for trouble in [*_troubles(rows), *outbox_troubles(outboxes)]:
+        click.echo(trouble, err=not is_terminal())  # no line of the table
 
 
 def _watch_json(connection: psycopg.Connection, schema: str, name: str | None, interval: float) -> None:
@@ -122,17 +136,27 @@ def _watch_table(connection: psycopg.Connection, schema: str, name: str | None, 
 
     with Live(console=console(), auto_refresh=False) as live:
         while True:
-            rows = _read(connection, schema, name)
-            table = shown(_COLUMNS, _shown(rows), terminal_width()) if rows else [_NONE]
-            live.update(Text.from_ansi("\n".join([*table, *_troubles(rows)])), refresh=True)
+            rows, outboxes = _read(connection, schema, name), _read_outboxes(connection, schema, name)
+            table = shown(_COLUMNS, _shown(rows), terminal_width()) if rows else [] if outboxes else [_NONE]
+            if outboxes:
+                table += shown(OUTBOX_COLUMNS, shown_outboxes(outboxes), terminal_width())
+            table += [*_troubles(rows), *outbox_troubles(outboxes)]
+            live.update(Text.from_ansi("\n".join(table)), refresh=True)
             time.sleep(interval)
 
 
 def _read(connection: psycopg.Connection, schema: str, name: str | None) -> list[PartitionStatus]:
     rows = read_status(connection, schema, name)
     if name is not None and not rows:
+        if read_outboxes(connection, schema, name):
+            raise WrongKind(f"{name!r} is an outbox, not a tube: pytube outbox status {name}")
         raise UnknownTube(f"there is no tube {name!r}; `pytube tube list` names those that there are")
     return rows
+
+
+def _read_outboxes(connection: psycopg.Connection, schema: str, name: str | None) -> list[OutboxPartition]:
+    """All outboxes, unless one tube is asked for."""
+    return [] if name is not None else read_outboxes(connection, schema)
 
 
 def _troubles(rows: list[PartitionStatus]) -> list[str]:

@@ -16,6 +16,7 @@ from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.errors import ConfigError, PooledSession, PytubeError, SchemaMismatch
 from pytube.health.findings import Check, Level, fail, ok, warn
+from pytube.health.outboxes import check_outboxes
 from pytube.health.tubes import check_ids, check_leaders, check_sources, check_tubes, read_tubes
 from pytube.logs import Logger, UserFaults
 from pytube.sinks import build_sink
@@ -58,6 +59,7 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
             if partitions is not None:
                 yield from check_leaders(connection, schema)
                 yield from check_ids(connection, schema)
+                yield from check_outboxes(connection, schema)
             yield check_connections(connection)
             yield from check_settings(connection)
             yield from check_transactions(connection)

@@ -18,6 +18,8 @@
 --                   as ours are
 -- Result: the record; kafka_value as bytes, texts in UTF-8. retried: it is one of those that come first. held: an earlier
 --   record of its key is parked and holds the key: park this one behind it (outbox_records_park).
+--   When a row is not retried, or there are fewer than records_limit, none is left to be retried: a key that an operator has
+--   freed has no earlier records then than those that were returned.
 --   For the next floor, where a settled seq S is known (pods/settle.sql): with fewer rows than records_limit, S; else the
 --   least of S and the id of the last row that is not retried, and where all are retried, the floor stays.
 -- Errors: those of a call under a term; TU108, TU111; 22023 a bad records_limit; 42501 the worker may not read or mark the

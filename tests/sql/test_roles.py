@@ -192,6 +192,7 @@ PRIVATE: dict[str, set[str]] = {
     "tube_private_run_owner_ddl": SERVES,
     "tube_private_stale_attachments": SERVES,
     "tube_private_stash": TOUCHES,
+    "tube_private_stash_one": TOUCHES,
     "tube_private_store": ADMINISTERS,
     "tube_private_store_late": SERVES,
     "tube_private_store_pod": SERVES,
@@ -248,6 +249,7 @@ INVOKERS = {
     "tube_private_open_schema",
     "tube_private_outbox_figures",
     "tube_private_stash",
+    "tube_private_stash_one",
     # reads catalogs only, which anybody may
     "tube_id_column",
     # inlined wherever they are used

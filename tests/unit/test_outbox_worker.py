@@ -15,7 +15,7 @@ from pytube import clock
 from pytube.db.session import Queries
 from pytube.errors import Fenced
 from pytube.events import Event, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
-from pytube.outbox import queries
+from pytube.outbox import source_queries as queries
 from pytube.outbox.inflight import Chunk, Failure, Fault, Record, Rules
 from pytube.sources import queries as of_tubes
 from pytube.sources.terms import Candidate, Term
