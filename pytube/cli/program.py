@@ -30,7 +30,10 @@ COMMANDS = {
     "config": ("installation", "The configuration file."),
     "tube": ("tube", "Make, attach, list and drop tubes."),
     "outbox": ("outbox", "Make, adopt, list and drop outboxes; retry what they have parked."),
-    "worker": ("worker", "Serve tubes: lead partitions, and bring what was touched to the sinks."),
+    "worker": (
+        "worker",
+        "Serve tubes and outboxes: bring what was touched to the sinks, and messages to Kafka.",
+    ),
     "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
     "park": ("tube", "Documents that could not be delivered."),
     "backfill": (

@@ -166,7 +166,9 @@ def masked(config: Config) -> dict[str, Any]:
             key: _mask_option(key, value) for key, value in tube["sink"]["options"].items()
         }
         tube["enrich"] |= tube["enrich"].pop("schema.table")
-    for outbox in shown["outbox"].values():
+    if not shown["outbox"]:
+        del shown["outbox"]
+    for outbox in shown.get("outbox", {}).values():
         outbox["kafka_options"] = dict.fromkeys(outbox["kafka_options"], MASK)
     plain: dict[str, Any] = _plain(shown)
     return plain

@@ -191,7 +191,9 @@ def _of_tubes(working: Mapping[tuple[str, int], PartitionWorker]) -> Iterator[Me
 
 
 def _of_outboxes(working: Mapping[tuple[str, int], OutboxWorker]) -> Iterator[Metric]:
-    """What partitions of outboxes hold."""
+    """What partitions of outboxes hold; nothing where there are none."""
+    if not working:
+        return
     now = time()
     yield _gauge(
         "outbox_records",

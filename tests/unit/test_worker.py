@@ -96,7 +96,7 @@ async def test_all_tubes_of_a_worker_share_one_election_by_leases(config: Config
 
 
 async def test_a_worker_without_a_tube_is_refused(config: Config) -> None:
-    with pytest.raises(ConfigError, match="no tube is configured"):
+    with pytest.raises(ConfigError, match="nothing is configured to be served"):
         Worker(config, tubes=[])
 
 
