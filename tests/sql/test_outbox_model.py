@@ -130,6 +130,7 @@ class Outbox(RuleBasedStateMachine):
         assert reset(self.conn, self.term, list(self.memory)) == len(self.memory)
         self.floor = min([self.floor, *(id_ - 1 for id_ in self.memory)])
         self.memory.clear()
+        self.freed.clear()  # it has no later record that would have to wait
 
     def operate(self, what: str, data: st.DataObject) -> None:
         """An operator has parked records sent again, one or all; or gives one up."""
