@@ -1,4 +1,4 @@
-"""The worker: any number of tubes in one process, to be run by the command line or embedded."""
+"""The worker: any number of tubes and outboxes in one process, for the command line or embedded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STANDBY = 5.0
 
 
 class Worker:
-    """Serves tubes until it is stopped.
+    """Serves tubes and outboxes until it is stopped.
 
     `run_until_signal` runs it in a process of its own. Within your event loop: `start`, then `wait` or your
     own work, then `stop`.
