@@ -34,7 +34,7 @@ from confluent_kafka import (
 from pytube.election.neli.clients import PASSING
 from pytube.errors import BrokerUnavailable
 from pytube.outbox.inflight import Chunk, Failure, Fault
-from pytube.outbox.messages import UNSENT, Handed, failure_of
+from pytube.outbox.messages import OVERDUE, UNSENT, Handed, failure_of
 from pytube.outbox.widths import Widths
 from pytube.sinks.kafka_clients import Clients
 
@@ -127,7 +127,7 @@ class TransactionalProducer:
         self._may_send = may_send
         self._on_settled = on_settled
         self._loop = asyncio.get_running_loop()
-        self._widths = Widths(self._ask_width)
+        self._widths = Widths()
         self._producer: Producer | None = None
         self._group: object = None
         self._changed = threading.Condition()
@@ -239,13 +239,6 @@ class TransactionalProducer:
                     raise
                 time.sleep(_PAUSE)
 
-    def _ask_width(self, topic: str) -> int:
-        assert self._producer is not None
-        found = self._producer.list_topics(topic, timeout=self._clients.timeout).topics[topic]
-        if found.error is not None:
-            raise KafkaException(found.error)
-        return len(found.partitions)
-
     def _run(self) -> None:
         while chunks := self._next():
             try:
@@ -289,14 +282,16 @@ class TransactionalProducer:
 
     def _transact(self, chunks: Sequence[Chunk]) -> dict[int, Failure] | None:
         """One transaction; what was not committed, by id: all, or nothing. None: that can't be learned."""
+        if not self._may_send():
+            return _all(chunks, UNSENT)
         if self._producer is None:
             self._open()
         producer = self._producer
         assert producer is not None
         for chunk in chunks:
             if self._widths.get(chunk.topic) is None and any(one.is_apart for one in chunk.records()):
-                self._widths.learn(chunk.topic)
-        if not self._may_send():
+                self._widths.learn(chunk.topic, producer)
+        if not self._may_send():  # a successor may have taken the id, before or after
             return _all(chunks, UNSENT)
         producer.begin_transaction()
         failures = self._write(producer, chunks)
@@ -323,9 +318,7 @@ class TransactionalProducer:
         for one in handed:
             failures |= one.outcome(self._clients.say)
         if not all(one.is_over for one in handed):
-            failures = (
-                _all(chunks, Failure(Fault.TOPIC, "the broker did not acknowledge it in time")) | failures
-            )
+            failures = _all(chunks, OVERDUE) | failures
         return failures
 
     def _wait_for_receipt(self, chunks: Sequence[Chunk]) -> str | None:
@@ -361,15 +354,17 @@ class TransactionalProducer:
         """Whether a commit of which the answer is not known took place: its receipt is there, or is not."""
         failure = Failure(Fault.TOPIC, self.why_stuck or "")
         while not self._stopped:
-            try:
-                self._open()
-            except KafkaException as error:
-                self.why_stuck = self._clients.say(error.args[0])
-                with self._changed:
-                    self._changed.wait_for(lambda: self._stopped, _STEP)
-            else:
-                self.why_stuck = None
-                return {} if self._last_receipt == self._next_offset else _all(chunks, failure)
+            # Without the right to send, the id may be a successor's by now, and is not to be taken from it.
+            if self._may_send():
+                try:
+                    self._open()
+                except KafkaException as error:
+                    self.why_stuck = self._clients.say(error.args[0])
+                else:
+                    self.why_stuck = None
+                    return {} if self._last_receipt == self._next_offset else _all(chunks, failure)
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped, _STEP)
         return None
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+
+from confluent_kafka import KafkaException, Producer
+
+_ASK = 5.0
+"""Seconds for which the broker is asked."""
 
 _FRESH = 60.0
 """Seconds for which a topic's number of partitions counts as known."""
@@ -12,9 +16,7 @@ _FRESH = 60.0
 class Widths:
     """How many partitions topics have, as far as is known."""
 
-    def __init__(self, ask: Callable[[str], int]) -> None:
-        """`ask`: asks the broker; it may block and raise."""
-        self._ask = ask
+    def __init__(self) -> None:
         self._known: dict[str, tuple[int, float]] = {}
 
     def get(self, topic: str) -> int | None:
@@ -26,9 +28,12 @@ class Widths:
         """The number as it was last learned."""
         return self._known[topic][0]
 
-    def learn(self, topic: str) -> None:
-        """Ask the broker; blocks, and raises what the broker answers."""
-        self._known[topic] = self._ask(topic), time.monotonic()
+    def learn(self, topic: str, producer: Producer) -> None:
+        """Ask the broker; blocks, and raises `KafkaException`."""
+        found = producer.list_topics(topic, timeout=_ASK).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        self._known[topic] = len(found.partitions), time.monotonic()
 
     def forget(self, topic: str) -> None:
         """The topic has another number now."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Mapping
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import psycopg
 import pytest
 
 from pytube.embedded.kafka_real import RealKafka
-from pytube.events import Event, RecordParked, TopicDown, TopicUp
+from pytube.events import Event, RecordParked, SinkDown, TopicDown, TopicUp
 from pytube.outbox.headers import ENQUEUED
 from pytube.outbox.inflight import Chunk, Fault, InFlight, Record, Rules
 from pytube.outbox.murmur2 import kafka_partition
@@ -23,6 +24,7 @@ from tests.helpers.armed import VARIABLE
 from tests.helpers.forked import start
 from tests.helpers.outbox import (
     OUTBOX,
+    Seen,
     check_complete,
     check_exactly_once,
     check_strict,
@@ -34,6 +36,7 @@ from tests.helpers.outbox import (
     stash,
     topics,
     until_waiting,
+    waiting,
 )
 from tests.helpers.waiting import LIMIT, wait_until_async
 
@@ -42,6 +45,11 @@ MODES = {
     "windowed": "window = 100",
     "strict": 'mode = "strict"',
     "transactions": "transactions = true",
+}
+CHECKS: Mapping[str, Callable[[Sequence[Seen]], None]] = {
+    "windowed": lambda seen: check_windowed(seen, 100),
+    "strict": check_strict,
+    "transactions": check_exactly_once,
 }
 
 
@@ -192,9 +200,7 @@ async def test_a_record_that_is_too_large_is_parked_alone(
     assert (event.id, event.topic, event.key) == (poison[0], topic, "a")
     seen = read(kafka_real.bootstrap, topic, committed=mode == "transactions")
     check_complete(seen, stashed)
-    check_windowed(seen, 100)
-    if mode != "windowed":
-        check_exactly_once(seen)
+    CHECKS[mode](seen)
 
 
 async def test_a_topic_that_takes_smaller_batches_than_librdkafka_makes(
@@ -259,6 +265,41 @@ async def test_of_records_that_wait_the_newest_is_enough(
         await until_waiting(conn)
     found = sorted((one.key or "", one.id) for one in read(kafka_real.bootstrap, topic))
     assert found == [("a", stashed["a"][-1]), ("b", stashed["b"][-1])]
+
+
+# --- the broker is gone -------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_broker_that_is_away_for_longer_than_a_record_may_take(
+    mode: str,
+    killed: bool,
+    tmp_path: Path,
+    dsn: str,
+    conn: Conn,
+    kafka_real: RealKafka,
+    large_topic: str,
+) -> None:
+    stashed = stash(conn, large_topic, [str(number % 20) for number in range(20_000)])
+    settings = f"{MODES[mode]}\nmessage_timeout = 2\nin_flight = 4000\ntopic_cooldown_limit = 1"
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap, settings)) as events:
+        await wait_until_async(lambda: len(waiting(conn)) < 19_000)
+        os.kill(kafka_real.pid, signal.SIGSTOP)
+        try:
+            await wait_until_async(lambda: any(isinstance(event, SinkDown) for event in events))
+            if killed:
+                kafka_real.kill()
+        finally:
+            if killed:
+                await asyncio.to_thread(kafka_real.start)
+            else:
+                os.kill(kafka_real.pid, signal.SIGCONT)
+        await until_waiting(conn)
+    seen = read(kafka_real.bootstrap, large_topic, committed=mode == "transactions")
+    check_complete(seen, stashed)
+    CHECKS[mode](seen)
 
 
 # --- zombies, and workers that are killed -------------------------------------------------------
@@ -343,8 +384,5 @@ async def test_a_worker_is_killed_between_kafka_and_the_purge(
         await until_waiting(conn)
     seen = read(kafka_real.bootstrap, topic, committed=mode == "transactions")
     check_complete(seen, stashed)
-    if mode == "transactions":
-        check_exactly_once(seen)
-    else:
-        assert len(seen) > 500, "it was killed after Kafka had some"
-        check_strict(seen) if mode == "strict" else check_windowed(seen, 100)
+    CHECKS[mode](seen)
+    assert (len(seen) > 500) is (mode != "transactions"), "it was killed after Kafka had some"
