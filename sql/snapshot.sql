@@ -169,7 +169,7 @@ CREATE FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partit
     SET row_security TO 'off'
     AS $$
 DECLARE
-    todo CONSTANT record := tube_private_begin_mark(outbox, partitions, partition, leader_id, records_limit);
+    todo CONSTANT record := tube_private_begin_mark(outbox, partitions, partition, leader_id, records_limit, floor);
     marked integer := 0;
 BEGIN
     IF todo.ids IS NOT NULL THEN
@@ -2984,7 +2984,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, OUT mark text, OUT ids bigint[], OUT again text) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, OUT mark text, OUT ids bigint[], OUT again text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -3008,8 +3008,8 @@ BEGIN
     IF parks THEN
         mark := format('WITH marked AS (%s) SELECT * FROM marked ORDER BY 1', mark);
     END IF;
-    IF EXISTS (SELECT FROM tube_outbox_retry AS t WHERE t.outbox = box.outbox) THEN
-        ids := tube_private_take_retries(outbox, partitions, partition, records_limit);
+    IF EXISTS (SELECT FROM tube_outbox_retry AS t WHERE t.outbox = box.outbox AND t.id <= floor) THEN
+        ids := tube_private_take_retries(outbox, partitions, partition, records_limit, floor);
         again := format('WITH marked AS (UPDATE %s AS r SET leader_id = $1 WHERE r.id = ANY ($2)'
             ' AND r.leader_id IS DISTINCT FROM $1 AND $3 IS NOT NULL RETURNING %s) SELECT * FROM marked ORDER BY 1', tbl,
             tube_private_record_columns(box, parks, true));
@@ -6465,13 +6465,13 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer) RETURNS bigint[]
+CREATE FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer, floor bigint) RETURNS bigint[]
     LANGUAGE sql
     AS $_$
     WITH taken AS (
         DELETE FROM tube_outbox_retry AS t
         WHERE t.outbox = $1 AND t.id = ANY (ARRAY(
-            SELECT n.id FROM tube_outbox_retry AS n WHERE n.outbox = $1 AND n.slot % $2 = $3 ORDER BY n.id LIMIT $4))
+            SELECT n.id FROM tube_outbox_retry AS n WHERE n.outbox = $1 AND n.id <= $5 AND n.slot % $2 = $3 ORDER BY n.id LIMIT $4))
         RETURNING t.id
     )
     SELECT array_agg(t.id) FROM taken AS t
@@ -8196,9 +8196,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT q
 GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, OUT mark text, OUT ids bigint[], OUT again text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, OUT mark text, OUT ids bigint[], OUT again text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, OUT mark text, OUT ids bigint[], OUT again text) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, OUT mark text, OUT ids bigint[], OUT again text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, OUT mark text, OUT ids bigint[], OUT again text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, OUT mark text, OUT ids bigint[], OUT again text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
@@ -8607,7 +8607,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type
 
 REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer, floor bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_tell_watchers(tube text, partitions integer, partition integer) FROM PUBLIC;
 
