@@ -141,6 +141,16 @@ class SinkConfig(Section):
     sends: int = Field(default=4, ge=1)
     """Batches that one partition has under way at the same time."""
 
+    rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Documents a second at most, of all partitions of the tube in this process together; None: no limit."""
+
+    requests: int | None = Field(default=None, ge=1)
+    """Batches that all partitions of the tube in this process have under way at the same time; None: no limit
+    beyond that of `sends`."""
+
+    ramp: int = Field(default=10, ge=1)
+    """Requests in the first second after an outage of the sink; in each further one twice as many."""
+
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
 
     @model_validator(mode="before")

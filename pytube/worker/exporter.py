@@ -51,6 +51,7 @@ class WorkerCollector:
         """All metrics, with their present values."""
         yield from self._of_process()
         yield from self._of_led()
+        yield from self._of_gates()
         yield from self._of_counters()
         yield from self._of_durations()
 
@@ -131,6 +132,29 @@ class WorkerCollector:
                 for kind, text in _CLASSES.items()
             ],
         )
+
+    def _of_gates(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        gates = [((name,), tube.gate) for name, tube in self._view.tubes.items()]
+        yield _gauge(
+            "sink_requests",
+            "Requests to the sink that are under way.",
+            _TUBE,
+            [(key, gate.in_flight) for key, gate in gates],
+        )
+        yield _gauge(
+            "sink_requests_waiting",
+            "Requests that wait for the limits of the sink.",
+            _TUBE,
+            [(key, gate.waiting) for key, gate in gates],
+        )
+        waited = CounterMetricFamily(
+            "pytube_sink_limited_seconds", "Time that requests have waited for the limits.", labels=_TUBE
+        )
+        for key, gate in gates:
+            waited.add_metric(key, gate.waited)
+        yield waited
 
     # --- what was counted -----------------------------------------------------------------
 

@@ -64,6 +64,7 @@ class PartitionWorker:
             tube.enricher,
             tube.transforms,
             tube.sink,
+            tube.gate,
             tube.limits,
             tube.faults,
             tube.emit,

@@ -17,6 +17,7 @@ from pytube.logs import Logger, UserFaults
 from pytube.sinks import Sink, build_sink
 from pytube.sources.terms import Candidate, read_partitions
 from pytube.transforms import Transforms
+from pytube.worker.gate import SinkGate
 from pytube.worker.metrics import TubeMetrics
 
 
@@ -44,7 +45,7 @@ class Limits:
             receive_deadline=worker.receive_deadline,
             drain_limit=worker.drain_limit,
             request_timeout=tube.sink.request_timeout,
-            batch_documents=tube.sink.batch_documents,
+            batch_documents=_batch_documents(tube.sink),
             batch_bytes=tube.sink.batch_bytes,
             sends=tube.sink.sends,
             keys_in_flight=tube.keys_in_flight,
@@ -59,6 +60,13 @@ class Limits:
     def hold(self) -> float:
         """How long after its last renewal a term's writes may still take effect."""
         return self.receive_deadline + self.request_timeout
+
+
+def _batch_documents(sink: SinkConfig) -> int:
+    """Of one batch: with a limit on the rate, no more than pass in a second, so that they pass evenly."""
+    if sink.rate is None:
+        return sink.batch_documents
+    return min(sink.batch_documents, max(1, int(sink.rate)))
 
 
 class Tube:
@@ -91,6 +99,7 @@ class Tube:
         self.emit = emit
         self.metrics = TubeMetrics()
         self.limits = Limits.of(settings, config.worker)
+        self.gate = SinkGate.of(settings)
         self.backfill_limits = BackfillLimits.of(settings.backfill)
         self.sink = self._build_sink(settings.sink)
         self.transforms = self._load_transforms(settings.transforms)

@@ -28,6 +28,7 @@ from pytube.sources.settled import Settled
 from pytube.sources.terms import Candidate
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
+from pytube.worker.gate import SinkGate
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.tube import Limits
 
@@ -272,6 +273,9 @@ class FakeServedTube:
     log: RecordingLogger = field(default_factory=RecordingLogger)
     faults: UserFaults = field(default_factory=lambda: UserFaults(Logger("pytube.tests")))
     metrics: TubeMetrics = field(default_factory=TubeMetrics)
+    gate: SinkGate = field(
+        default_factory=lambda: SinkGate(rate=None, requests=None, ramp=1000, backfill_share=0.2)
+    )
 
     @property
     def told(self) -> list[str]:

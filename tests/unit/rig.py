@@ -16,6 +16,7 @@ from pytube.testing.memory import MemorySink
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer
+from pytube.worker.gate import SinkGate
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
 from pytube.worker.tube import Limits, Tube
@@ -42,8 +43,8 @@ LIMITS = Limits(
 class Rig:
     """One partition worker, its database, source, sink and election. To be made within an event loop."""
 
-    def __init__(self, sink: MemorySink | None = None, **limits: float) -> None:
-        """`limits` replace those of `LIMITS`."""
+    def __init__(self, sink: MemorySink | None = None, gate: SinkGate | None = None, **limits: float) -> None:
+        """`gate`: one that partitions share; `limits` replace those of `LIMITS`."""
         self.tube = FakeTube()
         self.session = FakeSession(self.tube)
         self.enricher = FakeEnricher()
@@ -53,6 +54,8 @@ class Rig:
         self.limits = replace(LIMITS, **limits)  # type: ignore[arg-type] # counts are given as int
         self.database = FakeDatabase(self.session, Settled(self.session))
         self.served = FakeServedTube(self.limits, self.sink, self.enricher, self.events.append)
+        if gate is not None:
+            self.served.gate = gate
         self.term = Term("t", 1, 0, epoch=100)
         self.tube.leader_id = self.term.leader_id
         self.active_term = ActiveTerm(
