@@ -55,7 +55,7 @@ LEASE_TICKS: Final = """
     FROM tube_lease_ticks(%(tubes)s, %(instance_id)s, %(client_id)s, %(ttl)s)
 """
 
-LEASE_LEAVE: Final = "SELECT tube_lease_leave(NULL, %(instance_id)s)"
+LEASE_LEAVE: Final = "SELECT tube_lease_leave(%(tube)s, %(instance_id)s)"
 
 # --- pods (pytube.sources.pods) -----------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -81,23 +81,28 @@ def build_elections(
 def _lease(config: Config, tubes: Sequence[Tube], pool: Queries, instance_id: UUID) -> Election:
     ttl = timedelta(seconds=config.worker.session_timeout)
     arguments = {
-        "tubes": [tube.name for tube in tubes],
         "instance_id": instance_id,
         "client_id": config.worker.client_id,
         "ttl": ttl,
     }
 
-    async def tick() -> dict[str, LeaseTick]:
-        rows = await pool.rows(queries.LEASE_TICKS, arguments)
+    async def tick(names: Collection[str]) -> dict[str, LeaseTick]:
+        rows = await pool.rows(queries.LEASE_TICKS, arguments | {"tubes": list(names)})
         return {
             tube: LeaseTick(partitions, instances, frozenset(free), frozenset(mine), rank)
             for tube, partitions, instances, free, mine, rank in rows
         }
 
-    async def leave() -> None:
-        await pool.execute(queries.LEASE_LEAVE, {"instance_id": instance_id})
+    async def leave(name: str | None) -> None:
+        await pool.execute(queries.LEASE_LEAVE, {"tube": name, "instance_id": instance_id})
 
-    return LeaseElection(tick=tick, leave=leave, drain_limit=max(map(_drain_limit, tubes)))
+    return LeaseElection(
+        tubes=[tube.name for tube in tubes],
+        tick=tick,
+        leave=leave,
+        most=config.worker.partitions,
+        drain_limit=max(map(_drain_limit, tubes)),
+    )
 
 
 def _drain_limit(tube: Tube) -> float:

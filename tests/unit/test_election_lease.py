@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 import pytest
 from hypothesis import given, settings
@@ -49,13 +49,17 @@ class Leases:
     def election(self, drain_limit: float = 5.0) -> LeaseElection:
         number = len(self.holders)
         election = LeaseElection(
-            tick=self.tick_of(number), leave=self.leave_of(number), interval=0.005, drain_limit=drain_limit
+            tubes=["t"],
+            tick=self.tick_of(number),
+            leave=self.leave_of(number),
+            interval=0.005,
+            drain_limit=drain_limit,
         )
         self.holders.append(Acquirer(election, self))
         return election
 
-    def tick_of(self, number: int) -> Callable[[], Awaitable[dict[str, LeaseTick]]]:
-        async def tick() -> dict[str, LeaseTick]:
+    def tick_of(self, number: int) -> Callable[[Collection[str]], Awaitable[dict[str, LeaseTick]]]:
+        async def tick(_: Collection[str]) -> dict[str, LeaseTick]:
             self.ticks += 1
             if self.down:
                 raise DatabaseUnavailable("gone")
@@ -70,8 +74,8 @@ class Leases:
 
         return tick
 
-    def leave_of(self, number: int) -> Callable[[], Awaitable[None]]:
-        async def leave() -> None:
+    def leave_of(self, number: int) -> Callable[[str | None], Awaitable[None]]:
+        async def leave(_: str | None) -> None:
             self.present = [other for other in self.present if other != number]
 
         return leave
@@ -168,7 +172,7 @@ async def test_a_database_that_is_away_is_told_once(leases: Leases) -> None:
 
 async def test_a_database_that_is_down_at_the_start(leases: Leases) -> None:
     leases.down = True
-    election = LeaseElection(tick=leases.tick_of(0), leave=leases.leave_of(0))
+    election = LeaseElection(tubes=["t"], tick=leases.tick_of(0), leave=leases.leave_of(0))
     with pytest.raises(DatabaseUnavailable):
         await election.start()
 
@@ -225,13 +229,13 @@ class ManyTubes:
         self.tubes = tubes
         self.held: dict[tuple[str, int], tuple[int, Claim]] = {}
         self.elections = [
-            LeaseElection(tick=self.tick_of(number), leave=_leave, choice=random.Random(number))
+            LeaseElection(tubes=tubes, tick=self.tick_of(number), leave=_leave, choice=random.Random(number))
             for number in range(processes)
         ]
 
-    def tick_of(self, number: int) -> Callable[[], Awaitable[dict[str, LeaseTick]]]:
-        async def tick() -> dict[str, LeaseTick]:
-            return {tube: self.of_tube(tube, number) for tube in self.tubes}
+    def tick_of(self, number: int) -> Callable[[Collection[str]], Awaitable[dict[str, LeaseTick]]]:
+        async def tick(names: Collection[str]) -> dict[str, LeaseTick]:
+            return {tube: self.of_tube(tube, number) for tube in names}
 
         return tick
 
@@ -248,7 +252,7 @@ class ManyTubes:
     async def turn(self) -> None:
         """Each process ticks once, and its worker acts upon what it claims and gives back."""
         for number, election in enumerate(self.elections):
-            election._apply(await election._tick())
+            election._apply(await election._take_part())
             while not election._queue.empty():
                 claim = election._queue.get_nowait()
                 assert claim is not None
@@ -272,7 +276,7 @@ class ManyTubes:
         }
 
 
-async def _leave() -> None:
+async def _leave(_: str | None) -> None:
     """Nobody minds."""
 
 
@@ -302,7 +306,7 @@ async def test_processes_that_come_get_their_share_of_each_tube() -> None:
     many = ManyTubes(1, {"a": 4, "b": 2, "c": 1})
     await many.turn()
     assert many.shares() == {"a": [4], "b": [2], "c": [1]}
-    many.elections.append(LeaseElection(tick=many.tick_of(1), leave=_leave))
+    many.elections.append(LeaseElection(tubes=many.tubes, tick=many.tick_of(1), leave=_leave))
     await many.turn()
     assert many.shares()["a"] == [3, 1], "one partition of a tube is given back at a time"
     for _ in range(10):
