@@ -99,6 +99,13 @@ class KafkaConfig(Section):
     processes that can lead anything."""
 
 
+_OR_OFF = (
+    BeforeValidator(lambda value: None if value == "off" else value),
+    PlainSerializer(lambda value: "off" if value is None else value),
+)
+"""A limit that can be switched off, as TOML has no word for none."""
+
+
 class WorkerConfig(Section):
     """`[worker]`: what one process keeps to. All times are seconds."""
 
@@ -118,6 +125,18 @@ class WorkerConfig(Section):
     """How long a stopping worker waits for what is in flight."""
 
     meter_interval: float = Field(default=5.0, gt=0)
+    partitions: int | None = Field(default=None, ge=1)
+    """Partitions of all tubes together that this process leads at most, under `lease`; None: no limit."""
+
+    claims: float = Field(default=50.0, gt=0, allow_inf_nan=False)
+    """New partitions a second that this process begins to lead at most."""
+
+    shed_after: Annotated[float | None, *_OR_OFF] = Field(default=60.0, gt=0, allow_inf_nan=False)
+    """Seconds that a partition falls behind before the process gives its tube up to others that do better."""
+
+    shed_pause: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    """Seconds for which it then leaves the tube to the others: the first time."""
+
     listen: str | None = None
     """`address:port` where the worker answers `/healthz`, `/readyz` and `/metrics`; None: nowhere."""
 
@@ -227,13 +246,6 @@ class EnrichConfig(DocumentConfig):
         return None
 
 
-_OR_OFF = (
-    BeforeValidator(lambda value: None if value == "off" else value),
-    PlainSerializer(lambda value: "off" if value is None else value),
-)
-"""A limit that can be switched off, as TOML has no word for none."""
-
-
 class BackfillConfig(Section):
     """`[tube.NAME.backfill]`: what backfills of one tube slow themselves for."""
 
@@ -329,6 +341,11 @@ class Config(Section):
             raise ConfigError(
                 'key worker.election: "neli" needs a broker; '
                 'add a section [kafka] with bootstrap_servers, or use "lease"'
+            )
+        if worker.partitions is not None and self.election_kind == "neli":
+            raise ConfigError(
+                "key worker.partitions: under the election neli the group gives out the partitions, and a "
+                'member can\'t refuse one; take the key out, or set worker.election = "lease"'
             )
         if worker.heartbeat >= worker.receive_deadline:
             raise ConfigError(

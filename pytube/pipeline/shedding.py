@@ -175,13 +175,13 @@ class TubeHealth:
         idle = 0 if processes is None else max(0, processes - 1 - len(of_peers))
         if complaint.verdict == "behind" and (well or idle):
             return (
-                f"partition {complaint.partition} has fallen behind for {complaint.seconds:.0f} s, to a lag of "
-                f"{ours:.0f} s, and {_peers(len(well), idle)}"
+                f"partition {complaint.partition} has fallen behind for {complaint.seconds:.0f} s, "
+                f"to a lag of {ours:.0f} s, and {_peers(len(well), idle)}"
             )
         if complaint.verdict == "stuck" and well:
             return (
-                f"the sink has taken nothing of partition {complaint.partition} for {complaint.seconds:.0f} s, "
-                f"and takes documents of {_count(len(well), 'other worker')}"
+                f"the sink has taken nothing of partition {complaint.partition} for "
+                f"{complaint.seconds:.0f} s, and takes documents of {_count(len(well), 'other worker')}"
             )
         return None
 

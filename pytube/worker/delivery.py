@@ -36,8 +36,8 @@ from pytube.sinks.base import Sink
 from pytube.transforms import Origin, Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.gate import SinkGate
+from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
-from pytube.worker.tube import Limits
 
 _JITTER = 0.25
 _POLL_INTERVAL = 0.05

@@ -16,13 +16,13 @@ from pytube.election.share import LeaseTick
 from pytube.errors import ConfigError
 from pytube.sources import queries
 from pytube.worker.database import Database
-from pytube.worker.tube import Tube
+from pytube.worker.queue import Queue
 
 
 def build_elections(
-    config: Config, tubes: Sequence[Tube], database: Database, instance_id: UUID
+    config: Config, queues: Sequence[Queue], database: Database, instance_id: UUID
 ) -> Sequence[Election]:
-    """The elections of all tubes in this process: one by leases or with a shared group, or one for each tube.
+    """The elections of all queues in this process: one by leases or with a shared group, or one each.
 
     Who can't reach the database for the session timeout is no use to anybody: a lease runs out by itself, and
     under neli the process leaves the group.
@@ -31,7 +31,7 @@ def build_elections(
         ConfigError: there is no broker, or no Kafka client.
     """
     if config.election_kind == "lease":
-        return [_lease(config, tubes, database.pool, instance_id)]
+        return [_lease(config, queues, database.pool, instance_id)]
     try:
         from pytube.election.neli import NeliElection, SharedElection
     except ImportError as error:
@@ -65,20 +65,22 @@ def build_elections(
     if kafka.shared_partitions is None:
         return [
             neli(
-                tube.name,
-                config.leader_topic(tube.name),
-                config.leader_group(tube.name),
-                partial(getattr, tube, "partitions"),
-                _drain_limit(tube),
+                queue.name,
+                config.leader_topic(queue.name),
+                config.leader_group(queue.name),
+                partial(getattr, queue, "partitions"),
+                _drain_limit(queue),
             )
-            for tube in tubes
+            for queue in queues
         ]
     slots, name = kafka.shared_partitions, leader_name(worker.installation)
-    shared = neli("all tubes", name, name, lambda: slots, max(map(_drain_limit, tubes)))
-    return [SharedElection(shared, slots, worker.client_id, lambda: {t.name: t.partitions for t in tubes})]
+    shared = neli("all tubes", name, name, lambda: slots, max(map(_drain_limit, queues)))
+    return [
+        SharedElection(shared, slots, worker.client_id, lambda: {one.name: one.partitions for one in queues})
+    ]
 
 
-def _lease(config: Config, tubes: Sequence[Tube], pool: Queries, instance_id: UUID) -> Election:
+def _lease(config: Config, queues: Sequence[Queue], pool: Queries, instance_id: UUID) -> Election:
     ttl = timedelta(seconds=config.worker.session_timeout)
     arguments = {
         "instance_id": instance_id,
@@ -97,14 +99,14 @@ def _lease(config: Config, tubes: Sequence[Tube], pool: Queries, instance_id: UU
         await pool.execute(queries.LEASE_LEAVE, {"tube": name, "instance_id": instance_id})
 
     return LeaseElection(
-        tubes=[tube.name for tube in tubes],
+        tubes=[queue.name for queue in queues],
         tick=tick,
         leave=leave,
         most=config.worker.partitions,
-        drain_limit=max(map(_drain_limit, tubes)),
+        drain_limit=max(map(_drain_limit, queues)),
     )
 
 
-def _drain_limit(tube: Tube) -> float:
+def _drain_limit(queue: Queue) -> float:
     """Seconds that claims may take to be handed over: a drain, and a last write waited out."""
-    return tube.limits.drain_limit + tube.limits.request_timeout
+    return queue.limits.drain_limit + queue.limits.request_timeout

@@ -6,7 +6,7 @@ What only the database knows is told by `pytube status --prometheus`, once for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from time import time
@@ -17,6 +17,7 @@ from pytube.model import PodClass
 from pytube.worker.database import Database
 from pytube.worker.metrics import BOUNDS, Counters, Histogram, TubeMetrics
 from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.queue import Consumer
 from pytube.worker.tube import Tube
 
 if TYPE_CHECKING:  # from the extra `metrics`
@@ -36,8 +37,10 @@ class View:
     database: Database
     labels: Mapping[str, str]
     """Of `pytube_worker_info`."""
-    working: Callable[[], Mapping[tuple[str, int], PartitionWorker]]
+    working: Callable[[], Mapping[tuple[str, int], Consumer]]
     """The partitions that this process works on now."""
+    waiting: Callable[[], Collection[tuple[str, int]]]
+    """The partitions that it leads, and of which the sink has not been opened."""
     is_ready: Callable[[], bool]
 
 
@@ -97,41 +100,21 @@ class WorkerCollector:
             _PARTITION,
             [(_key(one), one in working) for one in where],
         )
-        now = time()
-        flags: list[tuple[str, str, Callable[[PartitionWorker], float]]] = [
-            ("sink_up", "Whether the sink takes documents.", lambda one: one.sink_is_up),
+        sinks = {at: one.sink_is_up for at, one in working.items()}
+        sinks |= dict.fromkeys(self._view.waiting(), False)
+        yield _gauge(
+            "sink_up",
+            "Whether the sink takes documents.",
+            _PARTITION,
+            [(_key(at), is_up) for at, is_up in sinks.items()],
+        )
+        flags: list[tuple[str, str, Callable[[Consumer], float]]] = [
             ("source_up", "Whether rows can be read.", lambda one: one.source_is_up),
             ("partition_trusted", "Whether the term may send now.", lambda one: one.is_trusted),
-            ("keys_in_flight", "Keys that are being delivered.", lambda one: one.machine.flying),
         ]
         for name, text, value in flags:
             yield _gauge(name, text, _PARTITION, [(_key(at), value(one)) for at, one in working.items()])
-        yield _gauge(
-            "lag_seconds",
-            "Age of the oldest pod that is not delivered; 0 when there is none.",
-            _CLASS,
-            [
-                ((*_key(at), text), _age(one.machine.oldest(kind), now))
-                for at, one in working.items()
-                for kind, text in _CLASSES.items()
-            ],
-        )
-        yield _gauge(
-            "pods",
-            "Pods that the worker holds: marked, not yet purged.",
-            _CLASS,
-            [(key, value) for at, one in working.items() for key, value in _pods(at, one)],
-        )
-        yield _gauge(
-            "keys_waiting",
-            "Keys that wait to be delivered.",
-            _CLASS,
-            [
-                ((*_key(at), text), one.machine.waiting(kind))
-                for at, one in working.items()
-                for kind, text in _CLASSES.items()
-            ],
-        )
+        yield from _of_tubes({at: one for at, one in working.items() if isinstance(one, PartitionWorker)})
 
     def _of_gates(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily
@@ -189,6 +172,43 @@ class WorkerCollector:
                 buckets = list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))
                 family.add_metric((tube.name,), buckets, histogram.total)
             yield family
+
+
+def _of_tubes(working: Mapping[tuple[str, int], PartitionWorker]) -> Iterator[Metric]:
+    """What partitions of tubes hold."""
+    now = time()
+    yield _gauge(
+        "keys_in_flight",
+        "Keys that are being delivered.",
+        _PARTITION,
+        [(_key(at), one.machine.flying) for at, one in working.items()],
+    )
+    yield _gauge(
+        "lag_seconds",
+        "Age of the oldest pod that is not delivered; 0 when there is none.",
+        _CLASS,
+        [
+            ((*_key(at), text), _age(one.machine.oldest(kind), now))
+            for at, one in working.items()
+            for kind, text in _CLASSES.items()
+        ],
+    )
+    yield _gauge(
+        "pods",
+        "Pods that the worker holds: marked, not yet purged.",
+        _CLASS,
+        [(key, value) for at, one in working.items() for key, value in _pods(at, one)],
+    )
+    yield _gauge(
+        "keys_waiting",
+        "Keys that wait to be delivered.",
+        _CLASS,
+        [
+            ((*_key(at), text), one.machine.waiting(kind))
+            for at, one in working.items()
+            for kind, text in _CLASSES.items()
+        ],
+    )
 
 
 _COUNTERS: Sequence[tuple[str, str, Callable[[Counters], int]]] = [

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
-from pytube.config import TubeConfig
+from pytube.config import SinkConfig
 from pytube.model import PodClass
 from pytube.pipeline.batches import BackfillShare
 from pytube.pipeline.limits import SlowStart, TokenBucket
@@ -56,10 +56,9 @@ class SinkGate:
         """Seconds that requests have waited here, all together."""
 
     @classmethod
-    def of(cls, tube: TubeConfig) -> Self:
-        """The gate of a configured tube."""
-        sink = tube.sink
-        return cls(rate=sink.rate, requests=sink.requests, ramp=sink.ramp, backfill_share=tube.backfill_share)
+    def of(cls, sink: SinkConfig, backfill_share: float) -> Self:
+        """The gate of a configured sink."""
+        return cls(rate=sink.rate, requests=sink.requests, ramp=sink.ramp, backfill_share=backfill_share)
 
     @property
     def waiting(self) -> int:

@@ -1,4 +1,4 @@
-"""Leads one partition for as long as its claim lasts: term after term, a `PartitionWorker` for each.
+"""Leads one partition for as long as its claim lasts: term after term, a `Consumer` for each.
 
 The order of a term's beginning makes it safe: read the epoch, prove the right to lead, acquire against
 that epoch, wait until no earlier term can write any more, and only then mark. Its end, in order: stop, let
@@ -25,7 +25,7 @@ from pytube.errors import (
     UsageError,
     WrongPartitions,
 )
-from pytube.events import LeaderAcquired, LeaderFenced, LeaderRevoked
+from pytube.events import LeaderAcquired, LeaderFenced, LeaderRevoked, SinkDown, SinkUp
 from pytube.faults import Point, fault
 from pytube.logs import Repeats
 from pytube.model import Heartbeat
@@ -33,8 +33,7 @@ from pytube.pipeline.retry_queue import backoff
 from pytube.sources import terms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.partition_worker import PartitionWorker
-from pytube.worker.tube import Tube
+from pytube.worker.queue import Consumer, Queue
 
 _RETRIED = (BrokerUnavailable, *RECOVERABLE)
 _RETRY_PAUSE = 0.2
@@ -49,8 +48,8 @@ _WAIT_STEP = 0.2
 class Leadership:
     """One claim on one partition in this process, and the terms that it leads."""
 
-    def __init__(self, tube: Tube, database: Database, claim: Claim) -> None:
-        self._tube = tube
+    def __init__(self, queue: Queue, database: Database, claim: Claim) -> None:
+        self._queue = queue
         self._database = database
         self._claim = claim
         self._over = asyncio.Event()
@@ -59,7 +58,7 @@ class Leadership:
         self._unreleased: terms.Term | None = None
         self._repeats = Repeats()
         self._tries = 0
-        self.partition_worker: PartitionWorker | None = None
+        self.partition_worker: Consumer | None = None
         """None unless the partition is being worked on."""
         claim.watch(self._on_claim)
 
@@ -67,6 +66,15 @@ class Leadership:
         self._over.set()
         if self._active_term is not None:
             self._active_term.on_claim()
+
+    @property
+    def waits_for_sink(self) -> bool:
+        """Whether a term is led that marks nothing, because the sink has not been opened."""
+        return (
+            self._active_term is not None
+            and self.partition_worker is None
+            and self._queue.why_closed is not None
+        )
 
     async def run(self) -> None:
         """Lead until the claim is revoked, lost or useless; then hand it over."""
@@ -100,12 +108,12 @@ class Leadership:
     async def _has_partition(self) -> bool:
         """Whether the tube still has this partition after a repartition; True while that is unknown."""
         try:
-            await self._tube.reload_partitions()
+            await self._queue.reload_partitions()
         except _RETRIED as error:
             self._warn_once("term_failed", error)
             await self._pause(_RETRY_PAUSE)
             return not isinstance(error, UsageError)
-        return self._claim.partition < self._tube.partitions
+        return self._claim.partition < self._queue.partitions
 
     async def _release_last(self) -> None:
         """Release the term if possible now; otherwise the term runs out."""
@@ -117,7 +125,7 @@ class Leadership:
     def _warn_once(self, event: str, error: PytubeError) -> None:
         """Log an error that is retried, unless it was logged last."""
         if self._repeats.is_new(None, str(error)):
-            self._tube.log.warning(event, partition=self._claim.partition, reason=str(error))
+            self._queue.log.warning(event, partition=self._claim.partition, reason=str(error))
 
     async def _pause(self, seconds: float) -> None:
         """Sleep for about `seconds`, or until the claim is over."""
@@ -141,7 +149,7 @@ class Leadership:
             await self._wait_for_earlier_terms(active_term)
             if not self._over.is_set():
                 waited = time.monotonic() - began
-                self._tube.emit(
+                self._queue.emit(
                     LeaderAcquired(term.tube, term.partition, term.leader_id, term.epoch, waited=waited)
                 )
                 await self._work(active_term)
@@ -150,7 +158,7 @@ class Leadership:
             revoked = active_term.is_revoked
             self._emit_revoked(term, "the claim was given back" if revoked else "stopped")
         except NotLeader as error:
-            self._tube.emit(LeaderFenced(term.tube, term.partition, term.leader_id, str(error)))
+            self._queue.emit(LeaderFenced(term.tube, term.partition, term.leader_id, str(error)))
             if isinstance(error, FencedBySink):
                 await self._check_sink_is_not_ahead(error)
             raise
@@ -167,16 +175,16 @@ class Leadership:
                 self._unreleased = None
 
     async def _begin(self) -> ActiveTerm:
-        pool, tube, partition = self._database.pool, self._tube, self._claim.partition
-        epoch = await terms.read_epoch(pool, tube.name, tube.partitions, partition)
+        pool, queue, partition = self._database.pool, self._queue, self._claim.partition
+        epoch = await terms.read_epoch(pool, queue.name, queue.partitions, partition)
         await self._claim.prove()
         sent_at = clock.now()
-        term = await terms.acquire(pool, tube.name, tube.partitions, partition, epoch, tube.candidate)
+        term = await terms.acquire(pool, queue.name, queue.partitions, partition, epoch, queue.candidate)
         await fault(Point.AFTER_ACQUIRE)
         self._unreleased = term
-        self._claim.beat(Heartbeat(tube.candidate.client_id, term.leader_id, term.epoch, 0, 0.0))
+        self._claim.beat(Heartbeat(queue.candidate.client_id, term.leader_id, term.epoch, 0, 0.0))
         return ActiveTerm(
-            term, self._claim, deadline=tube.limits.receive_deadline, sent_at=sent_at, emit=tube.emit
+            term, self._claim, deadline=queue.limits.receive_deadline, sent_at=sent_at, emit=queue.emit
         )
 
     async def _wait_for_earlier_terms(self, active_term: ActiveTerm) -> None:
@@ -190,7 +198,10 @@ class Leadership:
             await self._wait_for_claim(min(left, _WAIT_STEP))
 
     async def _work(self, active_term: ActiveTerm) -> None:
-        self.partition_worker = worker = PartitionWorker(active_term, self._tube, self._database)
+        await self._wait_until_open(active_term)
+        if self._over.is_set():
+            return
+        self.partition_worker = worker = self._queue.consume(active_term, self._database)
         try:
             await worker.run()
             await worker.drain(self._drain_limit())
@@ -198,17 +209,38 @@ class Leadership:
             await worker.abort()
             raise
 
+    async def _wait_until_open(self, active_term: ActiveTerm) -> None:
+        """Mark nothing before the sink has been opened.
+
+        The term is led meanwhile, as when a sink goes down later: its renewals tell everybody why nothing is
+        delivered.
+        """
+        reason = self._queue.why_closed
+        if reason is None:
+            return
+        term, began = active_term.term, time.monotonic()
+        active_term.troubles.begin("sink", reason)
+        self._queue.emit(SinkDown(term.tube, term.partition, reason))
+        while self._queue.why_closed is not None and not self._over.is_set():
+            if active_term.ended is not None:
+                raise active_term.ended
+            active_term.check_trust()
+            await self._wait_for_claim(_WAIT_STEP)
+        if not self._over.is_set():
+            active_term.troubles.end("sink")
+            self._queue.emit(SinkUp(term.tube, term.partition, time.monotonic() - began))
+
     def _drain_limit(self) -> float:
         """A revoked claim keeps the election waiting, so drain only the sends under way."""
-        limits = self._tube.limits
-        if self._tube.stopping:
+        limits = self._queue.limits
+        if self._queue.stopping:
             return limits.drain_limit
         return min(limits.request_timeout, limits.drain_limit)
 
     # --- its end --------------------------------------------------------------------------
 
     def _emit_revoked(self, term: terms.Term, reason: str) -> None:
-        self._tube.emit(LeaderRevoked(term.tube, term.partition, term.leader_id, reason))
+        self._queue.emit(LeaderRevoked(term.tube, term.partition, term.leader_id, reason))
 
     async def _release_unreleased(self) -> None:
         """Release a term whose worker has ended; a term that is over already needs nothing."""
@@ -223,7 +255,7 @@ class Leadership:
         self._unreleased = None
 
     async def _check_sink_is_not_ahead(self, error: FencedBySink) -> None:
-        tube = self._tube.name
+        tube = self._queue.name
         issued = await terms.last_epoch(self._database.pool, tube)
         if error.newer.epoch > issued:
             raise SinkAhead(

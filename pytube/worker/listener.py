@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ def build_listener(
     *,
     why_broken: Callable[[], str | None],
     why_unready: Callable[[], str | None],
+    remarks: Callable[[], Sequence[str]],
     log: Logger,
 ) -> HttpResponder:
     """A listener that is not open yet.
@@ -38,6 +39,7 @@ def build_listener(
         view: what the metrics are made of.
         why_broken: why `/healthz` fails; None while the worker is well.
         why_unready: why `/readyz` fails; None while the worker serves or stands by.
+        remarks: what `/readyz` says of parts that can't be served while others are.
         log: receives faults.
 
     Raises:
@@ -50,17 +52,24 @@ def build_listener(
             "key worker.listen: the package prometheus_client is missing; install pytube-pg[metrics]"
         ) from error
 
-    async def state(why: Callable[[], str | None]) -> Answer:
-        reason = why()
-        status = HTTPStatus.OK if reason is None else HTTPStatus.SERVICE_UNAVAILABLE
-        return Answer.text(status, reason or "ok")
+    async def health() -> Answer:
+        return _state(why_broken(), "ok")
+
+    async def readiness() -> Answer:
+        return _state(why_unready(), "\n".join(["ok", *remarks()]))
 
     paths: dict[str, Maker] = {
-        "/healthz": lambda: state(why_broken),
-        "/readyz": lambda: state(why_unready),
+        "/healthz": health,
+        "/readyz": readiness,
         "/metrics": _Scrapes(WorkerCollector(view)).answer,
     }
     return HttpResponder(address, paths, log)
+
+
+def _state(reason: str | None, well: str) -> Answer:
+    if reason is not None:
+        return Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+    return Answer.text(HTTPStatus.OK, well)
 
 
 class _Scrapes:

@@ -9,23 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
+from pytube.enrich import Enricher
 from pytube.errors import NotLeader
-from pytube.events import MeterRead, Parked
+from pytube.events import Event, MeterRead, Parked
 from pytube.faults import Point, fault
+from pytube.logs import UserFaults
 from pytube.model import Heartbeat, Id, Pod, PodClass
 from pytube.pipeline.batches import BackfillShare, HighAverage, by_shard
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
+from pytube.sinks import Sink
 from pytube.sources.pods import ParkItem, TubeSource
+from pytube.sources.terms import Candidate
+from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.control import Control
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer, Outcome
-from pytube.worker.metrics import Meter
+from pytube.worker.gate import SinkGate
+from pytube.worker.limits import Limits
+from pytube.worker.metrics import Meter, TubeMetrics
 from pytube.worker.poller import Poller
-from pytube.worker.tube import Tube
 
 _DELIVERIES_AHEAD = 4
 """Deliveries begun beyond the free sends, so that a send never waits for a round."""
@@ -37,10 +44,36 @@ _MOST_PARKED_IN_A_ROW = 100
 """Dead letters in a row, without a success, after which the sink is at fault, not the documents."""
 
 
+class Means(Protocol):
+    """What the partitions of a tube share, and each of its workers uses."""
+
+    candidate: Candidate
+    limits: Limits
+    transforms: Transforms | None
+    faults: UserFaults
+    metrics: TubeMetrics
+
+    @property
+    def emit(self) -> Callable[[Event], None]:
+        """Receives events."""
+
+    @property
+    def sink(self) -> Sink:
+        """Where documents go."""
+
+    @property
+    def gate(self) -> SinkGate:
+        """What each request to the sink passes."""
+
+    @property
+    def enricher(self) -> Enricher:
+        """What reads them."""
+
+
 class PartitionWorker:
     """Delivers the pods of one partition under one term."""
 
-    def __init__(self, active_term: ActiveTerm, tube: Tube, database: Database) -> None:
+    def __init__(self, active_term: ActiveTerm, tube: Means, database: Database) -> None:
         """Starts nothing.
 
         Args:

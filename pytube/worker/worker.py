@@ -25,7 +25,8 @@ from pytube.worker.exporter import View
 from pytube.worker.http import HttpResponder
 from pytube.worker.leadership import Leadership
 from pytube.worker.listener import build_listener
-from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.queue import Consumer
+from pytube.worker.shared_sink import SharedSink
 from pytube.worker.signals import run_until_signal
 from pytube.worker.tube import Tube
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
@@ -75,8 +76,12 @@ class Worker:
             config.postgres, names, receive_deadline=config.worker.receive_deadline, emit=self._emit
         )
         instance_id = uuid4()
+        self._sinks = {
+            name: SharedSink(name, config.tube(name).sink, config.tube(name).backfill_share) for name in names
+        }
         self._tubes = {
-            name: Tube(config, name, instance_id, self._database.pool, self._emit) for name in names
+            name: Tube(config, name, self._sinks[name], instance_id, self._database.pool, self._emit)
+            for name in names
         }
         self._elections: Sequence[Election] = build_elections(
             config, list(self._tubes.values()), self._database, instance_id
@@ -123,8 +128,7 @@ class Worker:
                 await self._listener.open()
             await self._check_database()
             await self._check_enriching()
-            for tube in self._tubes.values():
-                await tube.open_sink()
+            await self._open_sinks()
             self._tell_start()
             self._serve(self._database.run())
             for election in self._elections:
@@ -150,8 +154,8 @@ class Worker:
             async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
                 if self._listener is not None:
                     stack.push_async_callback(self._listener.close)
-                for tube in self._tubes.values():
-                    stack.push_async_callback(tube.close_sink)
+                for sink in self._sinks.values():
+                    stack.push_async_callback(sink.close)
                 stack.push_async_callback(self._database.close)
                 stack.push_async_callback(end, self._services)
                 stack.push_async_callback(end, self._leading)
@@ -167,6 +171,16 @@ class Worker:
 
     def _serve(self, service: Coroutine[None, None, None]) -> None:
         self._services.add(asyncio.create_task(service))
+
+    async def _open_sinks(self) -> None:
+        """Open all sinks at once; those that can't be reached now are opened later.
+
+        Raises what the first one raises that can't be opened as configured.
+        """
+        opening = (sink.open() for sink in self._sinks.values())
+        for outcome in await asyncio.gather(*opening, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def _check_database(self) -> None:
         """Whether the SQL is the one that is needed, and the tubes exist."""
@@ -246,18 +260,34 @@ class Worker:
 
     def _build_listener(self, address: str) -> HttpResponder:
         labels = {"client_id": self._config.worker.client_id, "election": self._config.election_kind}
-        view = View(self._tubes, self._database, labels, self._working, lambda: self._why_unready() is None)
+        view = View(
+            self._tubes,
+            self._database,
+            labels,
+            self._working,
+            self._waiting,
+            lambda: self._why_unready() is None,
+        )
         return build_listener(
-            address, view, why_broken=self._why_broken, why_unready=self._why_unready, log=self._log
+            address,
+            view,
+            why_broken=self._why_broken,
+            why_unready=self._why_unready,
+            remarks=self._closed_sinks,
+            log=self._log,
         )
 
-    def _working(self) -> dict[tuple[str, int], PartitionWorker]:
+    def _working(self) -> dict[tuple[str, int], Consumer]:
         """What is being worked on now."""
         return {
             where: worker
             for where, leadership in self._leaderships.items()
             if (worker := leadership.partition_worker) is not None
         }
+
+    def _waiting(self) -> set[tuple[str, int]]:
+        """What is led and not worked on, because the sink has not been opened."""
+        return {where for where, leadership in self._leaderships.items() if leadership.waits_for_sink}
 
     def _why_broken(self) -> str | None:
         """Why the process is to be restarted: a service has ended, and nobody waits for the worker."""
@@ -273,7 +303,18 @@ class Worker:
             return "the worker is starting"
         if self._database.down_for:
             return f"Postgres has been down for {self._database.down_for:.0f} s"
-        return None if self._database.renews else "no session with Postgres has renewed terms yet"
+        if not self._database.renews:
+            return "no session with Postgres has renewed terms yet"
+        closed = self._closed_sinks()
+        return "\n".join(closed) if len(closed) == len(self._sinks) else None
+
+    def _closed_sinks(self) -> list[str]:
+        """A line for each tube whose sink has not been opened."""
+        return [
+            f"tube {name} is not served: {sink.why_closed}"
+            for name, sink in self._sinks.items()
+            if sink.why_closed is not None
+        ]
 
     # --- events ---------------------------------------------------------------------------
 
@@ -308,7 +349,7 @@ class Worker:
     def _emit(self, event: Event) -> None:
         log_event(self._log, event)
         if isinstance(event, PartitionEvent):
-            self._tubes[event.tube].metrics.count(event)
+            self._tubes[event.tube].count(event)
         if self._on_event is None:
             return
         try:

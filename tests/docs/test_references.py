@@ -294,7 +294,7 @@ def test_events_have_names_that_are_no_sentences() -> None:
     passed_on = [said for said in other if "_warn_once" not in said]
     assert sorted(passed_on) == [
         "database.py: self._log.warning(event, reason=str(error))",
-        "leadership.py: self._tube.log.warning(event, partition=self._claim.partition, reason=str(error))",
+        "leadership.py: self._queue.log.warning(event, partition=self._claim.partition, reason=str(error))",
         "logs.py: log.write(level, name, fields)",
     ]
 

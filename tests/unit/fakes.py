@@ -28,9 +28,11 @@ from pytube.sources.settled import Settled
 from pytube.sources.terms import Candidate
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
+from pytube.worker.database import Database
 from pytube.worker.gate import SinkGate
+from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
-from pytube.worker.tube import Limits
+from pytube.worker.partition_worker import PartitionWorker
 
 
 class FakeClaim(Claim):
@@ -276,6 +278,10 @@ class FakeServedTube:
     gate: SinkGate = field(
         default_factory=lambda: SinkGate(rate=None, requests=None, ramp=1000, backfill_share=0.2)
     )
+    why_closed: str | None = None
+
+    def consume(self, active_term: ActiveTerm, database: Database) -> PartitionWorker:
+        return PartitionWorker(active_term, self, database)
 
     @property
     def told(self) -> list[str]:

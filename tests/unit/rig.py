@@ -17,9 +17,10 @@ from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer
 from pytube.worker.gate import SinkGate
+from pytube.worker.limits import Limits
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
-from pytube.worker.tube import Limits, Tube
+from pytube.worker.tube import Tube
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase, FakeEnricher, FakeServedTube, FakeSession, FakeTube
 

@@ -418,3 +418,39 @@ async def test_a_claim_that_is_lost_ends_its_term_with_that_reason(steps: Steps)
     assert isinstance(active_term.ended, ClaimLost)
     (fenced,) = [event for event in steps.events if isinstance(event, LeaderFenced)]
     assert "gave the partition to another worker" in fenced.reason
+
+
+async def test_nothing_is_marked_before_the_sink_has_been_opened(steps: Steps) -> None:
+    steps.served.why_closed = "no answer"
+    running = asyncio.create_task(steps.leadership.run())
+    await wait_until_async(lambda: "SinkDown" in steps.told, what="it leads and waits")
+    (active_term,) = steps.database.terms.values()
+    assert active_term.troubles.as_json()["sink"]["reason"] == "no answer", "its renewals tell"
+    assert "work" not in steps.taken
+    steps.served.why_closed = None
+    await wait_until_async(lambda: "work" in steps.taken, what="it works")
+    assert not active_term.troubles.as_json()
+    assert not steps.leadership.waits_for_sink
+    assert steps.told == ["LeaderAcquired", "SinkDown", "SinkUp"]
+    steps.revoke()
+    await running
+
+
+async def test_a_term_whose_sink_has_not_been_opened_is_given_back_in_order(steps: Steps) -> None:
+    steps.served.why_closed = "no answer"
+    running = asyncio.create_task(steps.leadership.run())
+    await wait_until_async(lambda: "SinkDown" in steps.told, what="it leads and waits")
+    steps.revoke()
+    await running
+    assert steps.taken[-2:] == ["wait", "release"]
+    assert steps.told == ["LeaderAcquired", "SinkDown", "LeaderRevoked"]
+
+
+async def test_a_term_that_ends_while_it_waits_for_its_sink_is_fenced(steps: Steps) -> None:
+    steps.served.why_closed = "no answer"
+    running = asyncio.create_task(steps.leadership.run())
+    await wait_until_async(lambda: "SinkDown" in steps.told, what="it leads and waits")
+    (active_term,) = steps.database.terms.values()
+    active_term.end(Fenced("another term has begun"))
+    await running
+    assert steps.told == ["LeaderAcquired", "SinkDown", "LeaderFenced"]

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from pytube.config import Config, load
-from pytube.errors import ConfigError, DatabaseUnavailable, SinkError
+from pytube.errors import ConfigError, DatabaseUnavailable
 from pytube.events import Event, LeaderAcquired, MeterRead, SinkDown, WorkerStandsBy
 from pytube.worker import Worker
 from pytube.worker import worker as module
@@ -215,19 +215,3 @@ async def test_a_worker_that_leads_nothing_of_a_tube_says_so_once(
         del worker._leaderships["u", 1]
         await wait_until_async(lambda: len(events) > 2, what="it is told again")
     assert events == [WorkerStandsBy("u", 3), WorkerStandsBy("t", 3), WorkerStandsBy("u", 3)]
-
-
-async def test_what_the_sink_raises_when_it_opens_is_an_error_with_its_stack_in_the_log(
-    config: Config,
-) -> None:
-    async def fail() -> None:
-        raise ZeroDivisionError("no door")
-
-    tube = Worker(config)._tubes["t"]
-    tube.sink = cast("Any", SimpleNamespace(open=fail))
-    with capture_logs() as logs, pytest.raises(SinkError, match="the sink of tube 't' can't be opened: Zero"):
-        await tube.open_sink()
-    assert [(line["event"], line["tube"], line["call"]) for line in logs] == [
-        ("user_code_raised", "t", "open")
-    ]
-    assert isinstance(logs[0]["error"], ZeroDivisionError)

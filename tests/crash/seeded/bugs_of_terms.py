@@ -27,18 +27,18 @@ SEEDS = [
         "trust_after_acquire",
         "the first trust counts from the answer of the acquire",
         _LEADERSHIP,
-        "deadline=tube.limits.receive_deadline, sent_at=sent_at,",
-        "deadline=tube.limits.receive_deadline, sent_at=clock.now(),",
+        "deadline=queue.limits.receive_deadline, sent_at=sent_at,",
+        "deadline=queue.limits.receive_deadline, sent_at=clock.now(),",
         ("unit/test_leadership.py",),
     ),
     Seed(
         "proof_before_epoch",
         "the epoch is read after the right was proved, so an overtaken candidate wins",
         _LEADERSHIP,
-        "        epoch = await terms.read_epoch(pool, tube.name, tube.partitions, partition)\n"
+        "        epoch = await terms.read_epoch(pool, queue.name, queue.partitions, partition)\n"
         "        await self._claim.prove()\n",
         "        await self._claim.prove()\n"
-        "        epoch = await terms.read_epoch(pool, tube.name, tube.partitions, partition)\n",
+        "        epoch = await terms.read_epoch(pool, queue.name, queue.partitions, partition)\n",
         ("unit/test_leadership.py",),
     ),
     Seed(
