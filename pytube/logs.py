@@ -22,6 +22,7 @@ from pytube.events import (
     DatabaseDown,
     Event,
     LeaderFenced,
+    LoadShed,
     MeterRead,
     Parked,
     SinkDown,
@@ -31,7 +32,7 @@ from pytube.events import (
 )
 
 Format = Literal["auto", "human", "json"]
-_WARNINGS = (DatabaseDown, LeaderFenced, Parked, SinkDown, SourceDown, SweepFailed, TrustLapsed)
+_WARNINGS = (DatabaseDown, LeaderFenced, LoadShed, Parked, SinkDown, SourceDown, SweepFailed, TrustLapsed)
 _FIRST = ("tube", "partition")
 """Fields that lead, in this order."""
 _LONGEST_TRACE = 8_000

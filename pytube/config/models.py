@@ -128,7 +128,7 @@ class WorkerConfig(Section):
     partitions: int | None = Field(default=None, ge=1)
     """Partitions of all tubes together that this process leads at most, under `lease`; None: no limit."""
 
-    claims: float = Field(default=50.0, gt=0, allow_inf_nan=False)
+    claims: float = Field(default=100.0, gt=0, allow_inf_nan=False)
     """New partitions a second that this process begins to lead at most."""
 
     shed_after: Annotated[float | None, *_OR_OFF] = Field(default=60.0, gt=0, allow_inf_nan=False)

@@ -48,6 +48,10 @@ class Reading:
     sink_is_up: bool
 
 
+SINK_NOT_OPEN = Reading(UUID(int=0), None, 0, sink_is_up=False)
+"""Of a partition whose sink this process could not open yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A partition as the database shows it to all workers."""

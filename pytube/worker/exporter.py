@@ -55,6 +55,7 @@ class WorkerCollector:
         yield from self._of_process()
         yield from self._of_led()
         yield from self._of_gates()
+        yield from self._of_shedding()
         yield from self._of_counters()
         yield from self._of_durations()
 
@@ -138,6 +139,21 @@ class WorkerCollector:
         for key, gate in gates:
             waited.add_metric(key, gate.waited)
         yield waited
+
+    def _of_shedding(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        counted = [((name,), tube.metrics) for name, tube in self._view.tubes.items()]
+        yield _gauge(
+            "load_away",
+            "Whether the worker leaves the tube to others for a while.",
+            _TUBE,
+            [(key, metrics.is_away) for key, metrics in counted],
+        )
+        sheds = CounterMetricFamily("pytube_load_sheds", "Times that it began to do so.", labels=_TUBE)
+        for key, metrics in counted:
+            sheds.add_metric(key, metrics.sheds)
+        yield sheds
 
     # --- what was counted -----------------------------------------------------------------
 

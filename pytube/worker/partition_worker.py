@@ -21,6 +21,7 @@ from pytube.model import Heartbeat, Id, Pod, PodClass
 from pytube.pipeline.batches import BackfillShare, HighAverage, by_shard
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
+from pytube.pipeline.shedding import Reading
 from pytube.sinks import Sink
 from pytube.sources.pods import ParkItem, TubeSource
 from pytube.sources.terms import Candidate
@@ -473,6 +474,15 @@ class PartitionWorker:
     def read_metrics(self) -> MeterRead | None:
         """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
         return self.meter.read(self.machine)
+
+    def read_load(self) -> Reading:
+        """How the partition fares, for the decision whether others should have it."""
+        return Reading(
+            self._active_term.term.leader_id,
+            self.machine.longest_waiting(PodClass.INCREMENTAL),
+            sum(self.counters.documents),
+            self.sink_is_up,
+        )
 
     @property
     def sink_is_up(self) -> bool:

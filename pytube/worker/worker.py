@@ -18,6 +18,8 @@ from pytube.enrich.check import SETTINGS, check_enriching
 from pytube.errors import RECOVERABLE, ConfigError
 from pytube.events import Event, EventCallback, PartitionEvent, WorkerStandsBy, WorkerStarted
 from pytube.logs import Logger, UserFaults, log_event
+from pytube.pipeline.limits import TokenBucket
+from pytube.pipeline.shedding import SINK_NOT_OPEN, Reading
 from pytube.sources.terms import read_partitions
 from pytube.worker.database import Database, end
 from pytube.worker.elections import build_elections
@@ -25,8 +27,10 @@ from pytube.worker.exporter import View
 from pytube.worker.http import HttpResponder
 from pytube.worker.leadership import Leadership
 from pytube.worker.listener import build_listener
+from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.queue import Consumer
 from pytube.worker.shared_sink import SharedSink
+from pytube.worker.shedding import LoadShedder
 from pytube.worker.signals import run_until_signal
 from pytube.worker.tube import Tube
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
@@ -86,6 +90,8 @@ class Worker:
         self._elections: Sequence[Election] = build_elections(
             config, list(self._tubes.values()), self._database, instance_id
         )
+        self._instance_id = instance_id
+        self._claim_rate = TokenBucket(config.worker.claims)
         self._listener = None if config.worker.listen is None else self._build_listener(config.worker.listen)
 
     @property
@@ -141,6 +147,8 @@ class Worker:
         self._serve(self._read_metrics())
         self._serve(follow_ddl(self._database.open_session, self._leads_first_partition, self._database.ddl))
         self._serve(BackfillRunner(self._database, self._tubes).run())
+        if self._config.worker.shed_after is not None:
+            self._serve(self._build_shedder(self._config.worker.shed_after).run())
         self._is_complete = True
 
     async def stop(self) -> None:
@@ -216,11 +224,45 @@ class Worker:
 
     async def _follow_claims(self, election: Election) -> None:
         async for claim in election.claims():
+            await self._wait_for_turn(claim)
             leadership = Leadership(self._tubes[claim.tube], self._database, claim)
             self._leaderships[claim.tube, claim.partition] = leadership
             task = asyncio.create_task(self._lead(leadership, claim))
             self._leading.add(task)
             task.add_done_callback(self._leading.discard)
+
+    async def _wait_for_turn(self, claim: Claim) -> None:
+        """Wait until one more partition may begin, or the claim is over: a take-over should not be a herd.
+
+        Meanwhile, under leases, another process may be faster; its acquire decides.
+        """
+        while (pause := self._claim_rate.wait(1, time.monotonic())) > 0:
+            if claim.revoked.is_set() or claim.lost.is_set():
+                return
+            await asyncio.sleep(pause)
+        self._claim_rate.take(1, time.monotonic())
+
+    def _build_shedder(self, shed_after: float) -> LoadShedder:
+        return LoadShedder(
+            {name: tube.metrics for name, tube in self._tubes.items()},
+            self._elections,
+            self._database.pool,
+            instance_id=self._instance_id,
+            shed_after=shed_after,
+            shed_pause=self._config.worker.shed_pause,
+            readings=self._read_load,
+            emit=self._emit,
+        )
+
+    def _read_load(self) -> dict[str, dict[int, Reading]]:
+        """How the partitions of tubes fare that are led here."""
+        readings: dict[str, dict[int, Reading]] = {}
+        for (tube, partition), leadership in self._leaderships.items():
+            if isinstance(worker := leadership.partition_worker, PartitionWorker):
+                readings.setdefault(tube, {})[partition] = worker.read_load()
+            elif leadership.waits_for_sink:
+                readings.setdefault(tube, {})[partition] = SINK_NOT_OPEN
+        return readings
 
     async def _lead(self, leadership: Leadership, claim: Claim) -> None:
         try:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytube.election import Claim
-from pytube.election.lease import LeaseElection
+from pytube.election.base import Sheds
+from pytube.election.lease import LeaseClaim, LeaseElection
 from pytube.election.share import LeaseTick
 from pytube.errors import ClaimLost, DatabaseUnavailable, LeaseHeld
 from tests.helpers.election import Holder
@@ -46,12 +47,13 @@ class Leases:
         """Whether the tube is not in the answers."""
         self.ticks = 0
 
-    def election(self, drain_limit: float = 5.0) -> LeaseElection:
+    def election(self, drain_limit: float = 5.0, most: int | None = None) -> LeaseElection:
         number = len(self.holders)
         election = LeaseElection(
             tubes=["t"],
             tick=self.tick_of(number),
             leave=self.leave_of(number),
+            most=most,
             interval=0.005,
             drain_limit=drain_limit,
         )
@@ -327,3 +329,67 @@ async def test_claims_of_all_tubes_are_revoked_and_waited_for_at_the_end() -> No
         assert not stopping.done()
         claim.handed_over()
     await asyncio.wait_for(stopping, 5)
+
+
+# --- tubes that are left to others, and a limit ----------------------------------------------------
+
+
+async def until_held(leases: Leases, *each: int) -> None:
+    """Until the processes hold so many partitions, in the order in which they joined."""
+
+    def check() -> bool:
+        return [len(holder.holds) for holder in leases.holders] == list(each)
+
+    await wait_until_async(check, what=f"they hold {each}")
+
+
+async def test_a_tube_that_is_given_up_goes_to_the_others_and_comes_back(leases: Leases) -> None:
+    one, _ = await join(leases), await join(leases)
+    await until_held(leases, 2, 2)
+    election = one.election
+    assert isinstance(election, LeaseElection)
+    assert isinstance(election, Sheds)
+    assert election.processes("t") == 2
+    election.give_up("t")
+    await until_held(leases, 0, 4)
+    assert not one.lost, "they ended in order"
+    election.come_back("t")
+    await until_held(leases, 2, 2)
+
+
+async def test_a_tick_under_way_when_a_tube_is_given_up_claims_nothing(leases: Leases) -> None:
+    election = leases.election()
+    await election.start()
+    election.give_up("t")
+    election._apply({"t": LeaseTick(4, 1, {0, 1, 2, 3}, set(), 0)})
+    assert all(claim.revoked.is_set() for claim in election._claims["t"].values())
+
+
+async def test_a_worker_leads_no_more_than_its_limit_and_others_take_the_rest(leases: Leases) -> None:
+    """The one with a limit is not counted while it is full, so the share of the other one is all the rest."""
+    leases.election(most=1)
+    await leases.holders[-1].start()
+    await join(leases)
+    await until_held(leases, 1, 3)
+    ticks = leases.ticks
+    await wait_until_async(lambda: leases.ticks > ticks + 20, what="many ticks")
+    assert [len(holder.holds) for holder in leases.holders] == [1, 3], "nothing is given back for nobody"
+
+
+async def test_a_worker_below_its_limit_takes_part_again(leases: Leases) -> None:
+    leases.election(most=2)
+    one = leases.holders[-1]
+    await one.start()
+    await until_held(leases, 2)
+    claim = next(iter(one.holds.values()))
+    assert isinstance(claim, LeaseClaim)
+    claim.lose()
+    await wait_until_async(lambda: bool(one.lost) and len(one.holds) == 2, what="it has two again")
+
+
+async def test_the_limit_is_that_of_all_tubes_together() -> None:
+    many = ManyTubes(1, {"a": 4, "b": 4})
+    many.elections = [LeaseElection(tubes=many.tubes, tick=many.tick_of(0), leave=_leave, most=5)]
+    for _ in range(3):
+        await many.turn()
+    assert sum(sum(shares) for shares in many.shares().values()) == 5
