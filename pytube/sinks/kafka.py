@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -13,6 +12,7 @@ from pytube.model import Batch, Result
 from pytube.sinks.calls import Abandoned
 from pytube.sinks.keys import KeyTemplate
 from pytube.sinks.registry import SinkOptions
+from pytube.threads import in_thread
 
 try:
     from pytube.sinks.kafka_clients import Clients, Topic
@@ -97,7 +97,7 @@ class KafkaSink:
             return
         options = self._options
         topic = Topic(self._clients.admin(), options.topic, options.timeout, self._clients)
-        found = await asyncio.to_thread(
+        found = await in_thread(
             topic.ensure,
             create=options.create_topic,
             partitions=options.partitions,

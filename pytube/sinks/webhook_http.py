@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 import httpcore
 
 from pytube.errors import ConfigError, SinkContract, SinkTimeout, SinkUnavailable
+from pytube.threads import resolve
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -42,13 +42,6 @@ class Answer:
     headers: dict[str, str]
     """By lower-case names."""
     body: bytes
-
-
-async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host, by the system's resolver; `OSError` when it has none."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
 
 
 def is_allowed(text: str, networks: Iterable[Network]) -> bool:

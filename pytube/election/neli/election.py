@@ -15,6 +15,7 @@ from pytube.election.neli.member import Member
 from pytube.election.neli.settings import NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
 from pytube.logs import Logger
+from pytube.threads import in_thread
 
 _CARE = 0.25
 """Seconds between checks of the tube's partitions and at claims that were given up."""
@@ -144,7 +145,7 @@ class NeliElection:
             await self._drain(self._board.close())
         if self._member is not None:
             member, self._member = self._member, None
-            if not await asyncio.to_thread(member.stop, _LEAVE):
+            if not await in_thread(member.stop, _LEAVE):
                 self._log.warning("group_not_left", seconds=_LEAVE)
         self._queue.put_nowait(None)
 
@@ -239,4 +240,4 @@ class NeliElection:
             topic = LeaderTopic(self._clients.admin(), self.settings.topic, self._log)
             return topic.ensure(self._partitions, limit)
 
-        self._width = await asyncio.to_thread(ensure)
+        self._width = await in_thread(ensure)
