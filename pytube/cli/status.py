@@ -24,7 +24,7 @@ from pytube.cli.output import (
 )
 from pytube.db.version import check
 from pytube.errors import UnknownTube, UsageError
-from pytube.health.prometheus import exposition, read_writers
+from pytube.health.prometheus import exposition, read_sizes, read_writers
 from pytube.health.status import PartitionStatus, read_status
 
 _COLUMNS = {
@@ -78,7 +78,8 @@ def status(
         check(connection, database.schema)
         rows = _read(connection, database.schema, name)
         if prometheus:
-            click.echo(exposition(rows, read_writers(connection)), nl=False)
+            sizes = read_sizes(connection, database.schema)
+            click.echo(exposition(rows, read_writers(connection), sizes), nl=False)
             return
         if not watch:
             if as_json:

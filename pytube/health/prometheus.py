@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import psycopg
 from pytube.db.errors import translated
 from pytube.errors import UsageError
 from pytube.health.status import PartitionStatus
+from pytube.tubes.queries import within
 
 if TYPE_CHECKING:  # from the extra `metrics`
     from prometheus_client import Metric
@@ -38,6 +39,14 @@ _WRITERS = """
 """
 
 
+_SIZES = """
+    SELECT c.relname, pg_catalog.pg_total_relation_size(c.oid)
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s AND c.relname IN (SELECT l.tube FROM {s}.tube_list() AS l)
+    ORDER BY c.relname
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Writers:
     """The open transactions of one role that write."""
@@ -55,8 +64,15 @@ def read_writers(connection: psycopg.Connection) -> list[Writers]:
         return [Writers(*row) for row in connection.execute(_WRITERS).fetchall()]
 
 
-def exposition(rows: Sequence[PartitionStatus], writers: Sequence[Writers]) -> str:
-    """The text format of Prometheus.
+def read_sizes(connection: psycopg.Connection, schema: str) -> dict[str, int]:
+    """Bytes of the table of each tube, with its indexes."""
+    with translated():
+        rows = connection.execute(within(_SIZES, schema), {"schema": schema}).fetchall()
+    return {str(tube): int(size) for tube, size in rows}
+
+
+def exposition(rows: Sequence[PartitionStatus], writers: Sequence[Writers], sizes: Mapping[str, int]) -> str:
+    """The text format of Prometheus; of `sizes`, those of the tubes that have rows.
 
     Raises:
         UsageError: the package that writes it is not installed.
@@ -67,14 +83,17 @@ def exposition(rows: Sequence[PartitionStatus], writers: Sequence[Writers]) -> s
         raise UsageError(
             "--prometheus needs the package prometheus_client; install pytube-pg[metrics]"
         ) from error
-    return generate_latest(_Fleet(rows, writers)).decode()
+    return generate_latest(_Fleet(rows, writers, sizes)).decode()
 
 
 class _Fleet:
     """A collector of what was read."""
 
-    def __init__(self, rows: Sequence[PartitionStatus], writers: Sequence[Writers]) -> None:
+    def __init__(
+        self, rows: Sequence[PartitionStatus], writers: Sequence[Writers], sizes: Mapping[str, int]
+    ) -> None:
         self._rows = rows
+        self._sizes = sizes
         self._writers = writers
 
     def collect(self) -> Iterator[Metric]:
@@ -89,6 +108,13 @@ class _Fleet:
                 _CLASS,
                 [((*_key(row), label), of(row)) for row in self._rows for label, of in classes.items()],
             )
+        tubes = sorted({row.tube for row in self._rows})
+        yield _gauge(
+            "bytes",
+            "Size of the tube's table with its indexes.",
+            ("tube",),
+            [((tube,), self._sizes.get(tube)) for tube in tubes],
+        )
         yield _gauge(
             "transaction_age_seconds",
             "Age of the oldest open transaction of a role that writes: what pins the settled seq.",
