@@ -49,8 +49,8 @@ def run(server: Server) -> Section:
         "A hanging sink beside",
         "One worker process, with defaults, serves two tubes. Single-row updates of the first one's table "
         f"every {PAUSE * 1000:.0f} ms, from the return of COMMIT to the call of the sink, in milliseconds: "
-        f"while the other tube is idle, and while its sink hangs with {ROWS:,} rows waiting, so that its sends run "
-        f"into their time limit again and again. {ROUNDS} rounds of {PROBES} probes each, in turn.",
+        f"while the other tube is idle, and while its sink hangs with {ROWS:,} rows waiting, so that sends "
+        f"run into their time limit again and again. {ROUNDS} rounds of {PROBES} probes each, in turn.",
     )
     dsn = _database(server)
     idle, hanging = Case(), Case()

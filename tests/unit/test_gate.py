@@ -9,11 +9,13 @@ from contextlib import suppress
 
 import pytest
 
+from pytube.config import SinkConfig, TubeConfig, WorkerConfig
 from pytube.errors import SinkUnavailable
 from pytube.model import Batch, PodClass, Result
 from pytube.pipeline import retry_queue
 from pytube.testing.memory import MemorySink
 from pytube.worker.gate import SinkGate
+from pytube.worker.limits import Limits
 from tests.helpers.waiting import wait_until_async
 from tests.unit.rig import Rig
 
@@ -180,3 +182,9 @@ async def test_a_limited_partition_holds_no_more_than_it_may() -> None:
         assert rig.worker.machine.keys <= 20
         rig.claim.revoke()
         assert await rig.until_it_ends() is None, "who waits at the gate does not hold up a hand-over"
+
+
+@pytest.mark.parametrize(("rate", "documents"), [(None, 500), (2000.0, 500), (100.0, 100), (0.5, 1)])
+def test_a_batch_is_no_larger_than_a_second_s_worth(rate: float | None, documents: int) -> None:
+    tube = TubeConfig(sink=SinkConfig(type="jsonl", rate=rate))
+    assert Limits.of(tube, WorkerConfig()).batch_documents == documents

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -215,3 +216,15 @@ async def test_a_worker_that_leads_nothing_of_a_tube_says_so_once(
         del worker._leaderships["u", 1]
         await wait_until_async(lambda: len(events) > 2, what="it is told again")
     assert events == [WorkerStandsBy("u", 3), WorkerStandsBy("t", 3), WorkerStandsBy("u", 3)]
+
+
+async def test_a_take_over_of_many_partitions_is_gradual(config: Config) -> None:
+    """A second's worth at once, then one by one; a claim that is over is not waited for."""
+    worker = Worker(config.model_copy(update={"worker": config.worker.model_copy(update={"claims": 2.0})}))
+    began = time.monotonic()
+    for _ in range(3):
+        await worker._wait_for_turn(FakeClaim())
+    assert time.monotonic() - began >= 0.49
+    over = FakeClaim()
+    over.lose()
+    await asyncio.wait_for(worker._wait_for_turn(over), 0.4)
