@@ -173,6 +173,9 @@ class LeaseElection:
     async def _take_part(self) -> Mapping[str, LeaseTick]:
         """Leave the tubes that are to be left, and tick for the others."""
         absent = self._tubes if self._room == 0 else frozenset(self._given_up)
+        if absent == self._tubes != self._left:
+            await self._leave(None)
+            self._left = absent
         for tube in absent - self._left:
             await self._leave(tube)
             self._left |= {tube}

@@ -94,9 +94,10 @@ class SharedSink:
             await self._close_after_failure()
             tries += 1
             await asyncio.sleep(backoff(tries) * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load only
-        self.why_closed = None
         if tries or not self._is_starting:
+            self.gate.note_outage_over(0.0)  # no partition has met the sink yet, and all are about to
             self.log.info("sink_opened")
+        self.why_closed = None
 
     async def _try_to_open(self) -> str | None:
         """Why the sink could not be opened; None: it is open.
