@@ -31,6 +31,8 @@ SCENARIOS = (
     "opensearch",
     "sink_redis",
     "sink_webhook",
+    "searchable",
+    "observing",
 )
 """`latency`, which has a target in milliseconds, comes early: some machines slow down in minutes of work."""
 SPARK = ("spark_touch", "spark_keys", "spark_read", "spark_reconcile", "spark_growth", "spark_fifty")

@@ -82,15 +82,15 @@ RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
 
 
 class InvalidTubeName(UsageError):
-    """The name can't be a tube's. TU101."""
+    """The name can't be a tube's or an outbox's. TU101."""
 
 
 class UnknownTube(UsageError):
-    """There is no such tube. TU102."""
+    """There is no such tube or outbox. TU102."""
 
 
 class InvalidPartition(UsageError):
-    """The tube has no such partition, or no tube can have that number of partitions. TU103."""
+    """There is no such partition, or no tube or outbox can have that number of partitions. TU103."""
 
 
 class NoUsableKey(UsageError):
@@ -106,7 +106,7 @@ class InvalidShard(UsageError):
 
 
 class TableNotAttachable(UsageError):
-    """Relations of this kind can't be attached to a tube. TU107."""
+    """Relations of this kind can't be attached to a tube, or adopted as an outbox. TU107."""
 
 
 class UnknownTable(UsageError):
@@ -114,11 +114,15 @@ class UnknownTable(UsageError):
 
 
 class TubesNotEmpty(UsageError):
-    """Tubes hold pods, or have tables, so nothing was uninstalled or dropped. TU109."""
+    """Tubes hold pods or tables, or outboxes records, so nothing was uninstalled or dropped. TU109."""
 
 
 class SequenceAltered(UsageError):
     """`tube_seq` no longer has the settings that the settled seq relies on. TU110."""
+
+
+class WrongKind(UsageError):
+    """The name belongs to an outbox where a tube is meant, or the other way round. TU111."""
 
 
 class TubeHasWorkers(UsageError):
@@ -251,6 +255,7 @@ SQLSTATES: dict[str, type[PytubeError]] = {
     "TU108": UnknownTable,
     "TU109": TubesNotEmpty,
     "TU110": SequenceAltered,
+    "TU111": WrongKind,
     "TU121": BackfillBusy,
     "TU122": UnknownBackfill,
     "TU123": BackfillNotLocked,

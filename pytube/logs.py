@@ -25,15 +25,28 @@ from pytube.events import (
     LoadShed,
     MeterRead,
     Parked,
+    RecordParked,
     SinkDown,
     SourceDown,
     SweepFailed,
+    TopicDown,
     TrustLapsed,
 )
 
 Format = Literal["auto", "human", "json"]
-_WARNINGS = (DatabaseDown, LeaderFenced, LoadShed, Parked, SinkDown, SourceDown, SweepFailed, TrustLapsed)
-_FIRST = ("tube", "partition")
+_WARNINGS = (
+    DatabaseDown,
+    LeaderFenced,
+    LoadShed,
+    Parked,
+    RecordParked,
+    SinkDown,
+    SourceDown,
+    SweepFailed,
+    TopicDown,
+    TrustLapsed,
+)
+_FIRST = ("host", "tube", "partition")
 """Fields that lead, in this order."""
 _LONGEST_TRACE = 8_000
 """Characters of a stack trace; of a longer one the beginning and the end are kept."""
@@ -98,10 +111,17 @@ class Logger:
         )
 
 
+def host_fields(host: str | None) -> dict[str, object]:
+    """The fields of a logger that tells of one Postgres host; none for the only one, which has no name."""
+    return {} if host is None else {"host": host}
+
+
 def log_event(log: Logger, event: Event) -> None:
     """Log an event: its name (`leader_acquired`), its fields, and a level; idle readings at debug level."""
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
+    if event.host is None:
+        del fields["host"]
     if isinstance(event, _WARNINGS):
         level = logging.WARNING
     elif isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting):

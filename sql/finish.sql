@@ -64,7 +64,7 @@ DECLARE
     tbl regclass;
 BEGIN
     FOR tube IN EXECUTE
-        format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube FOR NO KEY UPDATE', ours)
+        format('SELECT r.tube FROM %I.tube_registry AS r WHERE r.kind = ''tube'' ORDER BY r.tube FOR NO KEY UPDATE', ours)
     LOOP
         EXECUTE format('SELECT %I.tube_private_provide_tube($1)', ours) USING tube;
         FOR tbl IN EXECUTE
@@ -73,6 +73,9 @@ BEGIN
             EXECUTE format('SELECT %1$I.tube_private_bring_in_line(a, ''install'')'
                 ' FROM %1$I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours) USING tube, tbl;
         END LOOP;
+    END LOOP;
+    FOR tube IN EXECUTE format('SELECT o.outbox FROM %I.tube_outbox AS o ORDER BY o.outbox', ours) LOOP
+        EXECUTE format('SELECT %I.tube_private_provide_outbox($1)', ours) USING tube;
     END LOOP;
     PERFORM set_config('pytube.own_ddl', 'off', true), set_config('pytube.install_report', format(
         E'%s in the schema %I, with the roles %I, %I, %I and %I\nevent triggers: %s',

@@ -61,7 +61,7 @@ DECLARE
 BEGIN
     FOR may IN
         SELECT p.oid FROM pg_proc AS p
-        WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname LIKE 'tube\_%'
+        WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname SIMILAR TO '(tube|outbox)\_%'
             AND p.proname NOT LIKE 'tube\_private\_%' AND p.prosrc NOT LIKE E'\n-- Made by tube\\_private\\_%'
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', may, admin);
@@ -72,7 +72,9 @@ GRANT EXECUTE ON FUNCTION
     -- tube_private_notify: by a writer's statement under version 0001.
     :"schema".tube_private_attach, :"schema".tube_private_begin_attach, :"schema".tube_private_ensure_tube,
     :"schema".tube_private_is_root, :"schema".tube_private_notify, :"schema".tube_private_provide,
-    :"schema".tube_private_refuse_table, :"schema".tube_private_require, :"schema".tube_private_store
+    :"schema".tube_private_refuse_table, :"schema".tube_private_require, :"schema".tube_private_store,
+    :"schema".tube_private_adopt, :"schema".tube_private_drop_outbox, :"schema".tube_private_drop_parked,
+    :"schema".tube_private_open_schema, :"schema".tube_private_outbox_wake
 TO :"role_admin";
 
 -- Backfills read tables with the rights of the caller, who tells these what was read: a worker is trusted with that, as
@@ -113,10 +115,25 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_wake, :"schema".tube_wakes
 TO :"role_worker";
 
+-- Records of outboxes, which a worker changes with its own rights. These look at the term, and give it the statements.
+GRANT SELECT ON :"schema".tube_outbox_parked TO :"role_worker", :"role_monitor";
+GRANT EXECUTE ON FUNCTION
+    :"schema".outbox_records_mark, :"schema".outbox_records_park, :"schema".outbox_records_purge,
+    :"schema".outbox_records_reset
+TO :"role_worker";
+GRANT EXECUTE ON FUNCTION
+    :"schema".tube_private_begin_change, :"schema".tube_private_begin_mark, :"schema".tube_private_lock_parked,
+    :"schema".tube_private_put_parked
+TO :"role_admin", :"role_worker";
+GRANT EXECUTE ON FUNCTION :"schema".outbox_list, :"schema".outbox_parked, :"schema".outbox_stats
+TO :"role_worker", :"role_monitor";
+GRANT EXECUTE ON FUNCTION :"schema".tube_private_outbox_figures, :"schema".tube_private_outbox_parts
+TO :"role_admin", :"role_worker", :"role_monitor";
+
 -- tube_monitor: looks at all of it, but for the payloads of pods. The worker may, too.
 GRANT SELECT ON :"schema".tube_parked, :"schema".tube_backfill TO :"role_worker", :"role_monitor";
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_backfill_list, :"schema".tube_id_column, :"schema".tube_job_list, :"schema".tube_leaders,
+    :"schema".tube_audit_list, :"schema".tube_backfill_list, :"schema".tube_id_column, :"schema".tube_job_list, :"schema".tube_leaders,
     :"schema".tube_list, :"schema".tube_park_list, :"schema".tube_stats, :"schema".tube_terms
 TO :"role_worker", :"role_monitor";
 
@@ -128,11 +145,24 @@ GRANT EXECUTE ON FUNCTION
 TO :"role_writer";
 GRANT USAGE ON SEQUENCE :"schema".tube_seq TO :"role_writer";
 
+-- Writers of an outbox: with their own rights, which stand with each table.
+GRANT EXECUTE ON FUNCTION
+    :"schema".outbox_stash(text, text, text, text, jsonb, text, boolean),
+    :"schema".outbox_stash(text, text, text, bytea, jsonb, text, boolean),
+    :"schema".outbox_stash_many, :"schema".outbox_stash_many_bytea, :"schema".outbox_list
+TO :"role_writer";
+GRANT EXECUTE ON FUNCTION
+    :"schema".tube_private_check_messages, :"schema".tube_private_outbox_target, :"schema".tube_private_stash
+TO :"role_admin", :"role_writer";
+
 -- Step 3 of a backfill ends in the same as a query of a writer's.
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_as_caller, :"schema".tube_keys_as_caller, :"schema".tube_keys_put, :"schema".tube_pods_insert,
     :"schema".tube_pods_put
 TO :"role_worker", :"role_writer";
+
+-- Whoever may touch records what is done by hand.
+GRANT EXECUTE ON FUNCTION :"schema".tube_audit_add TO :"role_worker", :"role_writer";
 
 -- Who goes on with a job, or with the ranges of a backfill, has to know what is in.
 GRANT EXECUTE ON FUNCTION :"schema".tube_job_units TO :"role_worker", :"role_writer";
@@ -151,7 +181,7 @@ DECLARE
     roles CONSTANT text := current_setting('pytube.install_roles');
     tube text;
 BEGIN
-    FOR tube IN EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r ORDER BY r.tube', ours) LOOP
+    FOR tube IN EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r WHERE r.kind = ''tube'' ORDER BY r.tube', ours) LOOP
         EXECUTE format('GRANT SELECT ON %I.%I TO %I', ours, tube, roles || '_worker');
         EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %I.%I TO %I, %I', ours, tube, roles || '_writer', roles || '_admin');
     END LOOP;

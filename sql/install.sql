@@ -73,6 +73,15 @@ SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_v
 \ir pods/put.sql
 \ir pods/settle.sql
 
+-- Outboxes: messages for Kafka. ---------------------------------------------------------------------------
+\ir outbox/tables.sql
+\ir outbox/adopt.sql
+\ir outbox/indexes.sql
+\ir outbox/stash.sql
+\ir outbox/records.sql
+\ir outbox/park.sql
+\ir outbox/stats.sql
+
 -- Backfill: all rows of a table. ----------------------------------------------------------------------------
 \ir backfill/steps.sql
 \ir backfill/chunks.sql
@@ -82,6 +91,9 @@ SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_v
 -- Jobs: what several sessions write at once, in units, each once. --------------------------------------------
 \ir jobs/jobs.sql
 \ir jobs/ranges.sql
+
+-- Operators: what people do by hand. ------------------------------------------------------------------------
+\ir operators/audit.sql
 
 -- Rights, and the generated functions of tubes that were there before: attached tables are changed with
 -- the rights of whoever installs. ---------------------------------------------------------------------------

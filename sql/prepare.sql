@@ -123,7 +123,7 @@ $$;
 
 -- The schemas: ours, and that of the functions that belong to owners of attached tables. Where they are there, what is
 -- ours in them is given to tube_owner: after a restore that left owners out, or where an installation is of version
--- 0001, which belonged to tube_admin. Ours is what has a name that begins with tube_, the tables of tubes, and what was
+-- 0001, which belonged to tube_admin. Ours is what has a name that begins with tube_ or outbox_, the tables of tubes, and what was
 -- generated; anything else stays whose it is.
 --
 -- Errors: Postgres' own, when the installing role does not own what has to change hands.
@@ -188,7 +188,7 @@ BEGIN
         UNION ALL
         SELECT format('ROUTINE %s', p.oid::regprocedure)
         FROM pg_proc AS p WHERE p.pronamespace = ours AND p.proowner <> owner_oid
-            AND (p.proname LIKE 'tube\_%' OR p.prosrc LIKE E'\n-- Made by tube\\_private\\_%')
+            AND (p.proname SIMILAR TO '(tube|outbox)\_%' OR p.prosrc LIKE E'\n-- Made by tube\\_private\\_%')
     LOOP
         EXECUTE format('ALTER %s OWNER TO %I', change, owner);
     END LOOP;

@@ -1,12 +1,15 @@
--- Takes away what uninstall.sql says. Refuses while tubes hold pods (TU109), and where somebody else's objects are in
+-- Takes away what uninstall.sql says. Refuses while tubes hold pods, or tables of our own hold records of outboxes (TU109), and where somebody else's objects are in
 -- the schema or depend on it. Nothing was changed then.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
     tubes text[];
+    outboxes text[];
+    adopted text[];
     tube text;
     holds boolean;
     holding text[] := '{}';
+    boxes text[] := '{}';
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('pytube install ' || ours, 0));
     IF to_regclass(format('%I.tube_registry', ours)) IS NULL THEN
@@ -17,19 +20,26 @@ BEGIN
     -- No tube is made, and no table attached, from here on.
     EXECUTE format('LOCK TABLE %I.tube_registry IN SHARE ROW EXCLUSIVE MODE', ours);
     EXECUTE format('SELECT array_agg(r.tube ORDER BY r.tube) FROM %I.tube_registry AS r', ours) INTO tubes;
+    EXECUTE format('SELECT array_agg(o.outbox), array_agg(o.outbox) FILTER (WHERE o.adopted) FROM %I.tube_outbox AS o', ours)
+    INTO outboxes, adopted;
     FOREACH tube IN ARRAY coalesce(tubes, '{}') LOOP
+        CONTINUE WHEN tube = ANY (adopted); -- such a table stays, with its records
         EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', ours, tube) INTO holds;
-        IF holds THEN
+        IF holds AND tube = ANY (outboxes) THEN
+            boxes := boxes || quote_literal(tube);
+        ELSIF holds THEN
             holding := holding || quote_literal(tube);
         END IF;
     END LOOP;
-    IF holding <> '{}' AND NOT current_setting('pytube.install_force')::boolean THEN
+    IF (holding || boxes) <> '{}' AND NOT current_setting('pytube.install_force')::boolean THEN
         RAISE EXCEPTION USING ERRCODE = 'TU109',
-            MESSAGE = format('there are pods in the tubes %s', array_to_string(holding, ', ')),
+            MESSAGE = concat_ws(', and ', 'there are pods in the tubes ' || nullif(array_to_string(holding, ', '), ''),
+                'there are records in the outboxes ' || nullif(array_to_string(boxes, ', '), '')),
             HINT = 'Let the workers drain them, or throw them away with psql -v force=1.';
     END IF;
     FOREACH tube IN ARRAY coalesce(tubes, '{}') LOOP
-        EXECUTE format('SELECT %I.tube_ensure_absent($1)', ours) USING tube;
+        EXECUTE format('SELECT %1$I.outbox_ensure_absent(o.outbox) FROM %1$I.tube_outbox AS o WHERE o.outbox = $1', ours) USING tube;
+        EXECUTE format('SELECT %1$I.tube_ensure_absent(r.tube) FROM %1$I.tube_registry AS r WHERE r.tube = $1', ours) USING tube;
     END LOOP;
     PERFORM set_config('pytube.install_report', format('uninstalled from the schema %I', ours), false);
 END
@@ -56,13 +66,14 @@ BEGIN
     END LOOP;
     FOR step IN
         SELECT format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_catalog.pg_proc AS p
-        WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname LIKE 'tube\_%'
+        WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname SIMILAR TO '(tube|outbox)\_%'
     LOOP
         EXECUTE step;
     END LOOP;
 END
 $$;
-DROP TABLE :"schema".tube_job_unit, :"schema".tube_job, :"schema".tube_backfill, :"schema".tube_parked,
+DROP TABLE :"schema".tube_outbox_retry, :"schema".tube_outbox_parked, :"schema".tube_outbox,
+    :"schema".tube_job_unit, :"schema".tube_job, :"schema".tube_backfill, :"schema".tube_parked,
     :"schema".tube_sleeper, :"schema".tube_instance, :"schema".tube_trouble, :"schema".tube_term, :"schema".tube_leader,
     :"schema".tube_attachment, :"schema".tube_installation, :"schema".tube_version, :"schema".tube_registry;
 DROP SEQUENCE :"schema".tube_seq;

@@ -7,6 +7,8 @@
 -- Waits for at most 100 ms for a lock, lets go, and tries again, up to 100 times (some 25 s), so that
 -- writers never queue for long. What was changed stays so when a later tube fails: run the whole again.
 --
+-- Outboxes are passed over; the registry of an older version has no kind.
+--
 -- This file is one statement, because only such a one may commit.
 --
 -- Errors: 55P03 a tube stayed locked.
@@ -34,7 +36,8 @@ BEGIN
         ORDER BY v.revision
     LOOP
         LOOP
-            EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r WHERE r.shape < $1 ORDER BY r.tube LIMIT 1', ours)
+            EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r WHERE r.shape < $1'
+                ' AND coalesce(to_jsonb(r) ->> ''kind'', ''tube'') = ''tube'' ORDER BY r.tube LIMIT 1', ours)
             INTO tube USING revision;
             EXIT WHEN tube IS NULL;
             FOR attempt IN 1..100 LOOP

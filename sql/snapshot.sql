@@ -3,6 +3,372 @@ CREATE SCHEMA tube;
 CREATE DOMAIN tube.tube_shard AS integer
 	CONSTRAINT tube_shard_check CHECK ((VALUE >= 0));
 
+CREATE FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer DEFAULT 1, wake boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = tbl);
+    worker name;
+    statements text[];
+BEGIN
+    IF owner IS NOT NULL AND NOT pg_has_role(owner, 'USAGE') THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s belongs to %I, whose rights %I does not have', tbl, owner, current_user),
+            HINT = 'Its owner has to adopt it, since the worker gets rights on it.';
+    END IF;
+    SELECT a.worker, a.statements INTO worker, statements FROM tube_private_adopt(outbox, tbl, partitions, wake) AS a;
+    PERFORM tube_private_patiently(statements, format('%s is adopted by outbox %L', tbl, outbox)) WHERE statements <> '{}';
+    PERFORM tube_private_open_schema(c.relnamespace, worker) FROM pg_class AS c WHERE c.oid = tbl;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer, wake boolean) IS 'Makes an outbox over a table that is there, as goharvest makes it; its writers go on unchanged.';
+
+CREATE FUNCTION tube.outbox_drop(outbox text, force boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    todo CONSTANT record := tube_private_drop_outbox(outbox, force);
+BEGIN
+    PERFORM tube_private_patiently(todo.needed, format('outbox %L is dropped', outbox)) WHERE todo.needed <> '{}';
+    BEGIN
+        PERFORM tube_private_patiently(todo.wanted, format('outbox %L is dropped', outbox)) WHERE todo.wanted <> '{}';
+    EXCEPTION WHEN insufficient_privilege THEN
+        RAISE WARNING USING MESSAGE = format('the table of outbox %L keeps what belongs to its owner: %s', outbox, SQLERRM),
+            HINT = 'Its owner may run: ' || array_to_string(todo.wanted, '; ') || ';';
+    END;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_drop(outbox text, force boolean) IS 'Drops an outbox in which no records wait, or any outbox by force; an adopted table is released and stays.';
+
+CREATE FUNCTION tube.outbox_ensure_absent(in_outbox text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+BEGIN
+    PERFORM outbox_drop(l.outbox, true) FROM outbox_list() AS l WHERE l.outbox = in_outbox;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_ensure_absent(in_outbox text) IS 'Drops an outbox with all its records, or releases an adopted table; does nothing if there is no such outbox.';
+
+CREATE FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer DEFAULT 1, value_type regtype DEFAULT NULL::regtype) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    was tube_outbox := tube_private_enter_outbox(outbox, partitions);
+BEGIN
+    IF coalesce(value_type, 'text') NOT IN ('text', 'bytea') THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the values of outbox %L can''t have the type %s', outbox, value_type),
+            HINT = 'Give text or bytea.';
+    ELSIF value_type <> was.value_type THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the values of outbox %L have the type %s, not %s', outbox, was.value_type, value_type),
+            HINT = 'Make another outbox for values of another type.';
+    ELSIF was.outbox IS NULL THEN
+        PERFORM tube_private_make_outbox(outbox, coalesce(value_type, 'text'));
+    END IF;
+    PERFORM tube_private_repartition_outbox(outbox, partitions);
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer, value_type regtype) IS 'Creates an outbox with a table of its own, or changes the number of partitions of an outbox.';
+
+CREATE FUNCTION tube.outbox_index_sql(outbox text, partitions integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    box CONSTANT tube_outbox := tube_private_require_outbox(outbox);
+    index CONSTANT record := tube_private_outbox_index(box, partitions, false);
+    found text;
+    valid boolean;
+BEGIN
+    IF (partitions BETWEEN 1 AND 1024) IS NOT TRUE THEN
+        PERFORM tube_private_enter_outbox(outbox, partitions); -- says so
+    END IF;
+    SELECT i.index, i.valid INTO found, valid FROM tube_private_outbox_indexes(box) AS i
+    WHERE i.partitions = outbox_index_sql.partitions;
+    RETURN CASE
+        WHEN index.ddl IS NOT NULL AND found IS NULL THEN index.ddl
+        WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %s', found)
+        WHEN partitions = (tube_private_require_any(outbox)).partitions THEN (
+            SELECT format('DROP INDEX CONCURRENTLY %s', i.index) FROM tube_private_outbox_indexes(box) AS i
+            WHERE i.partitions <> outbox_index_sql.partitions ORDER BY i.partitions LIMIT 1)
+    END;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_index_sql(outbox text, partitions integer) IS 'Returns the CREATE INDEX statement to run before an outbox gets another number of partitions.';
+
+CREATE FUNCTION tube.outbox_list() RETURNS TABLE(outbox text, partitions integer, tbl regclass, value_type regtype, adopted boolean, wakes boolean)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT o.outbox, r.partitions, o.tbl, o.value_type, o.adopted, EXISTS (
+        SELECT FROM pg_trigger AS t WHERE t.tgrelid = o.tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc)
+    FROM tube_outbox AS o JOIN tube_registry AS r ON r.tube = o.outbox
+    ORDER BY o.outbox
+$$;
+
+COMMENT ON FUNCTION tube.outbox_list() IS 'Lists the outboxes and their tables.';
+
+CREATE FUNCTION tube.outbox_parked(in_outbox text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(outbox text, id bigint, topic text, key text, error text, attempts integer, epoch bigint, hold boolean, behind boolean, parked_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF in_limit IS NULL OR in_limit < 0 THEN
+        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
+    END IF;
+    RETURN QUERY
+    SELECT k.outbox, k.id, k.topic, k.key, k.error, k.attempts, k.epoch, k.hold, k.behind, k.parked_at
+    FROM tube_outbox_parked AS k
+    WHERE in_outbox IS NULL OR k.outbox = in_outbox
+    ORDER BY k.parked_at DESC, k.id DESC
+    LIMIT in_limit;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_parked(in_outbox text, in_limit integer) IS 'Lists parked records with their errors, latest first.';
+
+CREATE FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET row_security TO 'off'
+    AS $_$
+DECLARE
+    box CONSTANT record := tube_private_lock_parked(outbox, NULL, NULL, NULL);
+    gone CONSTANT bigint[] := tube_private_drop_parked(outbox, ids);
+BEGIN
+    EXECUTE format('DELETE FROM %s AS r WHERE r.id = ANY ($1)', box.tbl) USING gone;
+    RETURN cardinality(gone);
+END
+$_$;
+
+COMMENT ON FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) IS 'Deletes parked records, which are then never sent; what waited behind them is sent again.';
+
+CREATE FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer DEFAULT 1000, floor bigint DEFAULT 0) RETURNS TABLE(id bigint, create_time timestamp with time zone, kafka_topic text, kafka_key text, kafka_value bytea, kafka_header_keys text[], kafka_header_values text[], partition_key text, retried boolean, held boolean)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    SET row_security TO 'off'
+    AS $$
+DECLARE
+    todo CONSTANT record := tube_private_begin_mark(outbox, partitions, partition, leader_id, records_limit);
+    marked integer := 0;
+BEGIN
+    IF todo.ids IS NOT NULL THEN
+        RETURN QUERY EXECUTE todo.again USING leader_id, todo.ids, outbox;
+        GET DIAGNOSTICS marked = ROW_COUNT;
+    END IF;
+    IF marked < records_limit THEN
+        RETURN QUERY EXECUTE todo.mark USING leader_id, coalesce(floor, 0), outbox, records_limit - marked;
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint) IS 'Marks the next records of a partition for a term and returns them by id.';
+
+CREATE FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean DEFAULT false) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET row_security TO 'off'
+    AS $_$
+DECLARE
+    box CONSTANT record := tube_private_lock_parked(outbox, partitions, partition, leader_id);
+    records jsonb;
+    ids bigint[];
+BEGIN
+    IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
+        RAISE EXCEPTION 'items is no JSON array'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per record.';
+    END IF;
+    EXECUTE format('SELECT coalesce(jsonb_agg(jsonb_build_object(''id'', r.id, ''topic'', r.kafka_topic, ''key'', %s,'
+        ' ''slot'', %s)), ''[]'') FROM %s AS r WHERE r.leader_id = $1 AND r.id = ANY ($2)',
+        box.key, box.slot, box.tbl)
+    INTO records
+    USING leader_id, ARRAY(SELECT (i.item ->> 'id')::bigint FROM jsonb_array_elements(items) AS i (item));
+    ids := tube_private_put_parked(outbox, partitions, partition, leader_id, items, records, hold);
+    EXECUTE format('UPDATE %s AS r SET leader_id = NULL WHERE r.leader_id = $1 AND r.id = ANY ($2)', box.tbl)
+    USING leader_id, ids;
+    RETURN ids;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean) IS 'Sets failed records aside, each with its error, so that the partition can go on.';
+
+CREATE FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    SET row_security TO 'off'
+    AS $$
+DECLARE
+    own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, coalesce(ids, '{}'));
+    purged integer;
+BEGIN
+    EXECUTE format('DELETE FROM %s WHERE %s', own.tbl, own.condition) USING leader_id, ids;
+    GET DIAGNOSTICS purged = ROW_COUNT;
+    RETURN purged;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Deletes the records that a term has sent.';
+
+CREATE FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[] DEFAULT NULL::bigint[]) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    SET row_security TO 'off'
+    AS $$
+DECLARE
+    own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, ids);
+    changed integer;
+BEGIN
+    EXECUTE format('UPDATE %s SET leader_id = NULL WHERE %s', own.tbl, own.condition) USING leader_id, ids;
+    GET DIAGNOSTICS changed = ROW_COUNT;
+    RETURN changed;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Gives marked records of a term back, so that the next mark returns them again.';
+
+CREATE FUNCTION tube.outbox_retry(outbox text, ids bigint[] DEFAULT NULL::bigint[], topic text DEFAULT NULL::text, key text DEFAULT NULL::text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    retried bigint;
+BEGIN
+    PERFORM tube_private_lock_parked(outbox_retry.outbox, NULL, NULL, NULL);
+    WITH chosen AS (
+        SELECT k.id, k.topic, k.key, k.hold FROM tube_outbox_parked AS k
+        WHERE k.outbox = outbox_retry.outbox
+            AND (ids IS NULL OR k.id = ANY (ids))
+            AND (outbox_retry.topic IS NULL OR k.topic = outbox_retry.topic)
+            AND (outbox_retry.key IS NULL OR k.key = outbox_retry.key)
+    )
+    SELECT tube_private_free_parked(outbox_retry.outbox, ARRAY(
+        SELECT c.id FROM chosen AS c
+        UNION
+        SELECT k.id FROM (SELECT DISTINCT c.topic, c.key FROM chosen AS c WHERE c.hold) AS c
+        JOIN tube_outbox_parked AS k ON k.outbox = outbox_retry.outbox AND k.topic = c.topic
+            AND md5(k.key) = md5(c.key) AND k.key = c.key AND k.hold))
+    INTO retried;
+    RETURN retried;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text) IS 'Has parked records sent again; of a held key, all records together and in order.';
+
+CREATE FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb DEFAULT '{}'::jsonb, partition_key text DEFAULT NULL::text, in_order boolean DEFAULT false) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (tube_private_stash(outbox, ARRAY[topic], ARRAY[key], ARRAY[value], jsonb_build_array(headers),
+        ARRAY[partition_key], in_order))[1];
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb, partition_key text, in_order boolean) IS 'Puts one message with a binary value into an outbox, in the transaction of the caller.';
+
+CREATE FUNCTION tube.outbox_stash(outbox text, topic text, key text, value text, headers jsonb DEFAULT '{}'::jsonb, partition_key text DEFAULT NULL::text, in_order boolean DEFAULT false) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (tube_private_stash(outbox, ARRAY[topic], ARRAY[key], ARRAY[value], jsonb_build_array(headers),
+        ARRAY[partition_key], in_order))[1];
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value text, headers jsonb, partition_key text, in_order boolean) IS 'Puts one message into an outbox, in the transaction of the caller.';
+
+CREATE FUNCTION tube.outbox_stash_many(outbox text, topics text[], keys text[], bodies text[], headers jsonb DEFAULT NULL::jsonb, partition_keys text[] DEFAULT NULL::text[], in_order boolean DEFAULT false) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN tube_private_stash(outbox, topics, keys, bodies, headers, partition_keys, in_order);
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_stash_many(outbox text, topics text[], keys text[], bodies text[], headers jsonb, partition_keys text[], in_order boolean) IS 'Puts many messages into an outbox in one statement, in the transaction of the caller.';
+
+CREATE FUNCTION tube.outbox_stash_many_bytea(outbox text, topics text[], keys text[], bodies bytea[], headers jsonb DEFAULT NULL::jsonb, partition_keys text[] DEFAULT NULL::text[], in_order boolean DEFAULT false) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN tube_private_stash(outbox, topics, keys, bodies, headers, partition_keys, in_order);
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_stash_many_bytea(outbox text, topics text[], keys text[], bodies bytea[], headers jsonb, partition_keys text[], in_order boolean) IS 'Puts many messages with binary values into an outbox in one statement, in the transaction of the caller.';
+
+CREATE FUNCTION tube.outbox_stats() RETURNS TABLE(outbox text, partition integer, count text, min_id bigint, max_id bigint, min_create_time timestamp with time zone, parked text, problem text)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    SET row_security TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    box record;
+    part record;
+BEGIN
+    FOR box IN SELECT l.outbox, l.partitions, l.tbl, l.adopted FROM outbox_list() AS l LOOP
+        FOR part IN SELECT p.partition, p.parked, p.records FROM tube_private_outbox_parts(box.outbox) AS p LOOP
+            outbox := box.outbox;
+            partition := part.partition;
+            parked := part.parked;
+            problem := NULL;
+            BEGIN
+                SELECT s.* INTO count, min_id, max_id, min_create_time FROM tube_private_outbox_figures(part.records, box.outbox) AS s;
+            EXCEPTION WHEN insufficient_privilege OR undefined_table OR undefined_column OR syntax_error THEN
+                count := NULL;
+                problem := SQLERRM;
+            END;
+            IF problem IS NOT NULL THEN
+                min_id := NULL;
+                max_id := NULL;
+                min_create_time := NULL;
+            END IF;
+            RETURN NEXT;
+        END LOOP;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_stats() IS 'Shows how much waits in each partition of each outbox.';
+
 CREATE FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) RETURNS SETOF bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -18,6 +384,50 @@ END
 $$;
 
 COMMENT ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement with the rights and search_path of the caller and returns its rows; tube_pods_insert uses it.';
+
+CREATE FUNCTION tube.tube_audit_add(action text, tube text DEFAULT NULL::text, details jsonb DEFAULT '{}'::jsonb) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    number bigint;
+BEGIN
+    IF action IS NULL OR length(action) NOT BETWEEN 1 AND 100 THEN
+        RAISE EXCEPTION 'the action is %', quote_nullable(left(action, 100))
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a word or two, at most 100 characters.';
+    ELSIF jsonb_typeof(details) IS DISTINCT FROM 'object' OR octet_length(details::text) > 8192 THEN
+        RAISE EXCEPTION 'the details are no JSON object of at most 8192 bytes'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give filters, counts and the first keys.';
+    END IF;
+    INSERT INTO tube_audit AS a (client, action, tube, details)
+    VALUES (nullif(current_setting('application_name'), ''), tube_audit_add.action, tube_audit_add.tube,
+        tube_audit_add.details)
+    RETURNING a.audit_id INTO number;
+    RETURN number;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) IS 'Records in the audit what was done by hand.';
+
+CREATE FUNCTION tube.tube_audit_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(audit_id bigint, done_at timestamp with time zone, done_by name, client text, action text, tube text, details jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF in_limit IS NULL OR in_limit < 0 THEN
+        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
+    END IF;
+    RETURN QUERY
+    SELECT a.audit_id, a.done_at, a.done_by, a.client, a.action, a.tube, a.details
+    FROM tube_audit AS a
+    WHERE in_tube IS NULL OR a.tube = in_tube
+    ORDER BY a.audit_id DESC
+    LIMIT in_limit;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) IS 'Lists what was done by hand, the latest first.';
 
 CREATE TABLE tube.tube_backfill (
     backfill_id bigint NOT NULL,
@@ -736,7 +1146,7 @@ DECLARE
 BEGIN
     FOR lacking IN
         SELECT r.tube FROM tube_registry AS r
-        WHERE NOT EXISTS (
+        WHERE r.kind = 'tube' AND NOT EXISTS (
             SELECT FROM tube_private_indexes(r.tube) AS i WHERE i.partitions = r.partitions AND i.valid)
         FOR NO KEY UPDATE SKIP LOCKED
     LOOP
@@ -1091,7 +1501,7 @@ BEGIN
     WHERE r.tube = tube_leader_rebase.tube
     RETURNING r.last_epoch INTO issued;
     IF NOT FOUND THEN
-        PERFORM tube_private_require(tube);
+        PERFORM tube_private_require_any(tube);
     END IF;
     RETURN issued;
 END
@@ -1234,7 +1644,7 @@ BEGIN
     SELECT t.partitions, t.instances, t.free, t.mine, t.rank INTO partitions, instances, free, mine, rank
     FROM tube_lease_ticks(ARRAY[tube_lease_tick.tube], instance_id, client_id, ttl) AS t;
     IF NOT FOUND THEN
-        PERFORM tube_private_require(tube);
+        PERFORM tube_private_require_any(tube);
         RAISE EXCEPTION 'tube % is just being changed', quote_literal(tube)
             USING ERRCODE = 'lock_not_available', HINT = 'Try again.';
     END IF;
@@ -1310,7 +1720,7 @@ CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS T
             SELECT FROM present AS b WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
         ) END, a.columns, a.replica, r.key_type
     FROM tube_registry AS r LEFT JOIN present AS a ON a.tube = r.tube
-    WHERE in_tbl IS NULL OR a.tbl = in_tbl
+    WHERE r.kind = 'tube' AND (in_tbl IS NULL OR a.tbl = in_tbl)
     ORDER BY r.tube, a.shard, a.position
 $$;
 
@@ -1346,6 +1756,7 @@ DECLARE
     deleted integer;
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_pods_delete.tube FOR KEY SHARE;
+    PERFORM tube_private_require(tube);
     PERFORM tube_private_check_partition(tube, partitions, partition);
     backfills := tube_private_backfills_at_end(tube, seqs);
     EXECUTE format('DELETE FROM %I.%I WHERE %s'
@@ -1500,6 +1911,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per key.';
     END IF;
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_pods_park.tube FOR KEY SHARE;
+    PERFORM tube_private_require(tube_pods_park.tube);
     my_epoch := tube_private_hold_term(
         tube_pods_park.tube, tube_pods_park.partitions, tube_pods_park.partition, tube_pods_park.leader_id);
     SELECT i.shard INTO stranger
@@ -1624,6 +2036,82 @@ END
 $$;
 
 COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys that were delivered in the meantime.';
+
+CREATE FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $_$
+DECLARE
+    was tube_outbox;
+    wrong CONSTANT text := tube_private_adoption_fault(tbl);
+    wakes boolean;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108', MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
+            HINT = 'Give the name of a table, with its schema.';
+    ELSIF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: %s', tbl, wrong),
+            HINT = 'Adopt a plain table with the columns that goharvest describes.';
+    END IF;
+    SELECT o.* INTO was FROM tube_outbox AS o WHERE o.tbl = $2 AND o.outbox <> $1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: outbox %L has it', tbl, was.outbox),
+            HINT = 'A table belongs to one outbox; drop the other one first.';
+    END IF;
+    was := tube_private_enter_outbox(outbox, partitions);
+    IF was.outbox IS NULL THEN
+        INSERT INTO tube_outbox (outbox, tbl, value_type, adopted)
+        SELECT $1, $2, CASE a.atttypid WHEN 'bytea'::regtype THEN 'bytea' ELSE 'text' END::regtype, true
+        FROM pg_attribute AS a WHERE a.attrelid = $2 AND a.attname = 'kafka_value';
+    ELSIF was.tbl <> tbl THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107',
+            MESSAGE = format('%s can''t be adopted: outbox %L has the table %s', tbl, outbox, was.tbl),
+            HINT = 'Choose another name, or drop that outbox first.';
+    END IF;
+    PERFORM tube_private_repartition_outbox(outbox, partitions);
+    worker := tube_private_role('worker');
+    wakes := EXISTS (SELECT FROM pg_trigger AS t
+        WHERE t.tgrelid = tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc);
+    statements := ARRAY[
+        format('GRANT SELECT, UPDATE (leader_id), DELETE ON %s TO %I', tbl, worker),
+        format('GRANT SELECT (id, create_time, kafka_topic, kafka_key, leader_id) ON %s TO %I', tbl, tube_private_role('monitor'))]
+        || CASE WHEN wake AND NOT wakes THEN ARRAY[tube_private_outbox_trigger(tube_private_require_any(outbox), tbl::text)]
+            WHEN wakes AND wake IS NOT TRUE THEN ARRAY[format('DROP TRIGGER outbox_wake_trigger ON %s', tbl)] END;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_adoption_fault(tbl regclass) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT coalesce(tube_private_table_fault(tbl), CASE
+        WHEN c.relkind = 'p' THEN 'it is a partitioned table'
+        WHEN c.relpersistence = 'u' THEN 'it is an unlogged table, which a crash of the server empties'
+        WHEN c.relrowsecurity THEN 'row-level security could hide records from the worker'
+        WHEN EXISTS (SELECT FROM pg_rewrite AS w WHERE w.ev_class = tbl) THEN 'it has rules'
+        ELSE (
+            SELECT format(CASE WHEN a.attname IS NULL THEN 'it has no column %I of the type %s'
+                ELSE 'its column %I has another type than %s' END, w.name, w.says)
+            FROM (VALUES
+                (1, 'id', 'bigint', '{bigint,integer,smallint}'),
+                (2, 'create_time', 'timestamptz', '{timestamptz}'),
+                (3, 'kafka_topic', 'varchar or text', '{varchar,text}'),
+                (4, 'kafka_key', 'varchar or text', '{varchar,text}'),
+                (5, 'kafka_value', 'varchar, text or bytea', '{varchar,text,bytea}'),
+                (6, 'kafka_header_keys', 'text[]', '{text[],varchar[]}'),
+                (7, 'kafka_header_values', 'text[]', '{text[],varchar[]}'),
+                (8, 'leader_id', 'uuid', '{uuid}')
+            ) AS w (place, name, says, types)
+            LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = w.name AND a.attnum > 0 AND NOT a.attisdropped
+            WHERE a.atttypid IS NULL OR a.atttypid <> ALL (w.types::regtype[])
+            ORDER BY w.place LIMIT 1)
+        END, CASE WHEN NOT EXISTS (
+            SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attnum = i.indkey[0]
+            WHERE i.indrelid = tbl AND i.indisprimary AND i.indisvalid AND i.indimmediate AND i.indnkeyatts = 1
+                AND a.attname = 'id'
+        ) THEN 'its primary key is not the column id' END)
+    FROM pg_class AS c WHERE c.oid = tbl
+$$;
 
 CREATE TABLE tube.tube_attachment (
     tube text NOT NULL,
@@ -1987,6 +2475,24 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    box CONSTANT tube_outbox := tube_private_outbox_fence(outbox, partitions, partition, leader_id);
+    least_id CONSTANT bigint := (SELECT min(i.id) FROM unnest(ids) AS i (id));
+    greatest_id CONSTANT bigint := (SELECT max(i.id) FROM unnest(ids) AS i (id));
+BEGIN
+    tbl := tube_private_outbox_table(box) || ' AS r';
+    condition := 'r.leader_id = $1 AND ' || CASE
+        WHEN ids IS NULL THEN tube_private_outbox_part(box.adopted, partitions, partition) || ' AND $2 IS NULL'
+        WHEN current_setting('server_version_num')::integer < 170000 AND greatest_id - least_id < 64 * cardinality(ids)
+            THEN format('r.id BETWEEN %s AND %s AND r.id + 0 = ANY ($2)', least_id, greatest_id)
+        ELSE 'r.id = ANY ((SELECT $2)::bigint[])' END;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2013,6 +2519,39 @@ BEGIN
     query := tube_private_backfill_sql(backfill, att, 'true');
     tbl := att.tbl;
     table_name := att.tbl;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, OUT mark text, OUT ids bigint[], OUT again text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    box CONSTANT tube_outbox := tube_private_outbox_fence(outbox, partitions, partition, leader_id);
+    tbl CONSTANT text := tube_private_outbox_table(box);
+    part CONSTANT text := tube_private_outbox_part(box.adopted, partitions, partition);
+    parks CONSTANT boolean := EXISTS (SELECT FROM tube_outbox_parked AS k WHERE k.outbox = box.outbox);
+    no_parked CONSTANT text := CASE WHEN parks THEN format(
+        ' AND NOT EXISTS (SELECT FROM %s AS k WHERE k.outbox = $3 AND k.id = r.id)', tube_private_qualify('tube_outbox_parked'))
+        ELSE ' AND $3 IS NOT NULL' END;
+BEGIN
+    IF records_limit IS NULL OR records_limit NOT BETWEEN 1 AND 1000000 THEN
+        RAISE EXCEPTION 'records_limit is %', coalesce(records_limit::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 to 1000000.';
+    END IF;
+    mark := format('UPDATE %1$s AS r SET leader_id = $1 WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
+        ' AND r.id <= coalesce((SELECT r.id FROM %1$s AS r WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
+        ' ORDER BY r.id LIMIT 1 OFFSET $4 - 1), 9223372036854775807) RETURNING %4$s',
+        tbl, part, no_parked, tube_private_record_columns(box, parks, false));
+    IF parks THEN
+        mark := format('WITH marked AS (%s) SELECT * FROM marked ORDER BY 1', mark);
+    END IF;
+    IF EXISTS (SELECT FROM tube_outbox_retry AS t WHERE t.outbox = box.outbox) THEN
+        ids := tube_private_take_retries(outbox, partitions, partition, records_limit);
+        again := format('WITH marked AS (UPDATE %s AS r SET leader_id = $1 WHERE r.id = ANY ($2)'
+            ' AND r.leader_id IS DISTINCT FROM $1 AND $3 IS NOT NULL RETURNING %s) SELECT * FROM marked ORDER BY 1', tbl,
+            tube_private_record_columns(box, parks, true));
+    END IF;
 END
 $_$;
 
@@ -2448,11 +2987,41 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_check_messages(topics integer, keys integer, bodies integer, headers jsonb, partition_keys integer, wrong_topic text, missing boolean, homeless boolean) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    wrong text;
+BEGIN
+    wrong := CASE
+        WHEN missing THEN 'a topic, or all values, are NULL'
+        WHEN wrong_topic IS NOT NULL
+            THEN format('%L is no name of a topic: 1 to 249 of A-Z, a-z, 0-9, dot, underscore and hyphen', wrong_topic)
+        WHEN jsonb_typeof(headers) <> 'array' THEN 'headers is no JSON array with an element for each message'
+        WHEN (topics = bodies AND topics = coalesce(keys, topics) AND topics = coalesce(partition_keys, topics)
+            AND topics = coalesce(jsonb_array_length(headers), topics)) IS NOT TRUE
+            THEN format('the arrays have different lengths: topics %s, keys %s, values %s, headers %s, partition keys %s',
+                topics, coalesce(keys::text, 'NULL'), bodies, coalesce(jsonb_array_length(headers)::text, 'NULL'),
+                coalesce(partition_keys::text, 'NULL'))
+        WHEN homeless THEN 'the table is adopted, and has no column for a partition key'
+        WHEN jsonb_path_exists(headers, '$[*] ? (@.type() != "object" && @.type() != "array" && @.type() != "null")')
+            OR jsonb_path_exists(headers, 'strict $[*] ? (@.type() == "array")[*] ? (@.type() != "array" || @.size() != 2'
+                ' || @[0].type() != "string")')
+            THEN 'headers are neither an object nor an array of pairs'
+    END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'no message was stashed: ' || wrong,
+            HINT = 'Give a topic and a value for each message, and headers as {"name": "value"}.';
+    END IF;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    actual CONSTANT integer := (tube_private_require(tube)).partitions;
+    actual CONSTANT integer := (tube_private_require_any(tube)).partitions;
 BEGIN
     IF actual IS DISTINCT FROM partitions THEN
         RAISE EXCEPTION 'tube % has % partitions, not %', quote_literal(tube), actual,
@@ -2523,8 +3092,7 @@ CREATE FUNCTION tube.tube_private_check_tube(tube text, partitions integer, pres
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    longest CONSTANT integer := 57; -- with _touch behind it, 63
-    wrong text;
+    wrong CONSTANT text := CASE WHEN present IS NULL THEN tube_private_wrong_name(tube) END;
 BEGIN
     IF (partitions BETWEEN 1 AND 1024) IS NOT TRUE THEN
         RAISE EXCEPTION USING ERRCODE = 'TU103', HINT = 'Give 1 to 1024.',
@@ -2538,17 +3106,6 @@ BEGIN
             MESSAGE = format('the keys of tube %L have the type %s, not %s', tube, present, wanted),
             HINT = 'Make another tube for keys of another type.';
     END IF;
-    wrong := CASE
-        WHEN present IS NOT NULL THEN NULL
-        WHEN coalesce(tube, '') = '' THEN 'it is empty'
-        WHEN octet_length(tube) > longest
-            THEN format('it has %s bytes, and %s are allowed', octet_length(tube), longest)
-        WHEN tube LIKE '%,%' THEN 'it has a comma'
-        WHEN tube ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
-        WHEN tube LIKE 'pg\_%' THEN 'such names belong to Postgres'
-        WHEN to_regclass(tube_private_qualify(tube)) IS NOT NULL
-            THEN format('there is a relation of that name in the schema %I', tube_private_schema())
-    END;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU101',
             MESSAGE = format('%s is no name for a tube: %s', quote_nullable(tube), wrong),
@@ -2660,6 +3217,64 @@ BEGIN
     EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_drop_outbox(outbox text, force boolean, OUT needed text[], OUT wanted text[]) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    reg tube_registry;
+    box tube_outbox;
+    lost CONSTANT text := format('SELECT tube_private_refuse_records(%L)', outbox);
+BEGIN
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = outbox FOR UPDATE;
+    box := tube_private_require_outbox(outbox);
+    IF force IS NOT TRUE AND NOT box.adopted THEN
+        EXECUTE lost; -- before anybody's term ends, or anybody waits
+    END IF;
+    UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
+    PERFORM tube_private_end_terms(outbox, NULL, 'superseded');
+    IF NOT box.adopted THEN
+        PERFORM tube_private_patiently(CASE WHEN force IS NOT TRUE THEN ARRAY[format('LOCK TABLE %s', box.tbl), lost] END
+            || format('DROP TABLE %s', box.tbl), format('outbox %L is dropped', outbox));
+    END IF;
+    DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;
+    EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
+    needed := ARRAY(
+        SELECT format('DROP TRIGGER %I ON %s', t.tgname, box.tbl) FROM pg_trigger AS t
+        WHERE box.adopted AND t.tgrelid = box.tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc);
+    wanted := ARRAY(
+        SELECT format('DROP INDEX %s', i.index) FROM tube_private_outbox_indexes(box) AS i WHERE box.adopted
+        UNION ALL
+        SELECT format('REVOKE ALL ON %s FROM %I, %I', box.tbl, tube_private_role('worker'), tube_private_role('monitor'))
+        WHERE box.adopted AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = box.tbl));
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_drop_parked(outbox text, ids bigint[]) RETURNS bigint[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    gone bigint[];
+BEGIN
+    PERFORM tube_private_lock_parked(tube_private_drop_parked.outbox, NULL, NULL, NULL);
+    WITH dropped AS (
+        DELETE FROM tube_outbox_parked AS k
+        WHERE k.outbox = tube_private_drop_parked.outbox AND k.id = ANY (ids) RETURNING k.id
+    )
+    SELECT coalesce(array_agg(d.id), '{}') INTO gone FROM dropped AS d;
+    PERFORM tube_private_free_parked(tube_private_drop_parked.outbox, ARRAY(
+        SELECT k.id FROM tube_outbox_parked AS k
+        WHERE k.outbox = tube_private_drop_parked.outbox AND k.behind AND NOT EXISTS (
+            SELECT FROM tube_outbox_parked AS h
+            WHERE h.outbox = k.outbox AND h.topic = k.topic AND md5(h.key) = md5(k.key) AND h.key = k.key
+                AND h.hold AND NOT h.behind)));
+    RETURN gone;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_drop_stored() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2843,7 +3458,7 @@ $_$;
 CREATE FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) RETURNS SETOF tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
+    AS $$
 #variable_conflict use_variable
 DECLARE
     reg tube_registry;
@@ -2851,6 +3466,7 @@ DECLARE
 BEGIN
     PERFORM tube_private_parse_predicate(tube, wanted);
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube;
+    PERFORM tube_private_require(tube) WHERE reg.kind <> 'tube'; -- says that it is an outbox
     PERFORM tube_private_check_tube(tube, partitions, reg.key_type, key_type);
     IF reg.tube IS NULL THEN
         INSERT INTO tube_registry (tube, partitions, predicate, key_type, last_epoch)
@@ -2860,19 +3476,14 @@ BEGIN
             PERFORM tube_private_make(tube), tube_private_provide_tube(tube);
             RETURN;
         END IF;
-        -- Another session made it meanwhile.
+        PERFORM tube_private_require(tube); -- another session made it meanwhile
     ELSIF reg.partitions = partitions AND (predicate IS NULL OR reg.predicate IS NOT DISTINCT FROM wanted) THEN
         RETURN;
     END IF;
 
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube FOR UPDATE;
     IF reg.partitions <> partitions THEN
-        -- Every term ends; each worker starts new ones. Writers don't notice: that needs no lock on the tube's table.
-        PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');
-        UPDATE tube_registry AS r SET partitions = $2,
-            generation = r.generation + 1, version = r.version + 1, last_epoch = r.last_epoch + 1
-        WHERE r.tube = tube;
-        PERFORM tube_private_free_partitions(tube);
+        PERFORM tube_private_repartition(tube, partitions);
         -- Else read by the index of before (tube_private_slices) until tube_index_fit finds it quick to build the next.
         IF NOT tube_private_fit_index(tube) THEN
             RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
@@ -2887,7 +3498,44 @@ BEGIN
         WHERE a.tube = tube AND w.tube IS NOT NULL ORDER BY a.position;
     END IF;
 END
-$_$;
+$$;
+
+CREATE TABLE tube.tube_outbox (
+    outbox text NOT NULL,
+    tbl regclass NOT NULL,
+    value_type regtype NOT NULL,
+    adopted boolean NOT NULL,
+    CONSTRAINT tube_outbox_value_type_check CHECK (((value_type)::oid = ANY ((ARRAY['text'::regtype, 'bytea'::regtype])::oid[])))
+);
+
+CREATE FUNCTION tube.tube_private_enter_outbox(outbox text, partitions integer) RETURNS tube.tube_outbox
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    reg tube_registry;
+    wrong CONSTANT text := tube_private_wrong_name(outbox);
+BEGIN
+    IF (partitions BETWEEN 1 AND 1024) IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU103', HINT = 'Give 1 to 1024.',
+            MESSAGE = format('an outbox can''t have %s partitions', coalesce(partitions::text, 'NULL'));
+    ELSIF EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = outbox) THEN
+        RETURN tube_private_require_outbox(outbox);
+    ELSIF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU101',
+            MESSAGE = format('%s is no name for an outbox: %s', quote_nullable(outbox), wrong),
+            HINT = 'Choose a name of 1 to 57 bytes without commas, such as orders.';
+    END IF;
+    INSERT INTO tube_registry (tube, kind, partitions, last_epoch)
+    SELECT outbox, 'outbox', partitions, i.last_epoch FROM tube_installation AS i
+    ON CONFLICT DO NOTHING
+    RETURNING * INTO reg;
+    IF NOT FOUND THEN
+        RETURN tube_private_require_outbox(outbox); -- another session made it meanwhile
+    END IF;
+    PERFORM tube_private_free_partitions(outbox), tube_private_make_flag(reg);
+    RETURN NULL;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_fill(template text, fragments jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -2925,6 +3573,36 @@ BEGIN
     IF statements IS NOT NULL THEN
         PERFORM tube_private_briefly(statements);
     END IF;
+    RETURN true;
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    RETURN false;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_fit_outbox_index(outbox text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    most CONSTANT bigint := 8 * 1024 * 1024; -- bytes
+    box CONSTANT tube_outbox := tube_private_require_outbox(outbox);
+    reg CONSTANT tube_registry := tube_private_require_any(outbox);
+    wanted CONSTANT record := tube_private_outbox_index(box, reg.partitions, true);
+    statements text[];
+    ready boolean;
+BEGIN
+    SELECT array_agg(format('DROP INDEX %s', i.index)) FILTER (WHERE i.partitions <> reg.partitions OR NOT i.valid),
+        wanted.ddl IS NULL OR coalesce(bool_or(i.partitions = reg.partitions AND i.valid), false)
+    INTO statements, ready
+    FROM tube_private_outbox_indexes(box) AS i;
+    IF box.adopted THEN
+        RETURN ready; -- its owner builds and drops them
+    ELSIF NOT ready THEN
+        IF pg_relation_size(box.tbl) > most THEN
+            RETURN false;
+        END IF;
+        statements := statements || wanted.ddl;
+    END IF;
+    PERFORM tube_private_briefly(statements) WHERE statements IS NOT NULL;
     RETURN true;
 EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     RETURN false;
@@ -3006,6 +3684,25 @@ BEGIN
         PERFORM tube_private_provide(a) FROM tube_attachment AS a
         WHERE a.tube = $1 AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
     END IF;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_free_parked(outbox text, ids bigint[]) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    freed bigint;
+BEGIN
+    WITH gone AS (
+        DELETE FROM tube_outbox_parked AS k WHERE k.outbox = $1 AND k.id = ANY ($2) RETURNING k.id, k.slot
+    )
+    INSERT INTO tube_outbox_retry (outbox, id, slot) SELECT $1, g.id, g.slot FROM gone AS g
+    ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS freed = ROW_COUNT;
+    IF freed > 0 THEN
+        PERFORM tube_private_wake_sleepers(outbox, NULL);
+    END IF;
+    RETURN freed;
 END
 $_$;
 
@@ -3362,6 +4059,30 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_lock_parked(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT key text, OUT slot text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    box tube_outbox;
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
+            MESSAGE = format('parked records of outbox %L are changed at READ COMMITTED only', outbox),
+            HINT = 'An older snapshot would not show which keys are held. SET TRANSACTION ISOLATION LEVEL READ COMMITTED.';
+    END IF;
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_private_lock_parked.outbox FOR KEY SHARE;
+    IF leader_id IS NOT NULL THEN
+        PERFORM tube_private_hold_term(outbox, partitions, partition, leader_id);
+    END IF;
+    box := tube_private_require_outbox(outbox);
+    tbl := tube_private_outbox_table(box);
+    key := tube_private_outbox_key(box.adopted);
+    slot := tube_private_outbox_slot(box.adopted);
+    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' parked ' || outbox, 0));
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
     LANGUAGE plpgsql
     AS $_$
@@ -3401,6 +4122,37 @@ BEGIN
 END
 $_$;
 
+CREATE TABLE tube.tube_registry (
+    tube text NOT NULL,
+    partitions integer NOT NULL,
+    predicate text,
+    generation bigint DEFAULT 1 NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    last_epoch bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    key_type regtype DEFAULT 'bigint'::regtype NOT NULL,
+    shape text DEFAULT '0001'::text NOT NULL,
+    number bigint NOT NULL,
+    kind text DEFAULT 'tube'::text NOT NULL,
+    CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
+    CONSTRAINT tube_registry_kind_check CHECK ((kind = ANY (ARRAY['tube'::text, 'outbox'::text]))),
+    CONSTRAINT tube_registry_partitions_check CHECK (((partitions >= 1) AND (partitions <= 1024)))
+);
+
+CREATE FUNCTION tube.tube_private_make_flag(reg tube.tube_registry) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    flag CONSTANT text := tube_private_qualify('tube_sleeps_' || reg.number);
+BEGIN
+    IF to_regclass(flag) IS NULL THEN
+        EXECUTE format('CREATE SEQUENCE %s', flag);
+        PERFORM setval(flag::regclass, CASE WHEN EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = reg.tube)
+            THEN 2 ELSE 1 END);
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text, body text, callers regrole[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -3417,6 +4169,37 @@ BEGIN
     END LOOP;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_make_outbox(outbox text, value_type regtype) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    queue CONSTANT text := tube_private_qualify(outbox);
+BEGIN
+    EXECUTE format($ddl$
+        CREATE TABLE %s (
+            id bigint PRIMARY KEY DEFAULT CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END,
+            create_time timestamptz NOT NULL DEFAULT clock_timestamp(),
+            kafka_topic varchar(249) NOT NULL,
+            kafka_key text,
+            kafka_value %s,
+            kafka_header_keys text[] NOT NULL DEFAULT '{}',
+            kafka_header_values text[] NOT NULL DEFAULT '{}',
+            leader_id uuid,
+            partition_key text
+        ) WITH (
+            fillfactor = 45,
+            autovacuum_vacuum_scale_factor = 0.05,
+            autovacuum_vacuum_threshold = 5000,
+            autovacuum_vacuum_insert_scale_factor = 0.1,
+            autovacuum_vacuum_cost_delay = 0,
+            autovacuum_analyze_scale_factor = 0.1,
+            autovacuum_analyze_threshold = 5000
+        )$ddl$, queue, value_type);
+    INSERT INTO tube_outbox (outbox, tbl, value_type, adopted) VALUES (outbox, queue::regclass, value_type, false);
+    PERFORM tube_private_fit_outbox_index(outbox), tube_private_provide_outbox(outbox);
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) RETURNS text
     LANGUAGE plpgsql
@@ -3457,6 +4240,14 @@ BEGIN
             ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
     RETURN CASE WHEN merged THEN format('WITH marked AS (%s) SELECT * FROM marked ORDER BY seq', mark) ELSE mark END;
 END
+$_$;
+
+CREATE FUNCTION tube.tube_private_masked(text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $_$
+    SELECT left(regexp_replace(regexp_replace(regexp_replace($1, '[[:cntrl:]]', ' ', 'g'),
+        '://[^/\s]*@', '://********@', 'g'),
+        '\m((?:password|passwd|secret|token|api[_-]?key)["'']?\s*[=:]\s*)[^\s,;&]+', '\1********', 'gi'), 500)
 $_$;
 
 CREATE FUNCTION tube.tube_private_member_oids(tbl regclass) RETURNS oid[]
@@ -3517,6 +4308,28 @@ CREATE FUNCTION tube.tube_private_now_id(key_type regtype, row_name text DEFAULT
         CASE key_type WHEN 'text'::regtype THEN ') COLLATE pg_catalog."C" AS id' ELSE ') AS id' END)
 $$;
 
+CREATE FUNCTION tube.tube_private_open_schema(schema regnamespace, worker name) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    statement CONSTANT text := format('GRANT USAGE ON SCHEMA %s TO %I', schema, worker);
+BEGIN
+    IF has_schema_privilege(worker, schema::oid, 'USAGE') THEN
+        RETURN;
+    END IF;
+    BEGIN
+        EXECUTE statement;
+    EXCEPTION WHEN insufficient_privilege THEN
+        -- What is missing is said below.
+    END;
+    IF NOT has_schema_privilege(worker, schema::oid, 'USAGE') THEN
+        RAISE WARNING USING MESSAGE = format('%I may not look into the schema %s yet', worker, schema),
+            HINT = format('The owner of the schema has to run: %s;', statement);
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_order_column(tbl regclass, order_col text) RETURNS name
     LANGUAGE plpgsql
     AS $$
@@ -3542,6 +4355,144 @@ BEGIN
                 FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped);
     END IF;
     RETURN found_name;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_outbox_fence(outbox text, partitions integer, partition integer, leader_id uuid) RETURNS tube.tube_outbox
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM tube_private_hold_term(outbox, partitions, partition, leader_id);
+    RETURN tube_private_require_outbox(outbox);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_outbox_figures(records text, outbox text, OUT count text, OUT min_id bigint, OUT max_id bigint, OUT min_create_time timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    counted integer;
+    plan json;
+    estimate bigint;
+BEGIN
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM %s ORDER BY r.id LIMIT 1000) AS n', records) INTO counted USING outbox;
+    EXECUTE format('SELECT r.id, r.create_time FROM %s ORDER BY r.id LIMIT 1', records) INTO min_id, min_create_time USING outbox;
+    EXECUTE format('SELECT r.id FROM %s ORDER BY r.id DESC LIMIT 1', records) INTO max_id USING outbox;
+    count := counted::text;
+    IF counted = 1000 THEN
+        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT FROM %s', records) INTO plan USING outbox;
+        estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
+        count := CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_outbox_index(box tube.tube_outbox, partitions integer, blocking boolean, OUT name text, OUT ddl text) RETURNS record
+    LANGUAGE plpgsql STABLE
+    AS $$
+BEGIN
+    IF partitions > 1 THEN
+        name := tube_private_name(box.outbox, format('_%s_p%s_idx', left(md5('outbox ' || box.outbox), 8), partitions));
+        ddl := format('CREATE INDEX%s %I ON %s (((%s) OPERATOR(pg_catalog.%%) %s), id)',
+            CASE WHEN NOT blocking THEN ' CONCURRENTLY' ELSE '' END, name, tube_private_outbox_table(box),
+            tube_private_outbox_slot(box.adopted), partitions);
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_outbox_indexes(box tube.tube_outbox) RETURNS TABLE(index text, partitions integer, valid boolean)
+    LANGUAGE sql STABLE
+    AS $_$
+    SELECT format('%s.%I', c.relnamespace::regnamespace, c.relname), substring(c.relname FROM '_p([0-9]+)_idx$')::integer, i.indisvalid
+    FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+    WHERE i.indrelid = box.tbl AND c.relname ~ ('_' || left(md5('outbox ' || box.outbox), 8) || '_p[0-9]+_idx$')
+$_$;
+
+CREATE FUNCTION tube.tube_private_outbox_key(adopted boolean) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$ SELECT CASE WHEN adopted THEN 'kafka_key::text' ELSE 'coalesce(partition_key, kafka_key)' END $$;
+
+CREATE FUNCTION tube.tube_private_outbox_part(adopted boolean, partitions integer, partition integer) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE partitions WHEN 1 THEN 'true' ELSE format('((%s) OPERATOR(pg_catalog.%%) %s) OPERATOR(pg_catalog.=) %s',
+        tube_private_outbox_slot(adopted), partitions, partition) END
+$$;
+
+CREATE FUNCTION tube.tube_private_outbox_parts(outbox text) RETURNS TABLE(partition integer, parked text, records text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+    SELECT p.partition, k.parked, format('%s AS r WHERE %s%s', o.tbl,
+        tube_private_outbox_part(o.adopted, r.partitions, p.partition),
+        CASE k.parked WHEN '0' THEN ' AND $1 IS NOT NULL' ELSE format(
+            ' AND NOT EXISTS (SELECT FROM %s AS k WHERE k.outbox = $1 AND k.id = r.id)',
+            tube_private_qualify('tube_outbox_parked')) END)
+    FROM tube_outbox AS o JOIN tube_registry AS r ON r.tube = o.outbox,
+        LATERAL generate_series(0, r.partitions - 1) AS p (partition),
+        LATERAL (
+            SELECT CASE WHEN count(*) < 1000 THEN count(*)::text ELSE '1000+' END AS parked FROM (
+                SELECT FROM tube_outbox_parked AS k
+                WHERE k.outbox = o.outbox AND k.slot % r.partitions = p.partition LIMIT 1000) AS first_ones
+        ) AS k
+    WHERE o.outbox = tube_private_outbox_parts.outbox
+    ORDER BY p.partition
+$_$;
+
+CREATE FUNCTION tube.tube_private_outbox_slot(adopted boolean) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT format('(''x'' OPERATOR(pg_catalog.||) pg_catalog.left(pg_catalog.md5(kafka_topic::text OPERATOR(pg_catalog.||)'
+        ' pg_catalog.chr(31) OPERATOR(pg_catalog.||) coalesce(%s, id::text)), 8))::bit(32)::integer'
+        ' OPERATOR(pg_catalog.&) 2147483647', tube_private_outbox_key(adopted))
+$$;
+
+CREATE FUNCTION tube.tube_private_outbox_table(box tube.tube_outbox) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    tbl CONSTANT text := (SELECT format('%I.%I', n.nspname, c.relname)
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = box.tbl);
+BEGIN
+    IF tbl IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108', MESSAGE = format('the table of outbox %L was dropped', box.outbox),
+            HINT = format('Drop the outbox, too: outbox_drop(%L).', box.outbox);
+    END IF;
+    RETURN tbl;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_outbox_target(outbox text, OUT tbl text, OUT value_type text, OUT adopted boolean, OUT locks bigint) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    box CONSTANT tube_outbox := tube_private_require_outbox(outbox);
+BEGIN
+    tbl := tube_private_outbox_table(box);
+    value_type := box.value_type;
+    adopted := box.adopted;
+    locks := (hashtextextended(tube_private_schema() || ' orders ' || outbox, 0) >> 10) << 10;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_outbox_trigger(reg tube.tube_registry, tbl text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT format('CREATE TRIGGER outbox_wake_trigger AFTER INSERT ON %s FOR EACH STATEMENT EXECUTE FUNCTION %s(%L, %L)',
+        tbl, tube_private_qualify('tube_private_outbox_wake'), reg.tube, tube_private_qualify('tube_sleeps_' || reg.number))
+$$;
+
+CREATE FUNCTION tube.tube_private_outbox_wake() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF pg_sequence_last_value(to_regclass(TG_ARGV[1])) > 1 THEN
+        PERFORM tube_private_wake_sleepers(TG_ARGV[0], NULL);
+    END IF;
+    RETURN NULL;
 END
 $$;
 
@@ -3758,6 +4709,32 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_provide_outbox(outbox text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require_any(outbox);
+    queue CONSTANT text := tube_private_qualify(outbox);
+    admin CONSTANT name := tube_private_role('admin');
+BEGIN
+    PERFORM tube_private_make_flag(reg);
+    IF (tube_private_require_outbox(outbox)).adopted THEN
+        RETURN;
+    END IF;
+    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
+    EXECUTE format('GRANT SELECT, UPDATE (leader_id), DELETE ON %s TO %I', queue, tube_private_role('worker'));
+    EXECUTE format('GRANT SELECT, DELETE ON %s TO %I', queue, admin);
+    EXECUTE format('GRANT INSERT (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values,'
+        ' partition_key), SELECT (id) ON %s TO %I, %I', queue, tube_private_role('writer'), admin);
+    EXECUTE format('GRANT SELECT (id, create_time, kafka_topic, kafka_key, partition_key, leader_id) ON %s TO %I', queue,
+        tube_private_role('monitor'));
+    IF NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = queue::regclass AND t.tgname = 'outbox_wake_trigger') THEN
+        EXECUTE tube_private_outbox_trigger(reg, queue);
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
@@ -3785,14 +4762,9 @@ CREATE FUNCTION tube.tube_private_provide_tube(tube text) RETURNS void
     AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_require(tube);
-    flag CONSTANT text := format('%I.tube_sleeps_%s', tube_private_schema(), reg.number);
     name CONSTANT text := tube_private_qualify(tube_private_name(tube, '_touch'));
 BEGIN
-    IF to_regclass(flag) IS NULL THEN
-        EXECUTE format('CREATE SEQUENCE %s', flag);
-        PERFORM setval(flag::regclass, CASE WHEN EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = reg.tube)
-            THEN 2 ELSE 1 END);
-    END IF;
+    PERFORM tube_private_make_flag(reg);
     PERFORM tube_private_make_function(name,
         format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
             reg.key_type), 'void', format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()),
@@ -3829,7 +4801,7 @@ BEGIN
     PERFORM tube_private_check_touch(shard, ids, op, chunk_size);
     put_chunk := least(chunk_size, greatest(1, cardinality(ids))); -- far from the end of integer
     FOREACH tube_name IN ARRAY coalesce(nullif(string_to_array(tube_or_tubes, ','), '{}'), ARRAY[tube_or_tubes]) LOOP
-        IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_name) THEN
+        IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_name AND r.kind = 'tube') THEN
             tube_name := btrim(tube_name);
             PERFORM tube_private_require(tube_name);
         END IF;
@@ -3953,6 +4925,45 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) RETURNS bigint[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    my_epoch CONSTANT bigint := tube_private_hold_term(outbox, partitions, partition, leader_id);
+    held CONSTANT boolean := coalesce(hold, false);
+    parked bigint[] := '{}';
+    more bigint[];
+BEGIN
+    -- First those that hold their keys, then those that wait behind them.
+    FOR step IN 0..1 LOOP
+        WITH item AS (
+            SELECT DISTINCT ON (i.id) i.id, r.topic, r.key, r.slot, i.error, i.attempts
+            FROM jsonb_to_recordset(items) AS i (id bigint, error text, attempts integer, behind boolean)
+            JOIN jsonb_to_recordset(records) AS r (id bigint, topic text, key text, slot integer) ON r.id = i.id
+            WHERE coalesce(i.behind, false) = (step = 1)
+            ORDER BY i.id
+        ), put AS (
+            INSERT INTO tube_outbox_parked AS k (outbox, id, topic, key, slot, error, attempts, epoch, hold, behind)
+            SELECT tube_private_put_parked.outbox, i.id, i.topic, i.key, i.slot, i.error, i.attempts,
+                my_epoch, (held OR step = 1) AND i.key IS NOT NULL, step = 1
+            FROM item AS i
+            WHERE step = 0 OR EXISTS (
+                SELECT FROM tube_outbox_parked AS h
+                WHERE h.outbox = tube_private_put_parked.outbox AND h.topic = i.topic AND md5(h.key) = md5(i.key)
+                    AND h.key = i.key AND h.hold AND NOT h.behind)
+            ON CONFLICT ON CONSTRAINT tube_outbox_parked_pkey DO NOTHING
+            RETURNING k.id
+        )
+        SELECT array_agg(p.id ORDER BY p.id) INTO more FROM put AS p;
+        parked := parked || coalesce(more, '{}');
+    END LOOP;
+    -- Else a retry of before would have the next mark return them.
+    DELETE FROM tube_outbox_retry AS t WHERE t.outbox = tube_private_put_parked.outbox AND t.id = ANY (parked);
+    RETURN parked;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4044,6 +5055,20 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, parks boolean, retried boolean) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+    SELECT format('r.id::bigint, r.create_time, r.kafka_topic::text, r.kafka_key::text, %s, r.kafka_header_keys::text[],'
+        ' r.kafka_header_values::text[], %s, %s, %s',
+        CASE box.value_type WHEN 'bytea'::regtype THEN 'r.kafka_value'
+            ELSE 'convert_to(r.kafka_value::text, ''UTF8'')' END,
+        CASE WHEN box.adopted THEN 'NULL::text' ELSE 'r.partition_key' END,
+        retried::text,
+        CASE WHEN parks THEN format('EXISTS (SELECT FROM %1$s AS k WHERE k.outbox = $3'
+            ' AND k.topic = r.kafka_topic AND md5(k.key) = md5(%2$s) AND k.key = %2$s AND k.hold AND NOT k.behind)',
+            tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted)) ELSE 'false' END)
+$_$;
+
 CREATE FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, other text) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -4104,6 +5129,23 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_refuse_records(outbox text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    most CONSTANT integer := 10000;
+    records bigint;
+BEGIN
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM %s LIMIT %s) AS r', tube_private_qualify(outbox), most) INTO records;
+    IF records > 0 THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU109',
+            MESSAGE = format('outbox %L is not dropped: records that wait: %s%s', outbox,
+                CASE WHEN records = most THEN 'at least ' END, records),
+            HINT = 'Let the workers drain it, or throw the records away: force => true.';
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4139,22 +5181,37 @@ BEGIN
 END
 $$;
 
-CREATE TABLE tube.tube_registry (
-    tube text NOT NULL,
-    partitions integer NOT NULL,
-    predicate text,
-    generation bigint DEFAULT 1 NOT NULL,
-    version bigint DEFAULT 1 NOT NULL,
-    last_epoch bigint DEFAULT 0 NOT NULL,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    key_type regtype DEFAULT 'bigint'::regtype NOT NULL,
-    shape text DEFAULT '0001'::text NOT NULL,
-    number bigint NOT NULL,
-    kind text DEFAULT 'tube'::text NOT NULL,
-    CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
-    CONSTRAINT tube_registry_kind_check CHECK ((kind = ANY (ARRAY['tube'::text, 'outbox'::text]))),
-    CONSTRAINT tube_registry_partitions_check CHECK (((partitions >= 1) AND (partitions <= 1024)))
-);
+CREATE FUNCTION tube.tube_private_repartition(tube text, partitions integer) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+BEGIN
+    PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');
+    UPDATE tube_registry AS r SET partitions = $2,
+        generation = r.generation + 1, version = r.version + 1, last_epoch = r.last_epoch + 1
+    WHERE r.tube = $1;
+    PERFORM tube_private_free_partitions(tube);
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_repartition_outbox(outbox text, partitions integer) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+BEGIN
+    PERFORM FROM tube_registry AS r WHERE r.tube = outbox AND r.partitions <> $2;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM FROM tube_registry AS r WHERE r.tube = outbox AND r.partitions <> $2 FOR UPDATE;
+    IF FOUND THEN
+        PERFORM tube_private_repartition(outbox, partitions);
+        IF NOT tube_private_fit_outbox_index(outbox) THEN
+            RAISE NOTICE USING MESSAGE = format('outbox %L has no index for its %s partitions yet', outbox, partitions),
+                HINT = format('Outside of a transaction, run what outbox_index_sql(%L, %s) gives, until it gives NULL.',
+                    outbox, partitions);
+        END IF;
+    END IF;
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_require(tube text) RETURNS tube.tube_registry
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4167,9 +5224,49 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no tube %s', quote_nullable(tube)),
             HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) || '.',
-                'There are none yet: tube_ensure_exists makes one.') FROM tube_registry AS r);
+                'There are none yet: tube_ensure_exists makes one.') FROM tube_registry AS r WHERE r.kind = 'tube');
+    ELSIF reg.kind <> 'tube' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is an outbox, not a tube', tube),
+            HINT = 'Functions whose names begin with outbox_ are for outboxes.';
     END IF;
     RETURN reg;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_require_any(name text) RETURNS tube.tube_registry
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    reg tube_registry;
+BEGIN
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = name;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no tube or outbox %s', quote_nullable(name)),
+            HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) || '.',
+                'There are none yet: tube_ensure_exists and outbox_ensure_exists make some.') FROM tube_registry AS r);
+    END IF;
+    RETURN reg;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_require_outbox(outbox text) RETURNS tube.tube_outbox
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    box tube_outbox;
+BEGIN
+    SELECT o.* INTO box FROM tube_outbox AS o WHERE o.outbox = tube_private_require_outbox.outbox;
+    IF FOUND THEN
+        RETURN box;
+    ELSIF EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_private_require_outbox.outbox) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is a tube, not an outbox', outbox),
+            HINT = 'Functions whose names begin with tube_ are for tubes.';
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no outbox %s', quote_nullable(outbox)),
+        HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(o.outbox), ', ' ORDER BY o.outbox) || '.',
+            'There are none yet: outbox_ensure_exists makes one.') FROM tube_outbox AS o);
 END
 $$;
 
@@ -4349,6 +5446,7 @@ BEGIN
     IF FOUND THEN
         RETURN;
     END IF;
+    PERFORM tube_private_require(tube); -- an outbox never has such an index, and no pods
     SELECT i.partitions INTO cut FROM tube_private_indexes(tube) AS i
     WHERE i.valid
     ORDER BY lcm(i.partitions, tube_private_slices.partitions), i.partitions DESC LIMIT 1;
@@ -4375,6 +5473,60 @@ CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_at
             to_regprocedure(format('%s(text, %s[])', tube_private_function(a, 'put'), tube_private_key_type(a.tube))), 'EXECUTE')
     ORDER BY a.tube, a.position
 $$;
+
+CREATE FUNCTION tube.tube_private_stash(outbox text, topics text[], keys text[], bodies anyarray, headers jsonb, partition_keys text[], in_order boolean) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    box CONSTANT record := tube_private_outbox_target(outbox);
+    given CONSTANT text := CASE pg_typeof(bodies) WHEN 'bytea[]'::regtype THEN 'bytea' ELSE 'text' END;
+    body CONSTANT text := CASE
+        WHEN given = box.value_type THEN 'm.body'
+        WHEN given = 'text' THEN 'convert_to(m.body, ''UTF8'')'
+        ELSE 'convert_from(m.body, ''UTF8'')' END;
+    ids bigint[];
+BEGIN
+    PERFORM tube_private_check_messages(cardinality(topics), cardinality(keys), cardinality(bodies), headers,
+        cardinality(partition_keys), (SELECT t.topic FROM unnest(topics) AS t (topic)
+            WHERE (t.topic ~ '^[A-Za-z0-9._-]{1,249}$' AND t.topic NOT IN ('.', '..')) IS NOT TRUE LIMIT 1),
+        topics IS NULL OR bodies IS NULL OR array_position(topics, NULL) IS NOT NULL,
+        box.adopted AND EXISTS (SELECT FROM unnest(partition_keys) AS p (key) WHERE p.key IS NOT NULL));
+    IF in_order THEN
+        PERFORM pg_advisory_xact_lock(box.locks + l.lock)
+        FROM (
+            SELECT DISTINCT hashtextextended(concat(m.topic, chr(31), coalesce(m.partition_key, m.key)), 0) & 1023 AS lock
+            FROM unnest(topics, keys, partition_keys) AS m (topic, key, partition_key)
+            WHERE coalesce(m.partition_key, m.key) IS NOT NULL
+            ORDER BY 1 OFFSET 0
+        ) AS l;
+    END IF;
+    EXECUTE format($sql$
+        WITH stashed AS (
+            INSERT INTO %s (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values%s)
+            SELECT clock_timestamp(), m.topic, m.key, %s,
+                CASE jsonb_typeof(m.headers)
+                    WHEN 'object' THEN ARRAY(SELECT h.key FROM jsonb_each_text(m.headers) AS h)
+                    WHEN 'array' THEN ARRAY(SELECT h.pair ->> 0 FROM jsonb_array_elements(m.headers) WITH ORDINALITY
+                        AS h (pair, place) ORDER BY h.place)
+                    ELSE '{}' END,
+                CASE jsonb_typeof(m.headers)
+                    WHEN 'object' THEN ARRAY(SELECT h.value FROM jsonb_each_text(m.headers) AS h)
+                    WHEN 'array' THEN ARRAY(SELECT h.pair ->> 1 FROM jsonb_array_elements(m.headers) WITH ORDINALITY
+                        AS h (pair, place) ORDER BY h.place)
+                    ELSE '{}' END%s
+            FROM ROWS FROM (unnest($1, $2, $3, $4), jsonb_array_elements($5)) WITH ORDINALITY
+                AS m (topic, key, body, partition_key, headers, place)
+            ORDER BY m.place
+            RETURNING id
+        )
+        SELECT array_agg(s.id ORDER BY s.id) FROM stashed AS s$sql$, box.tbl,
+        CASE WHEN box.adopted THEN '' ELSE ', partition_key' END, body,
+        CASE WHEN box.adopted THEN '' ELSE ', m.partition_key' END)
+    INTO ids USING topics, keys, bodies, partition_keys, headers;
+    RETURN coalesce(ids, '{}');
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) RETURNS record
     LANGUAGE plpgsql
@@ -4580,6 +5732,18 @@ BEGIN
     INTO payload USING seq, leader_id, shard;
     RETURN payload;
 END
+$_$;
+
+CREATE FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer) RETURNS bigint[]
+    LANGUAGE sql
+    AS $_$
+    WITH taken AS (
+        DELETE FROM tube_outbox_retry AS t
+        WHERE t.outbox = $1 AND t.id = ANY (ARRAY(
+            SELECT n.id FROM tube_outbox_retry AS n WHERE n.outbox = $1 AND n.slot % $2 = $3 ORDER BY n.id LIMIT $4))
+        RETURNING t.id
+    )
+    SELECT array_agg(t.id) FROM taken AS t
 $_$;
 
 CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SETOF text
@@ -4860,6 +6024,25 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_wrong_name(name text) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    longest CONSTANT integer := 57; -- with _touch behind it, 63
+BEGIN
+    RETURN CASE
+        WHEN coalesce(name, '') = '' THEN 'it is empty'
+        WHEN octet_length(name) > longest
+            THEN format('it has %s bytes, and %s are allowed', octet_length(name), longest)
+        WHEN name LIKE '%,%' THEN 'it has a comma'
+        WHEN name ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
+        WHEN name LIKE 'pg\_%' THEN 'such names belong to Postgres'
+        WHEN to_regclass(tube_private_qualify(name)) IS NOT NULL
+            THEN format('there is a relation of that name in the schema %I', tube_private_schema())
+    END;
+END
+$$;
+
 CREATE FUNCTION tube.tube_seq_advance(beyond bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4908,7 +6091,7 @@ CREATE FUNCTION tube.tube_settle_holders(tube text) RETURNS text[]
     AS $$
 BEGIN
     IF tube IS NOT NULL THEN
-        PERFORM tube_private_require(tube);
+        PERFORM tube_private_require_any(tube);
     END IF;
     RETURN ARRAY(
         SELECT DISTINCT k.virtualtransaction
@@ -5004,7 +6187,7 @@ DECLARE
     reg tube_registry;
     part integer;
 BEGIN
-    FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube LOOP
+    FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
         FOR part IN 0 .. reg.partitions - 1 LOOP
             tube := reg.tube;
             predicate := reg.predicate;
@@ -5322,12 +6505,24 @@ CREATE TABLE tube.tube_leader (
 )
 WITH (fillfactor='50');
 
-CREATE TABLE tube.tube_outbox (
+CREATE TABLE tube.tube_outbox_parked (
     outbox text NOT NULL,
-    tbl regclass NOT NULL,
-    value_type regtype NOT NULL,
-    adopted boolean NOT NULL,
-    CONSTRAINT tube_outbox_value_type_check CHECK (((value_type)::oid = ANY ((ARRAY['text'::regtype, 'bytea'::regtype])::oid[])))
+    id bigint NOT NULL,
+    topic text NOT NULL,
+    key text,
+    slot integer NOT NULL,
+    error text NOT NULL,
+    attempts integer NOT NULL,
+    epoch bigint NOT NULL,
+    hold boolean NOT NULL,
+    behind boolean NOT NULL,
+    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE TABLE tube.tube_outbox_retry (
+    outbox text NOT NULL,
+    id bigint NOT NULL,
+    slot integer NOT NULL
 );
 
 CREATE TABLE tube.tube_parked (
@@ -5436,8 +6631,14 @@ ALTER TABLE ONLY tube.tube_leader
 ALTER TABLE ONLY tube.tube_leader
     ADD CONSTRAINT tube_leader_pkey PRIMARY KEY (tube, partition);
 
+ALTER TABLE ONLY tube.tube_outbox_parked
+    ADD CONSTRAINT tube_outbox_parked_pkey PRIMARY KEY (outbox, id);
+
 ALTER TABLE ONLY tube.tube_outbox
     ADD CONSTRAINT tube_outbox_pkey PRIMARY KEY (outbox);
+
+ALTER TABLE ONLY tube.tube_outbox_retry
+    ADD CONSTRAINT tube_outbox_retry_pkey PRIMARY KEY (outbox, id);
 
 ALTER TABLE ONLY tube.tube_outbox
     ADD CONSTRAINT tube_outbox_tbl_key UNIQUE (tbl);
@@ -5468,6 +6669,8 @@ CREATE INDEX tube_audit_tube_done_at_idx ON tube.tube_audit USING btree (tube, d
 CREATE UNIQUE INDEX tube_backfill_active_idx ON tube.tube_backfill USING btree (tube, tbl) WHERE (state = ANY (ARRAY['waiting'::text, 'inserting'::text, 'delivering'::text]));
 
 CREATE INDEX tube_job_backfill_id_idx ON tube.tube_job USING btree (backfill_id) WHERE (backfill_id IS NOT NULL);
+
+CREATE INDEX tube_outbox_parked_key_idx ON tube.tube_outbox_parked USING btree (outbox, topic, md5(key)) WHERE hold;
 
 CREATE UNIQUE INDEX tube_parked_key_idx ON tube.tube_parked USING btree (tube, shard, md5(id)) WHERE (id IS NOT NULL);
 
@@ -5502,6 +6705,12 @@ ALTER TABLE ONLY tube.tube_leader
 ALTER TABLE ONLY tube.tube_outbox
     ADD CONSTRAINT tube_outbox_outbox_fkey FOREIGN KEY (outbox) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
+ALTER TABLE ONLY tube.tube_outbox_parked
+    ADD CONSTRAINT tube_outbox_parked_outbox_fkey FOREIGN KEY (outbox) REFERENCES tube.tube_outbox(outbox) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_outbox_retry
+    ADD CONSTRAINT tube_outbox_retry_outbox_fkey FOREIGN KEY (outbox) REFERENCES tube.tube_outbox(outbox) ON DELETE CASCADE;
+
 ALTER TABLE ONLY tube.tube_parked
     ADD CONSTRAINT tube_parked_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
@@ -5513,10 +6722,89 @@ GRANT USAGE ON SCHEMA tube TO tube_worker;
 GRANT USAGE ON SCHEMA tube TO tube_writer;
 GRANT USAGE ON SCHEMA tube TO tube_monitor;
 
+REVOKE ALL ON FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer, wake boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer, wake boolean) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.outbox_drop(outbox text, force boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_drop(outbox text, force boolean) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.outbox_ensure_absent(in_outbox text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_ensure_absent(in_outbox text) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer, value_type regtype) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer, value_type regtype) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.outbox_index_sql(outbox text, partitions integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_index_sql(outbox text, partitions integer) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.outbox_list() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_list() TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_list() TO tube_worker;
+GRANT ALL ON FUNCTION tube.outbox_list() TO tube_monitor;
+GRANT ALL ON FUNCTION tube.outbox_list() TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.outbox_parked(in_outbox text, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_parked(in_outbox text, in_limit integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_parked(in_outbox text, in_limit integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.outbox_parked(in_outbox text, in_limit integer) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb, partition_key text, in_order boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb, partition_key text, in_order boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb, partition_key text, in_order boolean) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value text, headers jsonb, partition_key text, in_order boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value text, headers jsonb, partition_key text, in_order boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value text, headers jsonb, partition_key text, in_order boolean) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.outbox_stash_many(outbox text, topics text[], keys text[], bodies text[], headers jsonb, partition_keys text[], in_order boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_stash_many(outbox text, topics text[], keys text[], bodies text[], headers jsonb, partition_keys text[], in_order boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_stash_many(outbox text, topics text[], keys text[], bodies text[], headers jsonb, partition_keys text[], in_order boolean) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.outbox_stash_many_bytea(outbox text, topics text[], keys text[], bodies bytea[], headers jsonb, partition_keys text[], in_order boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_stash_many_bytea(outbox text, topics text[], keys text[], bodies bytea[], headers jsonb, partition_keys text[], in_order boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_stash_many_bytea(outbox text, topics text[], keys text[], bodies bytea[], headers jsonb, partition_keys text[], in_order boolean) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.outbox_stats() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_stats() TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_stats() TO tube_worker;
+GRANT ALL ON FUNCTION tube.outbox_stats() TO tube_monitor;
+
 REVOKE ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) TO tube_monitor;
 
 GRANT SELECT ON TABLE tube.tube_backfill TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_backfill TO tube_worker;
@@ -5753,6 +7041,11 @@ REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, part
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_adoption_fault(tbl regclass) FROM PUBLIC;
+
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_worker;
 
@@ -5786,9 +7079,17 @@ REVOKE ALL ON FUNCTION tube.tube_private_base_type(type oid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) TO tube_admin;
 
+REVOKE ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, OUT mark text, OUT ids bigint[], OUT again text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, OUT mark text, OUT ids bigint[], OUT again text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, OUT mark text, OUT ids bigint[], OUT again text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
@@ -5829,6 +7130,10 @@ REVOKE ALL ON FUNCTION tube.tube_private_change_pods(change text, tube text, par
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_ids(ids anyarray) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_check_messages(topics integer, keys integer, bodies integer, headers jsonb, partition_keys integer, wrong_topic text, missing boolean, homeless boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_check_messages(topics integer, keys integer, bodies integer, headers jsonb, partition_keys integer, wrong_topic text, missing boolean, homeless boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_check_messages(topics integer, keys integer, bodies integer, headers jsonb, partition_keys integer, wrong_topic text, missing boolean, homeless boolean) TO tube_writer;
+
 REVOKE ALL ON FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) FROM PUBLIC;
@@ -5848,6 +7153,12 @@ REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer,
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop(tube text, force boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_drop_outbox(outbox text, force boolean, OUT needed text[], OUT wanted text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_drop_outbox(outbox text, force boolean, OUT needed text[], OUT wanted text[]) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_drop_parked(outbox text, ids bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_drop_parked(outbox text, ids bigint[]) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
 
@@ -5876,13 +7187,21 @@ REVOKE ALL ON FUNCTION tube.tube_private_end_terms(tube text, partition integer,
 REVOKE ALL ON FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_ensure_tube(tube text, partitions integer, predicate text, key_type regtype) TO tube_admin;
 
+GRANT SELECT ON TABLE tube.tube_outbox TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_enter_outbox(outbox text, partitions integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_fill(template text, fragments jsonb) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_fit_index(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_fit_outbox_index(outbox text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_forget(tube text, tables regclass[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_free_parked(outbox text, ids bigint[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_free_partitions(tube text) FROM PUBLIC;
 
@@ -5927,11 +7246,24 @@ REVOKE ALL ON FUNCTION tube.tube_private_lock_backfill(backfill_id bigint, held 
 
 REVOKE ALL ON FUNCTION tube.tube_private_lock_job(job_id text, alone boolean, of_backfill boolean) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT key text, OUT slot text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT key text, OUT slot text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT key text, OUT slot text) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
+
+GRANT SELECT ON TABLE tube.tube_registry TO tube_admin;
+GRANT SELECT ON TABLE tube.tube_registry TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_make_flag(reg tube.tube_registry) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text, body text, callers regrole[]) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_make_outbox(outbox text, value_type regtype) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_masked(text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 
@@ -5948,7 +7280,43 @@ GRANT ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer) 
 
 REVOKE ALL ON FUNCTION tube.tube_private_now_id(key_type regtype, row_name text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_open_schema(schema regnamespace, worker name) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_open_schema(schema regnamespace, worker name) TO tube_admin;
+
 REVOKE ALL ON FUNCTION tube.tube_private_order_column(tbl regclass, order_col text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_outbox_fence(outbox text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_outbox_figures(records text, outbox text, OUT count text, OUT min_id bigint, OUT max_id bigint, OUT min_create_time timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_outbox_figures(records text, outbox text, OUT count text, OUT min_id bigint, OUT max_id bigint, OUT min_create_time timestamp with time zone) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_outbox_figures(records text, outbox text, OUT count text, OUT min_id bigint, OUT max_id bigint, OUT min_create_time timestamp with time zone) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_private_outbox_figures(records text, outbox text, OUT count text, OUT min_id bigint, OUT max_id bigint, OUT min_create_time timestamp with time zone) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_private_outbox_index(box tube.tube_outbox, partitions integer, blocking boolean, OUT name text, OUT ddl text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_outbox_indexes(box tube.tube_outbox) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_outbox_key(adopted boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_outbox_part(adopted boolean, partitions integer, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_outbox_parts(outbox text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_outbox_parts(outbox text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_outbox_parts(outbox text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_private_outbox_parts(outbox text) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_private_outbox_slot(adopted boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_outbox_table(box tube.tube_outbox) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_outbox_target(outbox text, OUT tbl text, OUT value_type text, OUT adopted boolean, OUT locks bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_outbox_target(outbox text, OUT tbl text, OUT value_type text, OUT adopted boolean, OUT locks bigint) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_outbox_target(outbox text, OUT tbl text, OUT value_type text, OUT adopted boolean, OUT locks bigint) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_private_outbox_trigger(reg tube.tube_registry, tbl text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_outbox_wake() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_outbox_wake() TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_admin;
@@ -5975,6 +7343,8 @@ GRANT ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicat
 REVOKE ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) TO tube_admin;
 
+REVOKE ALL ON FUNCTION tube.tube_private_provide_outbox(outbox text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide_tube(tube text) FROM PUBLIC;
@@ -5989,6 +7359,10 @@ REVOKE ALL ON FUNCTION tube.tube_private_put_control(type text, backfill tube.tu
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_control_pods(tube text, op text, payload jsonb, shards integer[]) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) TO tube_worker;
@@ -6001,6 +7375,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_range(tube text, tbl regclass, shard in
 
 REVOKE ALL ON FUNCTION tube.tube_private_range_sql(tbl regclass, col name, bounds text[], unit integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, parks boolean, retried boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, other text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_job(job tube.tube_job) FROM PUBLIC;
@@ -6011,6 +7387,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclas
 GRANT ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_predicate(tube text, tbl regclass, predicate text, reason text) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_refuse_records(outbox text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name text) TO tube_worker;
@@ -6018,11 +7396,16 @@ GRANT ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) TO tube_admin;
 
-GRANT SELECT ON TABLE tube.tube_registry TO tube_admin;
-GRANT SELECT ON TABLE tube.tube_registry TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_repartition(tube text, partitions integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_repartition_outbox(outbox text, partitions integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_require(tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_require(tube text) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_require_any(name text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_require_outbox(outbox text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_role(kind text) FROM PUBLIC;
 
@@ -6050,6 +7433,10 @@ REVOKE ALL ON FUNCTION tube.tube_private_stale_attachments() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_stale_attachments() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_stale_attachments() TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_stash(outbox text, topics text[], keys text[], bodies anyarray, headers jsonb, partition_keys text[], in_order boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_stash(outbox text, topics text[], keys text[], bodies anyarray, headers jsonb, partition_keys text[], in_order boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_stash(outbox text, topics text[], keys text[], bodies anyarray, headers jsonb, partition_keys text[], in_order boolean) TO tube_writer;
+
 REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) FROM PUBLIC;
@@ -6072,6 +7459,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolea
 REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) FROM PUBLIC;
 
@@ -6098,6 +7487,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) F
 REVOKE ALL ON FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_with_names(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_wrong_name(name text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_seq_advance(beyond bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_seq_advance(beyond bigint) TO tube_admin;
@@ -6194,7 +7585,11 @@ GRANT SELECT ON TABLE tube.tube_job_unit TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_leader TO tube_admin;
 
-GRANT SELECT ON TABLE tube.tube_outbox TO tube_admin;
+GRANT SELECT ON TABLE tube.tube_outbox_parked TO tube_admin;
+GRANT SELECT ON TABLE tube.tube_outbox_parked TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_outbox_parked TO tube_monitor;
+
+GRANT SELECT ON TABLE tube.tube_outbox_retry TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_parked TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;

@@ -29,7 +29,10 @@ COMMANDS = {
     "doctor": ("installation", "Check everything a worker needs and suggest fixes."),
     "config": ("installation", "The configuration file."),
     "tube": ("tube", "Make, attach, list and drop tubes."),
-    "worker": ("worker", "Serve tubes: lead partitions, and bring what was touched to the sinks."),
+    "worker": (
+        "worker",
+        "Serve tubes and outboxes: bring what was touched to the sinks, and messages to Kafka.",
+    ),
     "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
     "park": ("tube", "Documents that could not be delivered."),
     "backfill": (

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 import click
-import psycopg
 
-from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.context import Database, databases_options, json_option
+from pytube.cli.fleet import Fleet, Reading
 from pytube.cli.output import (
     console,
     heading_line,
@@ -22,10 +24,9 @@ from pytube.cli.output import (
     shown,
     terminal_width,
 )
-from pytube.db.version import check
-from pytube.errors import UnknownTube, UsageError
-from pytube.health.prometheus import exposition, read_sizes, read_writers
-from pytube.health.status import PartitionStatus, read_status
+from pytube.errors import DatabaseUnavailable, UsageError
+from pytube.health.prometheus import exposition
+from pytube.health.status import PartitionStatus
 
 _COLUMNS = {
     "tube": "tube",
@@ -63,91 +64,122 @@ _NONE = "there are no tubes; make one with: pytube tube create NAME"
     help="Print metrics of the fleet in the text format of Prometheus, for a textfile collector.",
 )
 @json_option
-@database_options
+@databases_options
 def status(
-    database: Database, name: str | None, watch: bool, interval: float, prometheus: bool, as_json: bool
+    databases: Sequence[Database],
+    name: str | None,
+    watch: bool,
+    interval: float,
+    prometheus: bool,
+    as_json: bool,
 ) -> None:
     """What waits in each partition, who leads it, and how far behind it is.
 
     Lag is the age of the oldest touch that waits. A lost partition has a leader that renews its term no more.
-    --json tells more.
+    --json tells more. Of several hosts all are read, unless --host names one; the exit code is 3 when one of
+    them is down.
     """
     if prometheus and (watch or as_json):
         raise UsageError("--prometheus prints once, in its own format; leave --watch and --json out")
-    with database.connect() as connection:
-        check(connection, database.schema)
-        rows = _read(connection, database.schema, name)
+    with closing(Fleet(databases)) as fleet:
         if prometheus:
-            sizes = read_sizes(connection, database.schema)
-            click.echo(exposition(rows, read_writers(connection), sizes), nl=False)
-            return
-        if not watch:
-            if as_json:
-                print_json([asdict(row) for row in rows])
-            else:
-                print_rows(_COLUMNS, _shown(rows), _NONE)
-                for trouble in _troubles(rows):
-                    click.echo(trouble, err=not is_terminal())  # no line of the table
-            return
-        try:
-            if as_json:
-                _watch_json(connection, database.schema, name, interval)
-            elif is_terminal():
-                _watch_table(connection, database.schema, name, interval)
-            else:
-                _watch_lines(connection, database.schema, name, interval)
-        except KeyboardInterrupt:
-            return
+            click.echo(exposition(fleet.read_metrics(name)), nl=False)
+        elif watch:
+            with suppress(KeyboardInterrupt):
+                _watch(fleet, name, interval, as_json=as_json)
+        else:
+            _print_once(fleet, fleet.read(name), as_json=as_json)
 
 
-def _watch_json(connection: psycopg.Connection, schema: str, name: str | None, interval: float) -> None:
+def _print_once(fleet: Fleet, reading: Reading, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_json(reading))
+    else:
+        none = _NONE if not reading.down else ""
+        print_rows(_columns(fleet), _shown(reading.rows), none)
+    for trouble in _down(reading) if as_json else _troubles(reading):
+        click.echo(trouble, err=as_json or not is_terminal())  # no line of the table
+    if reading.down:
+        click.get_current_context().exit(DatabaseUnavailable.exit_code)
+
+
+def _watch(fleet: Fleet, name: str | None, interval: float, *, as_json: bool) -> None:
+    if as_json:
+        _watch_json(fleet, name, interval)
+    elif is_terminal():
+        _watch_table(fleet, name, interval)
+    else:
+        _watch_lines(fleet, name, interval)
+
+
+def _watch_json(fleet: Fleet, name: str | None, interval: float) -> None:
     while True:
-        print_json([asdict(row) for row in _read(connection, schema, name)])
+        reading = fleet.read(name)
+        print_json(_json(reading))
+        for line in _down(reading):
+            click.echo(line, err=True)
         time.sleep(interval)
 
 
-def _watch_lines(connection: psycopg.Connection, schema: str, name: str | None, interval: float) -> None:
-    columns = {"time": "time"} | _COLUMNS
+def _watch_lines(fleet: Fleet, name: str | None, interval: float) -> None:
+    columns = {"time": "time"} | _columns(fleet)
     click.echo(heading_line(columns))
     while True:
-        rows = _shown(_read(connection, schema, name))
+        reading = fleet.read(name)
         now = datetime.now().astimezone()
-        for line in lines(columns, [row | {"time": now} for row in rows]):
+        for line in lines(columns, [row | {"time": now} for row in _shown(reading.rows)]):
             click.echo(line)  # which flushes
+        for line in _down(reading):
+            click.echo(line, err=True)
         time.sleep(interval)
 
 
-def _watch_table(connection: psycopg.Connection, schema: str, name: str | None, interval: float) -> None:
+def _watch_table(fleet: Fleet, name: str | None, interval: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
     with Live(console=console(), auto_refresh=False) as live:
         while True:
-            rows = _read(connection, schema, name)
-            table = shown(_COLUMNS, _shown(rows), terminal_width()) if rows else [_NONE]
-            live.update(Text.from_ansi("\n".join([*table, *_troubles(rows)])), refresh=True)
+            reading = fleet.read(name)
+            rows = _shown(reading.rows)
+            table = shown(_columns(fleet), rows, terminal_width()) if rows else [_NONE]
+            live.update(Text.from_ansi("\n".join([*table, *_troubles(reading)])), refresh=True)
             time.sleep(interval)
 
 
-def _read(connection: psycopg.Connection, schema: str, name: str | None) -> list[PartitionStatus]:
-    rows = read_status(connection, schema, name)
-    if name is not None and not rows:
-        raise UnknownTube(f"there is no tube {name!r}; `pytube tube list` names those that there are")
-    return rows
+def _columns(fleet: Fleet) -> dict[str, str]:
+    return {"host": "host"} | _COLUMNS if fleet.has_names else _COLUMNS
 
 
-def _troubles(rows: list[PartitionStatus]) -> list[str]:
-    """A line for each sink and source that is down, of characters that do nothing to a terminal."""
-    lines = (
-        f"{row.tube} partition {row.partition}: {what} down for {seconds(since)}: {reason}"
-        for row in rows
+def _json(reading: Reading) -> list[dict[str, Any]]:
+    """The rows; the host is left out where there is only one."""
+    rows = [asdict(row) for row in reading.rows]
+    return [row if row["host"] is not None else {k: v for k, v in row.items() if k != "host"} for row in rows]
+
+
+def _down(reading: Reading) -> list[str]:
+    return [f"host {host} was not read: {reason}" for host, reason in reading.down.items()]
+
+
+def _troubles(reading: Reading) -> list[str]:
+    """A line for each host, sink and source that is down, of characters that do nothing to a terminal."""
+    lines = [
+        *_down(reading),
+        *(line for row in reading.rows for line in _troubles_of(row)),
+    ]
+    return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
+
+
+def _troubles_of(row: PartitionStatus) -> Iterator[str]:
+    host = "" if row.host is None else f"host {row.host}: "
+    yield from (
+        f"{host}{row.tube} partition {row.partition}: {what} down for {seconds(since)}: {reason}"
         for what, reason, since in (
             ("sink", row.sink_down, row.sink_down_for),
             ("source", row.source_down, row.source_down_for),
         )
         if reason is not None
     )
-    return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
 
 
 def _shown(rows: list[PartitionStatus]) -> list[dict[str, Any]]:

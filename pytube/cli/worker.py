@@ -20,11 +20,24 @@ GARBAGE_THRESHOLD = 100_000
     "tubes",
     multiple=True,
     metavar="NAME",
-    help="Serve this tube; repeatable. Default: all configured.",
+    help="Serve this tube; repeatable. Default without --outbox: all configured.",
+)
+@click.option(
+    "--outbox",
+    "outboxes",
+    multiple=True,
+    metavar="NAME",
+    help="Serve this outbox; repeatable. Default without --tube: all configured.",
+)
+@click.option(
+    "--all",
+    "takes_up",
+    is_flag=True,
+    help="Serve each configured tube from its creation until it is dropped; it need not exist yet.",
 )
 @click.pass_obj
-def worker(settings: Settings, tubes: tuple[str, ...]) -> None:
-    """Serve tubes: lead partitions, and bring what was touched to the sinks.
+def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...], takes_up: bool) -> None:
+    """Serve tubes and outboxes: bring what was touched to the sinks, and messages to Kafka.
 
     SIGTERM and SIGINT end it in order: what is in flight is finished, the rest given back. A
     second one ends it at once, which loses nothing either.
@@ -32,6 +45,8 @@ def worker(settings: Settings, tubes: tuple[str, ...]) -> None:
     config = settings.config()
     for name in tubes:
         config.tube(name)
+    for name in outboxes:
+        config.outbox(name)
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
 
@@ -39,7 +54,9 @@ def worker(settings: Settings, tubes: tuple[str, ...]) -> None:
     # new ones, looking for some takes a good part of its time.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
-    Worker(config, list(tubes) or None).run_until_signal()
+    # With neither option: all that is configured.
+    chosen = (tubes, outboxes) if tubes or outboxes else (None, None)
+    Worker(config, chosen[0], outboxes=chosen[1], takes_up=takes_up).run_until_signal()
 
 
 @click.command()
@@ -58,6 +75,13 @@ def worker(settings: Settings, tubes: tuple[str, ...]) -> None:
     help="How workers agree on who leads; lease needs no broker.",
 )
 @click.option(
+    "--sink",
+    type=click.Choice(["jsonl", "opensearch", "redis", "kafka", "postgres"]),
+    default="jsonl",
+    show_default=True,
+    help="Where the copy is: a file, or a real server, which is started, too. kafka means a real broker.",
+)
+@click.option(
     "--seconds",
     type=click.FloatRange(min=1, max=300),
     default=30,
@@ -72,6 +96,7 @@ def worker(settings: Settings, tubes: tuple[str, ...]) -> None:
 def demo(
     kafka: Literal["embedded", "real"],
     election: Literal["neli", "lease"],
+    sink: Literal["jsonl", "opensearch", "redis", "kafka", "postgres"],
     seconds: float,
     directory: Path | None,
 ) -> None:
@@ -79,5 +104,5 @@ def demo(
     # Imported late: it needs packages that nothing else does.
     from pytube.demo import main
 
-    code = main(kafka=kafka, election=election, seconds=seconds, directory=directory)
+    code = main(kafka=kafka, election=election, sink=sink, seconds=seconds, directory=directory)
     click.get_current_context().exit(code)

@@ -161,11 +161,17 @@ def masked(config: Config) -> dict[str, Any]:
         del shown["kafka"]
     else:
         shown["kafka"]["options"] = dict.fromkeys(shown["kafka"]["options"], MASK)
+    if not shown["postgres"]["hosts"]:
+        del shown["postgres"]["hosts"]
     for tube in shown["tube"].values():
         tube["sink"]["options"] = {
             key: _mask_option(key, value) for key, value in tube["sink"]["options"].items()
         }
         tube["enrich"] |= tube["enrich"].pop("schema.table")
+    if not shown["outbox"]:
+        del shown["outbox"]
+    for outbox in shown.get("outbox", {}).values():
+        outbox["kafka_options"] = dict.fromkeys(outbox["kafka_options"], MASK)
     plain: dict[str, Any] = _plain(shown)
     return plain
 

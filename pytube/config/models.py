@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -69,11 +71,35 @@ def _default_client_id() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+def _host_name(value: str) -> str:
+    if _HOST_NAME.fullmatch(value) is None:
+        raise ValueError("expected a name of at most 63 letters, digits, - and _, which begins with neither")
+    return value
+
+
+class HostConfig(Section):
+    """`[postgres.hosts.NAME]`: one of several hosts that carry the same tubes.
+
+    What is not given is as in `[postgres]`, whose fields these are.
+    """
+
+    dsn: SecretStr
+    schema_name: str | None = Field(default=None, alias="schema", min_length=1, max_length=63)
+    answer_timeout: float | None = Field(default=None, gt=0)
+    pool_size: int | None = Field(default=None, ge=1)
+
+
 class PostgresConfig(Section):
     """`[postgres]`: the source, which also holds the tubes."""
 
-    dsn: SecretStr
-    """A libpq connection string or URI."""
+    dsn: SecretStr | None = None
+    """A libpq connection string or URI; None where there are several hosts."""
+
+    hosts: dict[Annotated[str, AfterValidator(_host_name)], HostConfig] = Field(default_factory=dict)
+    """Several hosts that carry the same tubes, by name."""
 
     schema_name: str = Field(default="tube", alias="schema", min_length=1, max_length=63)
     """The schema that our SQL is installed in."""
@@ -84,6 +110,27 @@ class PostgresConfig(Section):
     pool_size: int = Field(default=6, ge=1)
     """Sessions that a worker process opens at most for marks and reads, whatever the number of its tubes. It
     has two more of its own, and one while it runs a backfill."""
+
+    @property
+    def only_dsn(self) -> SecretStr:
+        """The connection string of the only host.
+
+        Raises:
+            ConfigError: there are several hosts.
+        """
+        if self.dsn is None:
+            raise ConfigError(f"several hosts are configured: name one of {', '.join(self.hosts)} (--host)")
+        return self.dsn
+
+    @model_validator(mode="after")
+    def _one_way_to_name_hosts(self) -> Self:
+        if self.dsn is None and not self.hosts:
+            raise ConfigError("key postgres.dsn: is missing")
+        if self.dsn is not None and self.hosts:
+            raise ConfigError(
+                "key postgres.dsn: stands beside [postgres.hosts], where each host has its own; take it out"
+            )
+        return self
 
 
 class KafkaConfig(Section):
@@ -139,6 +186,25 @@ class WorkerConfig(Section):
 
     listen: str | None = None
     """`address:port` where the worker answers `/healthz`, `/readyz` and `/metrics`; None: nowhere."""
+
+    tracing: bool | str = False
+    """Whether batches are traced by OpenTelemetry; or the URL of the collector that receives their spans."""
+
+    @field_validator("tracing", mode="before")
+    @classmethod
+    def _flag_from_environment(cls, value: Any) -> Any:
+        return value == "true" if value in ("true", "false") else value
+
+    @field_validator("tracing")
+    @classmethod
+    def _flag_or_url(cls, value: bool | str) -> bool | str:
+        if isinstance(value, str):
+            parts = urlsplit(value)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+                raise ValueError('expected true, false or the URL of a collector, as "http://127.0.0.1:4318"')
+            if "@" in parts.netloc:
+                raise ValueError("a user and a password go into the variable OTEL_EXPORTER_OTLP_HEADERS")
+        return value
 
     @field_validator("listen")
     @classmethod
@@ -296,6 +362,66 @@ class TubeConfig(Section):
     group: str | None = Field(default=None, min_length=1)
 
 
+class OutboxConfig(Section):
+    """`[outbox.NAME]`: how a worker brings the records of one outbox to Kafka. Times are in seconds."""
+
+    mode: Literal["windowed", "strict"] = "windowed"
+    """`strict`: one record of a key is under way; `windowed`: up to `window`."""
+
+    transactions: bool = False
+    """Whether records are sent in transactions: readers of committed records then see each of them once."""
+
+    window: int = Field(default=1000, ge=1)
+    """Records of one key that are under way at the same time."""
+
+    in_flight: int = Field(default=20_000, ge=1, le=100_000)
+    """Records that one partition holds at most, whatever the backlog."""
+
+    in_flight_bytes: int = Field(default=64 * 1024 * 1024, ge=1)
+    """Bytes of their values, about."""
+
+    mark_limit: int = Field(default=2000, ge=1, le=100_000)
+    """Records that one mark takes at most."""
+
+    compact: bool = False
+    """Whether of the records of a key that wait only the newest is sent."""
+
+    on_poison: Literal["skip", "hold"] = "skip"
+    """What becomes of a key after one of its records was parked: it goes on, or is parked behind it."""
+
+    attempts: int = Field(default=3, ge=1)
+    """How often the broker may refuse a record that is sent alone before it is parked."""
+
+    message_timeout: float = Field(default=8.0, ge=2)
+    """Seconds within which a record is acknowledged, or counts as not written."""
+
+    linger_ms: float = Field(default=0.0, ge=0)
+    """Milliseconds for which librdkafka waits for more records before it sends a batch."""
+
+    topic_cooldown: float = Field(default=0.5, gt=0)
+    """Seconds for which a topic rests that takes nothing; doubled with each failure."""
+
+    topic_cooldown_limit: float = Field(default=60.0, gt=0)
+    """The most that they grow to."""
+
+    bootstrap_servers: str | None = Field(default=None, min_length=1)
+    """Of the cluster that gets the records; by default the one of `[kafka]`, with its options."""
+
+    kafka_options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """More settings of librdkafka for producers, by its names. Never shown."""
+
+    leader_topic: str | None = Field(default=None, min_length=1)
+    leader_group: str | None = Field(default=None, min_length=1)
+
+    @property
+    def request_timeout(self) -> float:
+        """Seconds after which a record that was handed over has been written, or never is.
+
+        librdkafka looks once a second for records whose time is over.
+        """
+        return self.message_timeout + 1.0
+
+
 class Config(Section):
     """The whole file."""
 
@@ -303,6 +429,7 @@ class Config(Section):
     kafka: KafkaConfig | None = None
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
     tubes: dict[str, TubeConfig] = Field(default_factory=dict, alias="tube")
+    outboxes: dict[str, OutboxConfig] = Field(default_factory=dict, alias="outbox")
 
     @property
     def election_kind(self) -> Literal["neli", "lease"]:
@@ -310,6 +437,36 @@ class Config(Section):
         if self.worker.election == "auto":
             return "neli" if self.kafka is not None else "lease"
         return self.worker.election
+
+    @property
+    def hosts(self) -> Sequence[str | None]:
+        """The names of the hosts; None is the only one, which has no name."""
+        return tuple(self.postgres.hosts) or (None,)
+
+    def of_host(self, name: str | None) -> Self:
+        """The configuration of one host; None: the only one.
+
+        At the broker each host is an installation of its own: its tubes share no leader topic, and no group,
+        with those of the same name on other hosts.
+
+        Raises:
+            ConfigError: there is no such host, or there are several and none is named.
+        """
+        hosts = self.postgres.hosts
+        if name is None:
+            self.postgres.only_dsn  # noqa: B018 # raises when there are several
+            return self
+        if name not in hosts:
+            known = ", ".join(hosts) or "none"
+            raise ConfigError(f"there is no host {name!r} in the configuration (known: {known})")
+        own = {key: value for key, value in hosts[name] if value is not None}
+        installation = f"{self.worker.installation}@{name}"
+        return self.model_copy(
+            update={
+                "postgres": self.postgres.model_copy(update={**own, "hosts": {}}),
+                "worker": self.worker.model_copy(update={"installation": installation}),
+            }
+        )
 
     def tube(self, name: str) -> TubeConfig:
         """The section of one tube; `ConfigError` that lists the known ones when there is none."""
@@ -322,13 +479,28 @@ class Config(Section):
                 f"add a section [{key_path(('tube', name))}]"
             ) from None
 
+    def outbox(self, name: str) -> OutboxConfig:
+        """The section of one outbox; `ConfigError` that lists the known ones when there is none."""
+        try:
+            return self.outboxes[name]
+        except KeyError:
+            known = ", ".join(sorted(self.outboxes)) or "none"
+            raise ConfigError(
+                f"the outbox {name!r} is not configured (configured: {known}); "
+                f"add a section [{key_path(('outbox', name))}]"
+            ) from None
+
     def leader_topic(self, name: str) -> str:
-        """The leader topic of a tube: as configured, else named after installation and tube."""
-        return self.tube(name).topic or self._leader_name(name)
+        """The leader topic of a tube or an outbox: as configured, else by its name and the installation's."""
+        outbox = self.outboxes.get(name)
+        chosen = self.tube(name).topic if outbox is None else outbox.leader_topic
+        return chosen or self._leader_name(name)
 
     def leader_group(self, name: str) -> str:
-        """The consumer group of a tube's workers: as configured, else named as its topic."""
-        return self.tube(name).group or self._leader_name(name)
+        """The consumer group of its workers: as configured, else named as its topic."""
+        outbox = self.outboxes.get(name)
+        chosen = self.tube(name).group if outbox is None else outbox.leader_group
+        return chosen or self._leader_name(name)
 
     def _leader_name(self, name: str) -> str:
         shared = self.kafka is not None and self.kafka.shared_partitions is not None
@@ -358,6 +530,11 @@ class Config(Section):
                     f"key {key_path(('tube', name))}: topic and group of a tube can't be set while "
                     "kafka.shared_partitions gives all tubes one topic; take them out, or that one"
                 )
+            if self.postgres.hosts and (tube.topic or tube.group):
+                raise ConfigError(
+                    f"key {key_path(('tube', name))}: topic and group of a tube can't be set while there are "
+                    "several hosts, each of which needs its own; take them out"
+                )
             needed = tube.sink.request_timeout + worker.receive_deadline
             if needed > worker.session_timeout:
                 raise ConfigError(
@@ -368,4 +545,35 @@ class Config(Section):
                     f"one's last request is still under way; lower the first two, or raise the "
                     f"third to at least {needed:g} s"
                 )
+        self._check_outboxes()
         return self
+
+    def _check_outboxes(self) -> None:
+        worker = self.worker
+        for name, outbox in self.outboxes.items():
+            section = key_path(("outbox", name))
+            if name in self.tubes:
+                raise ConfigError(
+                    f"key {section}: there is a tube of that name, and names are shared; choose another one"
+                )
+            if self.kafka is None and outbox.bootstrap_servers is None:
+                raise ConfigError(
+                    f"key {section}: an outbox needs a broker; "
+                    "add bootstrap_servers, here or in a section [kafka]"
+                )
+            shared = self.kafka is not None and self.kafka.shared_partitions is not None
+            if shared and (outbox.leader_topic or outbox.leader_group):
+                raise ConfigError(
+                    f"key {section}: leader_topic and leader_group can't be set while "
+                    "kafka.shared_partitions gives all tubes and outboxes one topic; take them out, "
+                    "or that one"
+                )
+            needed = outbox.request_timeout + worker.receive_deadline
+            if needed > worker.session_timeout:
+                raise ConfigError(
+                    f"key {section}.message_timeout: {outbox.message_timeout:g} s, 1 s for librdkafka to "
+                    f"notice, and worker.receive_deadline of {worker.receive_deadline:g} s are together "
+                    f"more than worker.session_timeout of {worker.session_timeout:g} s, so a new leader "
+                    "could begin while the old one's last records are still under way; lower the first two, "
+                    f"or raise the third to at least {needed:g} s"
+                )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,6 +28,7 @@ _GONE = {
     "53300",  # too_many_connections
 }
 _NOT_THERE = {"42883", "42P01", "3F000"}  # function, table, schema
+_OURS = re.compile(r"tube_|\boutbox_")
 
 
 def translate(error: psycopg.Error) -> PytubeError | None:
@@ -40,7 +42,7 @@ def translate(error: psycopg.Error) -> PytubeError | None:
         return SQLSTATES[state](describe(error))
     if is_connection_lost(error):
         return DatabaseUnavailable(f"Postgres is not available: {describe(error)}")
-    if state in _NOT_THERE and "tube_" in (error.diag.message_primary or ""):
+    if state in _NOT_THERE and _OURS.search(error.diag.message_primary or ""):
         return SchemaMismatch(
             f"our SQL is not installed here, or is another version ({error.diag.message_primary}); "
             "run `pytube install`, or `pytube upgrade` where there is an older one"

@@ -78,6 +78,26 @@ class LeaseClaim(Claim):
             self.finished.set()
 
 
+class Room:
+    """How many partitions this process leads at most, in all its lease elections together."""
+
+    def __init__(self, most: int | None) -> None:
+        """`most`: None for any number."""
+        self._most = most
+        self._counts: list[Callable[[], int]] = []
+
+    def count(self, claimed: Callable[[], int]) -> None:
+        """`claimed` tells how many partitions one election has claimed."""
+        self._counts.append(claimed)
+
+    @property
+    def left(self) -> int | None:
+        """How many more partitions this process may lead; None: any number."""
+        if self._most is None:
+            return None
+        return max(0, self._most - sum(claimed() for claimed in self._counts))
+
+
 class LeaseElection:
     """The claims of all tubes of this process, by leases. See `pytube.election.base.Election`."""
 
@@ -87,7 +107,7 @@ class LeaseElection:
         tubes: Collection[str],
         tick: Callable[[Collection[str]], Awaitable[Mapping[str, LeaseTick]]],
         leave: Callable[[str | None], Awaitable[None]],
-        most: int | None = None,
+        room: Room | None = None,
         interval: float = 0.5,
         drain_limit: float = 30.0,
         choice: random.Random | None = None,
@@ -98,7 +118,7 @@ class LeaseElection:
             tubes: whose claims are wanted.
             tick: calls `tube_lease_ticks`; a tube that is not in its answer stays as it is.
             leave: calls `tube_lease_leave`; None: for all tubes.
-            most: partitions that this process leads at most, of all tubes together; None: any number.
+            room: for partitions that this process leads, shared with its other elections; None: without end.
             interval: pause between ticks; each differs from it by up to a fifth.
             drain_limit: how long `stop` waits for claims to be handed over.
             choice: the source of chance.
@@ -106,7 +126,8 @@ class LeaseElection:
         self._tubes = frozenset(tubes)
         self._tick = tick
         self._leave = leave
-        self._most = most
+        self._room = room or Room(None)
+        self._room.count(self._claimed)
         self._given_up: set[str] = set()
         self._left: frozenset[str] = frozenset()
         """Tubes in which this process takes no part, as the others can see."""
@@ -172,7 +193,7 @@ class LeaseElection:
 
     async def _take_part(self) -> Mapping[str, LeaseTick]:
         """Leave the tubes that are to be left, and tick for the others."""
-        absent = self._tubes if self._room == 0 else frozenset(self._given_up)
+        absent = self._tubes if self._room.left == 0 else frozenset(self._given_up)
         if absent == self._tubes != self._left:
             await self._leave(None)
             self._left = absent
@@ -183,13 +204,9 @@ class LeaseElection:
         present = self._tubes - absent
         return await self._tick(present) if present else {}
 
-    @property
-    def _room(self) -> int | None:
-        """How many more partitions this process may lead; None: any number."""
-        if self._most is None:
-            return None
+    def _claimed(self) -> int:
         claims = (claim for of_tube in self._claims.values() for claim in of_tube.values())
-        return max(0, self._most - sum(not claim.finished.is_set() for claim in claims))
+        return sum(not claim.finished.is_set() for claim in claims)
 
     def serves(self, tube: str) -> bool:
         """Whether it is one of the tubes."""
@@ -239,7 +256,7 @@ class LeaseElection:
             del claims[partition]
         leaving = {partition for partition, claim in claims.items() if claim.revoked.is_set()}
         # What was given up since the last tick is passed over once, so that another may have it.
-        steps = decide(tick, claims.keys() - leaving, leaving, over, self._choice, self._room)
+        steps = decide(tick, claims.keys() - leaving, leaving, over, self._choice, self._room.left)
         for partition in steps.give_back:
             claims[partition].revoke()
         for partition in steps.claim:

@@ -66,12 +66,14 @@ def decide(
 
     Returns:
         Free partitions to claim, as far as the share goes; claims to give back: those whose
-        partition is no more, else one at a time.
+        partition is no more, and else, one at a time, those beyond the share. The only partition that a
+        process leads is not beyond it.
     """
     vanished = frozenset(partition for partition in held if partition >= tick.partitions)
     kept = held - vanished
     share = fair_share(tick)
-    if len(kept) > share:
+    # With fewer partitions than processes none is entitled to what another leads: who has one keeps it.
+    if len(kept) > (share if tick.partitions >= tick.instances else 1):
         surplus = frozenset() if leaving else frozenset({max(kept)})
         return Steps(claim=frozenset(), give_back=vanished | surplus)
     open_ones = (tick.free | tick.mine) - held - leaving - passed_over

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
@@ -16,7 +17,7 @@ from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.errors import ConfigError, PooledSession, PytubeError, SchemaMismatch
 from pytube.health.findings import Check, Level, fail, ok, warn
-from pytube.health.tubes import check_ids, check_leaders, check_sources, check_tubes, read_tubes
+from pytube.health.tubes import check_ids, check_leaders, check_shards, check_sources, check_tubes, read_tubes
 from pytube.logs import Logger, UserFaults
 from pytube.sinks import build_sink
 from pytube.sources import rights
@@ -35,14 +36,28 @@ _BROKER_TIMEOUT = 5.0
 def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
     """Every finding, as it is made. Does not raise: what fails is a finding.
 
-    Nothing is said about tubes where they could not be looked at.
+    Nothing is said about tubes where they could not be looked at. Of several hosts each is looked at, and
+    named.
 
     Args:
         config: what a worker would use.
         origin: what names the database.
     """
+    for host in config.hosts:
+        for check in _examine_host(config.of_host(host), origin):
+            yield check if host is None else replace(check, subject=f"host {host}: {check.subject}")
+    if len(config.hosts) > 1:
+        yield from check_shards(config)
+    for name, tube in config.tubes.items():
+        yield check_sink(name, tube.sink)
+        if tube.transforms:
+            yield check_transforms(name, tube.transforms)
+
+
+def _examine_host(config: Config, origin: str) -> Iterator[Check]:
+    """What is of one host."""
     partitions: dict[str, int] | None = None
-    dsn, schema = config.postgres.dsn.get_secret_value(), config.postgres.schema_name
+    dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
     try:
         with connect_sync(dsn, schema, application_name="pytube doctor") as connection, translated():
             yield ok("Postgres", f"{_where(connection)} answers ({origin})")
@@ -75,10 +90,6 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
         yield from check_broker(config, partitions or {})
     else:
         yield ok("election", "by leases in Postgres, without a broker")
-    for name, tube in config.tubes.items():
-        yield check_sink(name, tube.sink)
-        if tube.transforms:
-            yield check_transforms(name, tube.transforms)
 
 
 def _where(connection: psycopg.Connection) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -17,6 +18,7 @@ from pytube.tubes.queries import within
 if TYPE_CHECKING:  # from the extra `metrics`
     from prometheus_client import Metric
 
+_Samples = Sequence[tuple[Sequence[str], float | None]]
 _PARTITION = ("tube", "partition")
 _CLASS = ("tube", "partition", "class")
 
@@ -71,8 +73,21 @@ def read_sizes(connection: psycopg.Connection, schema: str) -> dict[str, int]:
     return {str(tube): int(size) for tube, size in rows}
 
 
-def exposition(rows: Sequence[PartitionStatus], writers: Sequence[Writers], sizes: Mapping[str, int]) -> str:
-    """The text format of Prometheus; of `sizes`, those of the tubes that have rows.
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """What was read of one host; nothing when it is down."""
+
+    host: str | None
+    """None for the only one, which has no name."""
+    rows: Sequence[PartitionStatus] = ()
+    writers: Sequence[Writers] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of tubes; those that have no rows here are left out."""
+    is_up: bool = True
+
+
+def exposition(hosts: Sequence[HostReading]) -> str:
+    """The text format of Prometheus.
 
     Raises:
         UsageError: the package that writes it is not installed.
@@ -83,50 +98,66 @@ def exposition(rows: Sequence[PartitionStatus], writers: Sequence[Writers], size
         raise UsageError(
             "--prometheus needs the package prometheus_client; install pytube-pg[metrics]"
         ) from error
-    return generate_latest(_Fleet(rows, writers, sizes)).decode()
+    return generate_latest(_Fleet(hosts)).decode()
 
 
 class _Fleet:
-    """A collector of what was read."""
+    """A collector of what was read. The label `host` names the host, where there are several."""
 
-    def __init__(
-        self, rows: Sequence[PartitionStatus], writers: Sequence[Writers], sizes: Mapping[str, int]
-    ) -> None:
-        self._rows = rows
-        self._sizes = sizes
-        self._writers = writers
+    def __init__(self, hosts: Sequence[HostReading]) -> None:
+        self._hosts = hosts
 
     def collect(self) -> Iterator[Metric]:
         """All metrics. One without a value for a partition leaves that partition out."""
         for name, text, value in _OF_PARTITION:
-            values = [(_key(row), value(row)) for row in self._rows]
-            yield _gauge(name, text, _PARTITION, values)
+            yield self._gauge(name, text, _PARTITION, partial(_of_partitions, value))
         for name, text, classes in _OF_CLASS:
-            yield _gauge(
-                name,
-                text,
-                _CLASS,
-                [((*_key(row), label), of(row)) for row in self._rows for label, of in classes.items()],
-            )
-        tubes = sorted({row.tube for row in self._rows})
-        yield _gauge(
-            "bytes",
-            "Size of the tube's table with its indexes.",
-            ("tube",),
-            [((tube,), self._sizes.get(tube)) for tube in tubes],
-        )
-        yield _gauge(
+            yield self._gauge(name, text, _CLASS, partial(_of_classes, classes))
+        yield self._gauge("bytes", "Size of the tube's table with its indexes.", ("tube",), _sizes)
+        yield self._gauge(
             "transaction_age_seconds",
             "Age of the oldest open transaction of a role that writes: what pins the settled seq.",
             ("role",),
-            [((one.role,), one.age) for one in self._writers],
+            lambda host: [((one.role,), one.age) for one in host.writers],
         )
-        yield _gauge(
+        yield self._gauge(
             "transactions_hidden",
             "Open transactions that write, and whose age this role may not see.",
             (),
-            [((), sum(one.hidden for one in self._writers))],
+            lambda host: [((), sum(one.hidden for one in host.writers))] if host.is_up else [],
         )
+        yield self._gauge(
+            "postgres_up", "Whether the host could be read.", (), lambda host: [((), host.is_up)]
+        )
+
+    def _gauge(
+        self, name: str, text: str, labels: Sequence[str], samples: Callable[[HostReading], _Samples]
+    ) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily
+
+        named = any(host.host is not None for host in self._hosts)
+        family = GaugeMetricFamily(
+            f"pytube_fleet_{name}", text, labels=("host", *labels) if named else labels
+        )
+        for host in self._hosts:
+            for values, value in samples(host):
+                if value is not None:
+                    family.add_metric(values if host.host is None else (host.host, *values), float(value))
+        return family
+
+
+def _of_partitions(value: Callable[[PartitionStatus], float | None], host: HostReading) -> _Samples:
+    return [(_key(row), value(row)) for row in host.rows]
+
+
+def _of_classes(
+    classes: Mapping[str, Callable[[PartitionStatus], float | None]], host: HostReading
+) -> _Samples:
+    return [((*_key(row), label), of(row)) for row in host.rows for label, of in classes.items()]
+
+
+def _sizes(host: HostReading) -> _Samples:
+    return [((tube,), host.sizes.get(tube)) for tube in sorted({row.tube for row in host.rows})]
 
 
 def _is_led(row: PartitionStatus) -> bool:
@@ -174,15 +205,3 @@ def _count(text: str) -> int:
 
 def _key(row: PartitionStatus) -> tuple[str, str]:
     return row.tube, str(row.partition)
-
-
-def _gauge(
-    name: str, text: str, labels: Sequence[str], samples: Sequence[tuple[Sequence[str], float | None]]
-) -> Metric:
-    from prometheus_client.core import GaugeMetricFamily
-
-    family = GaugeMetricFamily(f"pytube_fleet_{name}", text, labels=labels)
-    for values, value in samples:
-        if value is not None:
-            family.add_metric(values, float(value))
-    return family

@@ -74,6 +74,9 @@ class PartitionStatus:
     parked: int | None = None
     """Keys set aside; None when this role may not see them."""
 
+    host: str | None = None
+    """The Postgres host, where there are several."""
+
 
 def read_status(
     connection: psycopg.Connection, schema: str, tube: str | None = None

@@ -87,6 +87,11 @@ class Flight:
         """All ids still in the flight, by shard."""
         return {shard: list(group) for shard, group in self.groups.items()}
 
+    def pods(self, keys: Mapping[int, Iterable[Id]]) -> set[int]:
+        """The seqs of the pods that wait for these ids (by shard) of the flight."""
+        owners = [self.groups[shard][key] for shard, ids in keys.items() for key in ids]
+        return {seq for one in owners for seq in _seqs(one)}
+
 
 class InFlight:
     """The keys and pods that one partition holds. See the module's text for what must hold."""
@@ -162,6 +167,10 @@ class InFlight:
         """
         firsts = (next(iter(one.waiting[pod_class].values()), None) for one in self._shards.values())
         return min((self._held[_seqs(owners)[0]] for owners in firsts if owners is not None), default=None)
+
+    def holds(self, seq: int) -> bool:
+        """Whether the pod waits for keys."""
+        return seq in self._held
 
     def unfinished(self) -> list[int]:
         """The seqs of the pods held, ascending."""

@@ -83,7 +83,7 @@ class KafkaSink:
         self.write_timeout = options.timeout + _REPORT_DELAY
         """See `pytube.sinks.base.Bounded`."""
         self._stream: Stream | None = None
-        self._lanes: dict[int, Lane] | None = None
+        self._lanes: dict[tuple[str | None, int], Lane] | None = None
         self._abandoned = Abandoned()
 
     @classmethod
@@ -151,9 +151,12 @@ class KafkaSink:
     def _lane(self, batch: Batch) -> Lane:
         assert self._lanes is not None
         assert self._options.transactional_id is not None
-        lane = self._lanes.get(batch.partition)
+        where = batch.host, batch.partition
+        lane = self._lanes.get(where)
         if lane is None:
             name = self._options.transactional_id
             name = name.replace("{partition}", str(batch.partition)).replace("{tube}", batch.tube)
-            lane = self._lanes[batch.partition] = Lane(self._clients, self._options.topic, name)
+            if batch.host is not None:  # or leaders of different hosts would fence each other
+                name = f"{name}@{batch.host}"
+            lane = self._lanes[where] = Lane(self._clients, self._options.topic, name)
         return lane

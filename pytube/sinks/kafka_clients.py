@@ -1,14 +1,14 @@
-"""librdkafka's clients for the sink `kafka`, with settings that its promises rest on; and the topic."""
+"""librdkafka's clients for the sink `kafka` and for outboxes, with settings that promises rest on."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
@@ -19,7 +19,6 @@ from pytube.logs import Logger
 _log = Logger("pytube.sinks.kafka")
 
 _OURS = {
-    "acks",
     "bootstrap.servers",
     "default.topic.config",
     "delivery.report.only.error",
@@ -32,12 +31,14 @@ _OURS = {
     "message.timeout.ms",
     "metadata.broker.list",
     "on_delivery",
-    "request.required.acks",
     "transaction.timeout.ms",
     "transactional.id",
 }
+_ACKS = {"acks", "request.required.acks"}
 _PARTITIONERS = ("murmur2", "consistent", "fnv1a")
 """Those that always give a key the same partition; the others scatter empty keys, or all."""
+
+_OF_SINK = 'sink "kafka": option "client_options"'
 
 _SHORTEST_SECRET = 4
 
@@ -48,30 +49,43 @@ _Client = TypeVar("_Client")
 
 
 class Clients:
-    """Makes the clients of one sink."""
+    """Makes the clients of one sink or outbox."""
 
-    def __init__(self, bootstrap_servers: str, timeout: float, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        timeout: float,
+        options: Mapping[str, Any],
+        *,
+        where: str = _OF_SINK,
+        defaults: Mapping[str, Any] | None = None,
+        partitioners: Sequence[str] = _PARTITIONERS,
+    ) -> None:
         """Args:
         bootstrap_servers: of the cluster.
         timeout: seconds within which a record is written, or never.
         options: more settings for librdkafka. They may be secrets.
+        where: the configuration's name of the options.
+        defaults: settings of producers that options may change.
+        partitioners: those that the options may choose.
         """
-        taken = sorted(_OURS & options.keys())
+        taken = sorted((_OURS | _ACKS) & options.keys())
         if taken:
             raise ConfigError(
-                f'sink "kafka": option "client_options": {", ".join(taken)} can\'t be set there, because '
-                "the sink sets it; take it out"
+                f"{where}: {', '.join(taken)} can't be set there, because pytube sets it; take it out"
             )
-        if options.get("partitioner", "murmur2") not in _PARTITIONERS:
+        if options.get("partitioner", partitioners[0]) not in partitioners:
             raise ConfigError(
-                'sink "kafka": option "client_options": expected a partitioner of '
-                f"{', '.join(_PARTITIONERS)}: another one could put a key into two partitions"
+                f"{where}: expected a partitioner of {', '.join(partitioners)}: another one could put a key "
+                "into two partitions"
             )
         self.timeout = timeout
         self.reason = ""
         """What librdkafka last complained of; empty when it never did."""
         self._bootstrap_servers = bootstrap_servers
         self._options = dict(options)
+        self._where = where
+        self._defaults = {"partitioner": partitioners[0], "linger.ms": 5, **(defaults or {})}
         self._largest: int | None = None
 
     def check(self) -> None:
@@ -86,17 +100,19 @@ class Clients:
         """
         self._largest = largest
 
-    def producer(self, transactional_id: str | None = None) -> Producer:
-        """One with settings of ours; `ConfigError` when librdkafka refuses an option."""
+    def producer(
+        self, transactional_id: str | None = None, settings: Mapping[str, Any] | None = None
+    ) -> Producer:
+        """One with settings of ours, and perhaps more; `ConfigError` when librdkafka refuses an option."""
         milliseconds = round(self.timeout * 1000)
         settings = {
-            "partitioner": "murmur2",
-            "linger.ms": 5,
+            **self._defaults,
             **({} if self._largest is None else {"message.max.bytes": max(1000, self._largest)}),
             **self._common(),
             "enable.idempotence": True,
             "acks": "all",
             "message.timeout.ms": milliseconds,
+            **(settings or {}),
         }
         if transactional_id is not None:
             # That a late commit is refused is the successor's doing. This ends the transaction of one that
@@ -105,9 +121,17 @@ class Clients:
         return self._make(Producer, settings)
 
     def admin(self) -> AdminClient:
-        """For the topic."""
-        ours = {"message.max.bytes", "partitioner"}  # of producers only
-        return self._make(AdminClient, {k: v for k, v in self._common().items() if k not in ours})
+        """For topics and groups."""
+        return self._make(AdminClient, self._of_any_client())
+
+    def consumer(self, group: str) -> Consumer:
+        """One that names a group, and reads nothing."""
+        settings = {"group.id": group, "enable.auto.commit": False}
+        return self._make(Consumer, self._of_any_client() | settings)
+
+    def _of_any_client(self) -> dict[str, Any]:
+        of_producers = {"message.max.bytes", "partitioner"}
+        return {name: value for name, value in self._common().items() if name not in of_producers}
 
     def hide(self, text: str) -> str:
         """`text` without the values of options, which librdkafka likes to quote."""
@@ -135,7 +159,7 @@ class Clients:
             return kind({**settings, "error_cb": self._on_error}, logger=DampedLog(_log, self.hide))
         except (KafkaException, TypeError, ValueError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise ConfigError(f'sink "kafka": option "client_options": {self.hide(text)}') from None
+            raise ConfigError(f"{self._where}: {self.hide(text)}") from None
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.reason:  # noqa: SLF001 # its own name

@@ -16,7 +16,7 @@ import orjson
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
-from pytube.model import Batch, Reject, Result, Retry
+from pytube.model import OK, Batch, Reject, Result, Retry
 from pytube.sinks.calls import Abandoned
 from pytube.sinks.registry import SinkOptions
 from pytube.sinks.webhook_message import (
@@ -25,8 +25,8 @@ from pytube.sinks.webhook_message import (
     Format,
     body_of,
     id_of,
-    item,
     key_of,
+    lines,
     results_of,
     signature,
     wait_of,
@@ -137,8 +137,14 @@ class WebhookOptions(SinkOptions):
         """The keys to sign with: the newer one first."""
         return [key_of(s.get_secret_value()) for s in (self.secret, self.old_secret) if s is not None]
 
-    def tls(self) -> ssl.SSLContext:
-        """How certificates are checked, and which one is ours; `ConfigError` for files that can't be used."""
+    def tls(self) -> ssl.SSLContext | None:
+        """How certificates are checked, and which one is ours; None for plain HTTP.
+
+        Raises:
+            ConfigError: a file can't be used.
+        """
+        if urlsplit(self.url.get_secret_value()).scheme != "https":
+            return None
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.client_cert is not None:
@@ -225,11 +231,13 @@ class WebhookSink:
 
     def _parts(self, batch: Batch) -> Iterator[list[bytes]]:
         """The documents as lines, in groups of at most `max_bytes`; a larger one stands alone."""
-        name = orjson.dumps(batch.tube)
+        found = lines(orjson.dumps(batch.tube), batch.documents)
+        if sum(map(len, found)) + len(found) <= self._options.max_bytes:
+            yield found
+            return
         group: list[bytes] = []
         size = 0
-        for document in batch:
-            line = item(name, document)
+        for line in found:
             if group and size + len(line) > self._options.max_bytes:
                 yield group
                 group, size = [], 0
@@ -292,7 +300,7 @@ class WebhookSink:
         said = f'sink "webhook": {name} answered {status}'
         if 200 <= status < 300:
             results = results_of(answer.body, count, required=self.compares)
-            return [self._without_secrets(result) for result in results]
+            return [result if result is OK else self._without_secrets(result) for result in results]
         wait = wait_of(answer.headers.get("retry-after"), time.time())
         if status in _LATER or (status == 503 and wait is not None):
             self._quiet_until = time.monotonic() + (wait or 0.0)

@@ -26,22 +26,55 @@ from pytube.sources import queries
 from pytube.sources.terms import Term
 
 
+class Floor:
+    """Where the next scan of one class of rows may start."""
+
+    def __init__(self) -> None:
+        self._settled_floor = 0
+        self.value = 0
+
+    def fall_back(self) -> None:
+        """The provisional seq has a new version."""
+        self.value = self._settled_floor
+
+    def advance(self, last: int | None, settled: int, provisional: int) -> None:
+        """Raise the floor after a mark.
+
+        Args:
+            last: the last seq that the mark returned; None: it returned less than it could.
+            settled: a seq known to be settled *before* the mark began; 0 when none is.
+            provisional: the provisional seq before it began.
+        """
+        # A scan that began above the settled floor says nothing about the rows in between.
+        if self._settled_floor == self.value:
+            settled_floor = settled if last is None else min(settled, last)
+            self._settled_floor = max(self._settled_floor, settled_floor)
+        floor = provisional if last is None else min(provisional, last)
+        self.value = max(self.value, floor)
+
+    def lower(self, seqs: Sequence[int]) -> None:
+        """Lower the floor so that the next scan finds these, which were given back; at least one."""
+        lowest = min(seqs) - 1
+        self._settled_floor = min(self._settled_floor, lowest)
+        self.value = min(self.value, lowest)
+
+
 class Floors:
     """The floors of one term. A new term, connection or partition count starts new ones."""
 
     def __init__(self) -> None:
-        self._settled_floors = [0, 0]
-        self._floors = [0, 0]
+        self._floors = {pod_class: Floor() for pod_class in PodClass}
         self._version = 0
 
     def __getitem__(self, pod_class: PodClass) -> int:
-        return self._floors[pod_class]
+        return self._floors[pod_class].value
 
     def expire_provisional(self, provisional_version: int) -> None:
         """Call before a mark: if the provisional seq has a new version, fall back to the settled floors."""
         if provisional_version != self._version:
             self._version = provisional_version
-            self._floors = list(self._settled_floors)
+            for floor in self._floors.values():
+                floor.fall_back()
 
     def advance(
         self, pods: Sequence[Pod], limit: int, settled: int, *, with_backfill: bool, provisional: int = 0
@@ -57,28 +90,18 @@ class Floors:
         """
         provisional = max(settled, provisional)
         split = next((i for i, pod in enumerate(pods) if pod.op == "B"), len(pods))
-        self._raise(PodClass.INCREMENTAL, pods[:split], limit, settled, provisional)
-        room = limit - split
+        incremental, backfill, room = pods[:split], pods[split:], limit - split
+        last = None if len(incremental) < limit else incremental[-1].seq
+        self._floors[PodClass.INCREMENTAL].advance(last, settled, provisional)
         if with_backfill and room > 0:
-            self._raise(PodClass.BACKFILL, pods[split:], room, settled, provisional)
-
-    def _raise(
-        self, pod_class: PodClass, pods: Sequence[Pod], limit: int, settled: int, provisional: int
-    ) -> None:
-        exhausted = len(pods) < limit
-        # A scan that began above the settled floor says nothing about the pods in between.
-        if self._settled_floors[pod_class] == self._floors[pod_class]:
-            settled_floor = settled if exhausted else min(settled, pods[-1].seq)
-            self._settled_floors[pod_class] = max(self._settled_floors[pod_class], settled_floor)
-        floor = provisional if exhausted else min(provisional, pods[-1].seq)
-        self._floors[pod_class] = max(self._floors[pod_class], floor)
+            last = None if len(backfill) < room else backfill[-1].seq
+            self._floors[PodClass.BACKFILL].advance(last, settled, provisional)
 
     def lower(self, seqs: Sequence[int]) -> None:
         """Lower the floors so that the next scan finds these pods, which were given back."""
         if seqs:
-            lowest = min(seqs) - 1
-            self._settled_floors = [min(floor, lowest) for floor in self._settled_floors]
-            self._floors = [min(floor, lowest) for floor in self._floors]
+            for floor in self._floors.values():
+                floor.lower(seqs)
 
 
 MOST_KNOWN = 100_000
@@ -87,6 +110,11 @@ MOST_KNOWN = 100_000
 _FETCH = (queries.MARK_COMMIT, queries.MARK_FETCH, queries.MARK_CLOSE)
 _MARK = (queries.MARK_BEGIN, queries.MARK_DECLARE, *_FETCH)
 _MARK_KEYS = (queries.MARK_BEGIN, queries.MARK_KEYS_DECLARE, *_FETCH)
+
+
+def storable(text: str) -> str:
+    """`text` as Postgres stores it, which takes neither a NUL nor half of a surrogate pair."""
+    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +136,7 @@ class ParkItem:
             "id": None if self.id is None else str(self.id),
             "op": self.op,
             "seq": self.seq,
-            # Postgres stores neither a NUL nor half of a surrogate pair, and user code may raise with both.
-            "error": self.error.replace("\0", "\\0").encode(errors="backslashreplace").decode(),
+            "error": storable(self.error),
             "attempts": self.attempts,
             "payload": self.payload,
         }

@@ -19,6 +19,8 @@ INCARNATION: Final = """
 
 PARTITIONS: Final = "SELECT tube, partitions FROM tube_registry WHERE tube = ANY(%(tubes)s)"
 
+SHARDS: Final = "SELECT DISTINCT tube, shard, shards FROM tube_attachment WHERE tube = ANY(%(tubes)s)"
+
 SYNC: Final = "SELECT tube_sync()"
 FIT_INDEX: Final = "SELECT tube_index_fit()"
 

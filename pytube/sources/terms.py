@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid4
@@ -15,6 +15,7 @@ from pytube.db.session import Queries
 from pytube.errors import Fenced, NotLeader, UsageError
 from pytube.model import KeyType
 from pytube.sources import queries
+from pytube.sources.shards import Shards, shards_of
 
 _LONGEST_REASON = 500
 """Characters of what is told of an error."""
@@ -32,6 +33,8 @@ class Term:
     epoch: int
     leader_id: UUID = field(default_factory=uuid4)
     keys: KeyType = KeyType.BIGINT
+    host: str | None = None
+    """The Postgres host, where there are several."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -55,11 +58,18 @@ class Candidate:
     """Seconds: receive deadline + sink request timeout."""
     lease: float | None
     """Seconds for which a renewal keeps others out; None under neli."""
+    host: str | None = None
+    """The Postgres host, where there are several."""
 
 
 async def read_partitions(session: Queries, tubes: Sequence[str]) -> dict[str, int]:
     """The partition count of each of the tubes that exist."""
     return dict(await session.rows(queries.PARTITIONS, {"tubes": list(tubes)}))
+
+
+async def read_shards(session: Queries, tubes: Sequence[str]) -> Shards:
+    """The shards of the tables that are attached to each of the tubes."""
+    return shards_of(await session.rows(queries.SHARDS, {"tubes": list(tubes)}))
 
 
 async def read_epoch(session: Queries, tube: str, partitions: int, partition: int) -> int:
@@ -84,7 +94,7 @@ async def acquire(
         WrongPartitions: the tube was repartitioned.
         UsageError: the tube has keys of a type that this version does not know.
     """
-    term = Term(tube, partitions, partition, epoch=0)
+    term = Term(tube, partitions, partition, epoch=0, host=candidate.host)
     lease = None if candidate.lease is None else timedelta(seconds=candidate.lease)
     row = await session.row(
         queries.LEADER_ACQUIRE,
@@ -100,7 +110,7 @@ async def acquire(
     )
     assert row is not None
     epoch, keys = row
-    return Term(tube, partitions, partition, int(epoch), term.leader_id, _key_type(tube, keys))
+    return replace(term, epoch=int(epoch), keys=_key_type(tube, keys))
 
 
 def _key_type(tube: str, name: str) -> KeyType:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from pytube import clock
 from pytube.election.base import Claim
 from pytube.errors import ClaimLost, Fenced, PytubeError
 from pytube.events import Event, LeaderRefreshed, TrustLapsed
-from pytube.model import COUNTER_BITS, Batch, Token
+from pytube.model import COUNTER_BITS, Token
 from pytube.sources.terms import Term, Troubles
 
 _POLL_INTERVAL = 0.05
@@ -41,7 +42,7 @@ class ActiveTerm:
         """Whether pods may have arrived since the last poll began."""
         self.sleeps = False
         """Whether only a notification wakes the partition's worker."""
-        self.unanswered: set[Batch] = set()
+        self.unanswered: set[Any] = set()
         """Writes that were sent and not answered; while there is one, the term is not released."""
         self.troubles = Troubles()
         """What keeps it from delivering; its renewals tell."""

@@ -38,6 +38,7 @@ from pytube.worker.active_term import ActiveTerm
 from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
+from pytube.worker.tracing import UNTRACED, BatchTrace, PartitionTraces
 
 _JITTER = 0.25
 _POLL_INTERVAL = 0.05
@@ -130,6 +131,20 @@ class Outcome:
     """Groups that were not read or answered in time: perhaps, but not surely, because of a document."""
     unsent: list[Sequence[Key]] = field(default_factory=list)
     """Groups of which nothing was sent."""
+    trace: BatchTrace = field(default=UNTRACED, compare=False)
+
+    def counts(self) -> dict[str, int]:
+        """How many keys are in each place, the worst first."""
+        return {
+            "failed": sum(len(keys) for keys, _ in self.failed),
+            "unsure": sum(map(len, self.unsure)),
+            "rejected": len(self.rejected),
+            "orphaned": len(self.orphans),
+            "delayed": len(self.delayed),
+            "unsent": sum(map(len, self.unsent)),
+            "delivered": sum(len(ids) for groups in self.done for ids in groups.values()),
+            "skipped": len(self.skipped),
+        }
 
 
 class Deliverer:
@@ -146,6 +161,7 @@ class Deliverer:
         faults: UserFaults,
         emit: Callable[[Event], None],
         metrics: TubeMetrics,
+        traces: PartitionTraces,
     ) -> None:
         """Starts nothing.
 
@@ -159,6 +175,7 @@ class Deliverer:
             faults: logs what user code in the sink raises.
             emit: receives an event when sink or source go down, and when they are back.
             metrics: counts how long reads and sends take.
+            traces: shows where the time of each delivery goes.
         """
         where = active_term.term.tube, active_term.term.partition
         self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
@@ -191,6 +208,7 @@ class Deliverer:
         self._limits = limits
         self._faults = faults
         self._metrics = metrics
+        self._traces = traces
         self._turns = asyncio.Semaphore(limits.sends)
         self._slow_since: WeakKeyDictionary[Flight, float] = WeakKeyDictionary()
         """When the last read of each flight that timed out began."""
@@ -202,7 +220,12 @@ class Deliverer:
             DatabaseUnavailable: the source's connection was lost.
             FencedBySink: the sink holds a write of a later term.
         """
-        outcome = Outcome(flight)
+        outcome = Outcome(flight, trace=self._traces.batch(flight, groups))
+        with outcome.trace:
+            await self._deliver(outcome, groups)
+        return outcome
+
+    async def _deliver(self, outcome: Outcome, groups: Mapping[int, Sequence[Id]]) -> None:
         async with self._turns:
             await self._active_term.wait_until_trusted()
             token = self._active_term.next_token()
@@ -217,7 +240,6 @@ class Deliverer:
                     outcome.unsent.append(part.keys)
                 else:
                     await self._send(outcome, token, part)
-        return outcome
 
     async def wait_for_unanswered(self) -> None:
         """Wait, for at most a request timeout, until no abandoned write can still take effect."""
@@ -244,15 +266,16 @@ class Deliverer:
         orphans: list[Key] = []
         urgent = outcome.flight.pod_class is PodClass.INCREMENTAL
         try:
-            for shard, ids in groups.items():
-                read = await self._enricher.read(shard, ids, urgent=urgent)
-                known = ids
-                if read.orphans:
-                    gone = set(read.orphans)
-                    orphans += keys_of({shard: read.orphans})
-                    known = [key for key in ids if key not in gone]
-                documents.add(shard, known, map(read.bodies.get, known))
-                tables[shard] = read.table
+            with outcome.trace.step("enrich"):
+                for shard, ids in groups.items():
+                    read = await self._enricher.read(shard, ids, urgent=urgent)
+                    known = ids
+                    if read.orphans:
+                        gone = set(read.orphans)
+                        orphans += keys_of({shard: read.orphans})
+                        known = [key for key in ids if key not in gone]
+                    documents.add(shard, known, map(read.bodies.get, known))
+                    tables[shard] = read.table
         except EnrichDataError as error:
             breaker.succeed()
             outcome.failed.append((keys_of(groups), str(error)))
@@ -296,7 +319,9 @@ class Deliverer:
     ) -> Documents:
         """What is left to be sent."""
         term = self._active_term.term
-        came = await transforms.apply(documents, Origin(term.tube, term.partition, outcome.flight.ts, tables))
+        origin = Origin(term.tube, term.partition, outcome.flight.ts, tables)
+        with outcome.trace.step("transform"):
+            came = await transforms.apply(documents, origin)
         outcome.skipped += came.skipped
         outcome.rejected |= came.rejected
         return came.documents
@@ -327,7 +352,7 @@ class Deliverer:
 
     async def _request(self, outcome: Outcome, token: Token, documents: Documents) -> None:
         term = self._active_term.term
-        batch = Batch(term.tube, term.partition, token, documents)
+        batch = Batch(term.tube, term.partition, token, documents, host=term.host)
         breaker = self.sink_breaker
         begun = time.monotonic()
         batch.trust_until(self._active_term.trusted_until())
@@ -337,7 +362,8 @@ class Deliverer:
             return
         await fault(Point.BEFORE_SEND)
         try:
-            results = await self._ask(batch)
+            with outcome.trace.step("send", documents):
+                results = await self._ask(batch)
             answers = None if is_all_ok(batch, results) else sort_answers(batch, results)
         except SinkUnavailable as error:
             if batch.has_lapsed():

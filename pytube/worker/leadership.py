@@ -68,13 +68,14 @@ class Leadership:
             self._active_term.on_claim()
 
     @property
+    def has_term(self) -> bool:
+        """Whether a term is led now, and not only tried for."""
+        return self._active_term is not None
+
+    @property
     def waits_for_sink(self) -> bool:
         """Whether a term is led that marks nothing, because the sink has not been opened."""
-        return (
-            self._active_term is not None
-            and self.partition_worker is None
-            and self._queue.why_closed is not None
-        )
+        return self.has_term and self.partition_worker is None and self._queue.why_closed is not None
 
     async def run(self) -> None:
         """Lead until the claim is revoked, lost or useless; then hand it over."""

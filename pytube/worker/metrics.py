@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pytube.events import LeaderAcquired, LeaderFenced, MeterRead, PartitionEvent, TrustLapsed
-from pytube.pipeline.inflight import InFlight
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds of the histograms' buckets, in seconds."""
@@ -110,8 +109,8 @@ class Meter:
         self.purged_seq = max([self.purged_seq, *pods])
         self.lag = max(0.0, time.time() - list(pods.values())[-1])
 
-    def read(self, machine: InFlight) -> MeterRead | None:
-        """The counts since the last reading.
+    def read(self, held: int, flying: int) -> MeterRead | None:
+        """The counts since the last reading, with the keys or records held, and those of them in flight.
 
         None when the partition is idle and was at the last reading: with many tubes nobody wants to be told
         of each of them every few seconds.
@@ -129,10 +128,10 @@ class Meter:
             documents=documents,
             skipped=skipped,
             parked=parked,
-            waiting=machine.keys - machine.flying,
-            in_flight=machine.flying,
+            waiting=held - flying,
+            in_flight=flying,
             lag=self.lag,
         )
         self._before, self._since = totals, now
-        was_idle, self._idle = self._idle, not (event.pods or event.touches or machine.keys)
+        was_idle, self._idle = self._idle, not (event.pods or event.touches or held)
         return None if was_idle and self._idle else event

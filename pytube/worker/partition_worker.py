@@ -34,6 +34,7 @@ from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.metrics import Meter, TubeMetrics
 from pytube.worker.poller import Poller
+from pytube.worker.tracing import Tracing
 
 _DELIVERIES_AHEAD = 4
 """Deliveries begun beyond the free sends, so that a send never waits for a round."""
@@ -53,6 +54,7 @@ class Means(Protocol):
     transforms: Transforms | None
     faults: UserFaults
     metrics: TubeMetrics
+    tracing: Tracing
 
     @property
     def emit(self) -> Callable[[Event], None]:
@@ -93,6 +95,7 @@ class PartitionWorker:
         self._database = database
         self._source = TubeSource(database.pool, term)
         self._poller = Poller(database.pool, active_term)
+        self._traces = tube.tracing.partition(term)
         self._deliverer = Deliverer(
             active_term,
             tube.enricher,
@@ -103,6 +106,7 @@ class PartitionWorker:
             tube.faults,
             tube.emit,
             tube.metrics,
+            self._traces,
         )
         self._control = Control(
             active_term,
@@ -217,7 +221,7 @@ class PartitionWorker:
             limit = max(1, min(self._limits.mark_limit, pods))
         if not (done or limit):
             return False
-        self._exchange = asyncio.create_task(self._purge_and_mark(done, limit))
+        self._exchange = asyncio.create_task(self._traces.exchange(self._purge_and_mark(done, limit), done))
         self._exchange.add_done_callback(self._on_done)
         for _ in range(2):  # the task, and the one in it that sends: Postgres is at work when we go on
             await asyncio.sleep(0)
@@ -389,6 +393,7 @@ class PartitionWorker:
             if letter is not None and self._gives_up(flight, letter, now):
                 dead.append(letter)
         await self._park(flight, dead)
+        outcome.trace.delivered(outcome.counts(), self.machine)
 
     def _gives_up(self, flight: Flight, letter: DeadLetter, now: float) -> bool:
         """Whether a document whose attempts are used up is parked; too many in a row are the sink's fault."""
@@ -443,13 +448,15 @@ class PartitionWorker:
             if isinstance(outcome, Outcome):
                 await self._handle(outcome)
         if done := self.machine.finished():
-            await self._purge_and_mark(done, 0)
+            await self._traces.exchange(self._purge_and_mark(done, 0), done)
         await fault(Point.BEFORE_RESET)
         await self._source.reset(self.machine.unfinished())
+        self._traces.close()
 
     async def abort(self) -> None:
         """After the term or a session was lost: end all deliveries, write nothing more."""
         await self._end_deliveries(0.0)
+        self._traces.close()
 
     async def _end_deliveries(self, limit: float) -> Sequence[Outcome | BaseException]:
         """Those that are not sending end at once, the others when answered or after `limit`.
@@ -473,7 +480,7 @@ class PartitionWorker:
 
     def read_metrics(self) -> MeterRead | None:
         """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
-        return self.meter.read(self.machine)
+        return self.meter.read(self.machine.keys, self.machine.flying)
 
     def read_load(self) -> Reading:
         """How the partition fares, for the decision whether others should have it."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
 from pytube.db.session import Queries
-from pytube.election.base import Election, Sheds
+from pytube.election.base import Sheds
 from pytube.errors import RECOVERABLE
 from pytube.events import Event, LoadResumed, LoadShed
 from pytube.pipeline.shedding import CYCLES, LOOK_EVERY, Absences, Complaint, Place, Reading, TubeHealth
@@ -28,19 +28,18 @@ Readings = Mapping[str, Mapping[int, Reading]]
 class _Watched:
     """One tube that could be left to others."""
 
-    election: Sheds
     metrics: TubeMetrics
     health: TubeHealth
     absences: Absences
 
 
 class LoadShedder:
-    """Watches all tubes of one process whose election lets it leave a single tube."""
+    """Watches the tubes of one host, as far as their elections let the process leave a single tube."""
 
     def __init__(
         self,
         metrics: Mapping[str, TubeMetrics],
-        elections: Sequence[Election],
+        elections: Sheds,
         pool: Queries,
         *,
         instance_id: UUID,
@@ -53,8 +52,8 @@ class LoadShedder:
 
         Args:
             metrics: what is counted of each tube.
-            elections: those of the process; tubes of one that can't leave a single tube are not watched.
-            pool: asks what the others do.
+            elections: of the host; tubes that they don't serve, now or at all, are not given up.
+            pool: asks the host what the others do.
             instance_id: of this process.
             shed_after: for how long a partition must have been unwell.
             shed_pause: for how long the process is away then, the first time.
@@ -62,14 +61,13 @@ class LoadShedder:
             emit: receives events.
         """
         self._cycle = shed_after / CYCLES
+        self._elections = elections
         self._pool = pool
         self._readings = readings
         self._emit = emit
         self._watched = {
-            tube: _Watched(election, counted, TubeHealth(instance_id), Absences(shed_pause))
+            tube: _Watched(counted, TubeHealth(instance_id), Absences(shed_pause))
             for tube, counted in metrics.items()
-            for election in elections
-            if isinstance(election, Sheds) and election.serves(tube)
         }
 
     async def run(self) -> None:
@@ -87,9 +85,7 @@ class LoadShedder:
         for tube, watched in self._watched.items():
             self._end_absence(tube, watched)
             complaint = watched.health.observe(readings.get(tube, {}), now)
-            # To the only process nobody is a peer; where that is not known, the look tells.
-            alone = watched.election.processes(tube) == 1
-            if complaint is not None and not alone and complaint.cycles % LOOK_EVERY == 0:
+            if complaint is not None and complaint.cycles % LOOK_EVERY == 0 and self._may_have_peers(tube):
                 due[tube] = complaint
         if not due:
             return
@@ -97,10 +93,14 @@ class LoadShedder:
         for tube, complaint in due.items():
             watched = self._watched[tube]
             watched.health.look(places[tube])
-            processes = watched.election.processes(tube)
+            processes = self._elections.processes(tube)
             reason = watched.health.why_shed(complaint, places[tube], processes)
             if reason is not None and watched.absences.until is None:
                 self._shed(tube, watched, tuple(sorted(readings[tube])), reason)
+
+    def _may_have_peers(self, tube: str) -> bool:
+        """To the only process nobody is a peer; where that is not known, the look tells."""
+        return self._elections.serves(tube) and self._elections.processes(tube) != 1
 
     async def _look(self, tubes: list[str]) -> dict[str, list[Place]]:
         places: dict[str, list[Place]] = {tube: [] for tube in tubes}
@@ -113,10 +113,10 @@ class LoadShedder:
         watched.metrics.sheds += 1
         watched.metrics.is_away = True
         self._emit(LoadShed(tube, partitions, reason, seconds))
-        watched.election.give_up(tube)
+        self._elections.give_up(tube)
 
     def _end_absence(self, tube: str, watched: _Watched) -> None:
         if watched.absences.end_if_due(time.monotonic()):
             watched.metrics.is_away = False
             self._emit(LoadResumed(tube))
-            watched.election.come_back(tube)
+            self._elections.come_back(tube)

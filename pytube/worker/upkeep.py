@@ -20,10 +20,11 @@ from pytube.errors import (
     StatementFailed,
     UsageError,
 )
-from pytube.logs import Logger, Repeats
+from pytube.logs import Logger, Repeats, host_fields
 from pytube.pipeline.retry_queue import BackOff
 from pytube.sources.queries import FIT_INDEX, SYNC
-from pytube.worker.database import Database, end
+from pytube.worker.database import Database
+from pytube.worker.services import end
 from pytube.worker.tube import Tube
 
 SYNC_INTERVAL = 30.0
@@ -43,6 +44,7 @@ async def follow_ddl(
     leads: Callable[[], bool],
     ddl: asyncio.Event,
     interval: float = SYNC_INTERVAL,
+    host: str | None = None,
 ) -> None:
     """Call `tube_sync`, then `tube_index_fit`, on `ddl` and every `interval` seconds, in one process.
 
@@ -51,8 +53,9 @@ async def follow_ddl(
         leads: whether it is this process' turn: of many workers one is enough.
         ddl: set when attached tables were changed.
         interval: seconds.
+        host: its name, where there are several.
     """
-    log = Logger("pytube.worker")
+    log = Logger("pytube.worker", **host_fields(host))
     repeats = Repeats()
     while True:
         with suppress(TimeoutError):
@@ -85,7 +88,8 @@ class BackfillRunner:
     say, gives way to the others, too: else a few of these would keep all other tubes from their backfills.
     """
 
-    def __init__(self, database: Database, tubes: Mapping[str, Tube]) -> None:
+    def __init__(self, database: Database, tubes: Mapping[str, Tube], host: str | None = None) -> None:
+        """Args: host: its name, where there are several."""
         self._database = database
         self._tubes = tubes
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -93,7 +97,7 @@ class BackfillRunner:
         self._repeats = Repeats()
         self._back_offs: dict[int, BackOff] = {}
         """Of backfills that fail."""
-        self._log = Logger("pytube.worker")
+        self._log = Logger("pytube.worker", **host_fields(host))
 
     async def run(self) -> None:
         """Run until cancelled."""

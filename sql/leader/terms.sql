@@ -345,7 +345,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_check_partition(
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    actual CONSTANT integer := (tube_private_require(tube)).partitions;
+    actual CONSTANT integer := (tube_private_require_any(tube)).partitions;
 BEGIN
     IF actual IS DISTINCT FROM partitions THEN
         RAISE EXCEPTION 'tube % has % partitions, not %', quote_literal(tube), actual,
@@ -382,7 +382,7 @@ BEGIN
     WHERE r.tube = tube_leader_rebase.tube
     RETURNING r.last_epoch INTO issued;
     IF NOT FOUND THEN
-        PERFORM tube_private_require(tube);
+        PERFORM tube_private_require_any(tube);
     END IF;
     RETURN issued;
 END

@@ -52,6 +52,7 @@ DECLARE
     deleted integer;
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_pods_delete.tube FOR KEY SHARE;
+    PERFORM tube_private_require(tube);
     PERFORM tube_private_check_partition(tube, partitions, partition);
     backfills := tube_private_backfills_at_end(tube, seqs);
     EXECUTE format('DELETE FROM %I.%I WHERE %s'

@@ -238,6 +238,7 @@ BEGIN
     IF FOUND THEN
         RETURN;
     END IF;
+    PERFORM tube_private_require(tube); -- an outbox never has such an index, and no pods
     SELECT i.partitions INTO cut FROM tube_private_indexes(tube) AS i
     WHERE i.valid
     ORDER BY lcm(i.partitions, tube_private_slices.partitions), i.partitions DESC LIMIT 1;

@@ -27,6 +27,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per key.';
     END IF;
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_pods_park.tube FOR KEY SHARE;
+    PERFORM tube_private_require(tube_pods_park.tube);
     my_epoch := tube_private_hold_term(
         tube_pods_park.tube, tube_pods_park.partitions, tube_pods_park.partition, tube_pods_park.leader_id);
     SELECT i.shard INTO stranger

@@ -58,7 +58,7 @@ BEGIN
     PERFORM tube_private_check_touch(shard, ids, op, chunk_size);
     put_chunk := least(chunk_size, greatest(1, cardinality(ids))); -- far from the end of integer
     FOREACH tube_name IN ARRAY coalesce(nullif(string_to_array(tube_or_tubes, ','), '{}'), ARRAY[tube_or_tubes]) LOOP
-        IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_name) THEN
+        IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_name AND r.kind = 'tube') THEN
             tube_name := btrim(tube_name);
             PERFORM tube_private_require(tube_name);
         END IF;

@@ -60,7 +60,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_settle_holders(tube text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
     IF tube IS NOT NULL THEN
-        PERFORM tube_private_require(tube);
+        PERFORM tube_private_require_any(tube);
     END IF;
     RETURN ARRAY(
         SELECT DISTINCT k.virtualtransaction

@@ -72,7 +72,7 @@ DECLARE
 BEGIN
     FOR lacking IN
         SELECT r.tube FROM tube_registry AS r
-        WHERE NOT EXISTS (
+        WHERE r.kind = 'tube' AND NOT EXISTS (
             SELECT FROM tube_private_indexes(r.tube) AS i WHERE i.partitions = r.partitions AND i.valid)
         FOR NO KEY UPDATE SKIP LOCKED
     LOOP

@@ -23,7 +23,7 @@ DECLARE
     reg tube_registry;
     part integer;
 BEGIN
-    FOR reg IN SELECT r.* FROM tube_registry AS r ORDER BY r.tube LOOP
+    FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
         FOR part IN 0 .. reg.partitions - 1 LOOP
             tube := reg.tube;
             predicate := reg.predicate;

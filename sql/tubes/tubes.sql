@@ -44,6 +44,7 @@ DECLARE
 BEGIN
     PERFORM tube_private_parse_predicate(tube, wanted);
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube;
+    PERFORM tube_private_require(tube) WHERE reg.kind <> 'tube'; -- says that it is an outbox
     PERFORM tube_private_check_tube(tube, partitions, reg.key_type, key_type);
     IF reg.tube IS NULL THEN
         INSERT INTO tube_registry (tube, partitions, predicate, key_type, last_epoch)
@@ -53,19 +54,14 @@ BEGIN
             PERFORM tube_private_make(tube), tube_private_provide_tube(tube);
             RETURN;
         END IF;
-        -- Another session made it meanwhile.
+        PERFORM tube_private_require(tube); -- another session made it meanwhile
     ELSIF reg.partitions = partitions AND (predicate IS NULL OR reg.predicate IS NOT DISTINCT FROM wanted) THEN
         RETURN;
     END IF;
 
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube FOR UPDATE;
     IF reg.partitions <> partitions THEN
-        -- Every term ends; each worker starts new ones. Writers don't notice: that needs no lock on the tube's table.
-        PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');
-        UPDATE tube_registry AS r SET partitions = $2,
-            generation = r.generation + 1, version = r.version + 1, last_epoch = r.last_epoch + 1
-        WHERE r.tube = tube;
-        PERFORM tube_private_free_partitions(tube);
+        PERFORM tube_private_repartition(tube, partitions);
         -- Else read by the index of before (tube_private_slices) until tube_index_fit finds it quick to build the next.
         IF NOT tube_private_fit_index(tube) THEN
             RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
@@ -82,6 +78,20 @@ BEGIN
 END
 $$;
 
+-- tube_private_repartition: gives a tube or an outbox another number of partitions; the caller holds the registry row.
+--
+-- Every term ends; each worker starts new ones. Writers don't notice: that needs no lock on the tube's table.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_repartition(tube text, partitions integer) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');
+    UPDATE tube_registry AS r SET partitions = $2,
+        generation = r.generation + 1, version = r.version + 1, last_epoch = r.last_epoch + 1
+    WHERE r.tube = $1;
+    PERFORM tube_private_free_partitions(tube);
+END
+$$;
+
 -- tube_private_check_tube: refuses a number of partitions (TU103), type of keys (22023) or name (TU101) of no tube.
 --
 -- present: the type of the tube's keys; NULL for a new tube, whose name is checked: the table, {tube}_touch and the
@@ -91,8 +101,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_check_tube(
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    longest CONSTANT integer := 57; -- with _touch behind it, 63
-    wrong text;
+    wrong CONSTANT text := CASE WHEN present IS NULL THEN tube_private_wrong_name(tube) END;
 BEGIN
     IF (partitions BETWEEN 1 AND 1024) IS NOT TRUE THEN
         RAISE EXCEPTION USING ERRCODE = 'TU103', HINT = 'Give 1 to 1024.',
@@ -106,22 +115,30 @@ BEGIN
             MESSAGE = format('the keys of tube %L have the type %s, not %s', tube, present, wanted),
             HINT = 'Make another tube for keys of another type.';
     END IF;
-    wrong := CASE
-        WHEN present IS NOT NULL THEN NULL
-        WHEN coalesce(tube, '') = '' THEN 'it is empty'
-        WHEN octet_length(tube) > longest
-            THEN format('it has %s bytes, and %s are allowed', octet_length(tube), longest)
-        WHEN tube LIKE '%,%' THEN 'it has a comma'
-        WHEN tube ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
-        WHEN tube LIKE 'pg\_%' THEN 'such names belong to Postgres'
-        WHEN to_regclass(tube_private_qualify(tube)) IS NOT NULL
-            THEN format('there is a relation of that name in the schema %I', tube_private_schema())
-    END;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU101',
             MESSAGE = format('%s is no name for a tube: %s', quote_nullable(tube), wrong),
             HINT = 'Choose a name of 1 to 57 bytes without commas, such as es-live.';
     END IF;
+END
+$$;
+
+-- tube_private_wrong_name: why a new tube or outbox can't have a name; NULL when it can.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_wrong_name(name text) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    longest CONSTANT integer := 57; -- with _touch behind it, 63
+BEGIN
+    RETURN CASE
+        WHEN coalesce(name, '') = '' THEN 'it is empty'
+        WHEN octet_length(name) > longest
+            THEN format('it has %s bytes, and %s are allowed', octet_length(name), longest)
+        WHEN name LIKE '%,%' THEN 'it has a comma'
+        WHEN name ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
+        WHEN name LIKE 'pg\_%' THEN 'such names belong to Postgres'
+        WHEN to_regclass(tube_private_qualify(name)) IS NOT NULL
+            THEN format('there is a relation of that name in the schema %I', tube_private_schema())
+    END;
 END
 $$;
 
@@ -171,22 +188,31 @@ BEGIN
 END
 $$;
 
--- tube_private_provide_tube: makes or mends what is generated for a tube itself: its flag and its touch function.
+-- tube_private_make_flag: the flag of a tube or an outbox, where it is missing.
 --
--- The flag is a sequence that tells writers whether a worker of the tube sleeps: 1 no, 2 yes. It is no part of any
+-- It is a sequence that tells writers whether a worker of the tube sleeps: 1 no, 2 yes. It is no part of any
 -- transaction: a writer with an old snapshot sees it, too.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_tube(tube text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+CREATE OR REPLACE FUNCTION :"schema".tube_private_make_flag(reg :"schema".tube_registry) RETURNS void
+LANGUAGE plpgsql AS $$
 DECLARE
-    reg CONSTANT tube_registry := tube_private_require(tube);
-    flag CONSTANT text := format('%I.tube_sleeps_%s', tube_private_schema(), reg.number);
-    name CONSTANT text := tube_private_qualify(tube_private_name(tube, '_touch'));
+    flag CONSTANT text := tube_private_qualify('tube_sleeps_' || reg.number);
 BEGIN
     IF to_regclass(flag) IS NULL THEN
         EXECUTE format('CREATE SEQUENCE %s', flag);
         PERFORM setval(flag::regclass, CASE WHEN EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = reg.tube)
             THEN 2 ELSE 1 END);
     END IF;
+END
+$$;
+
+-- tube_private_provide_tube: makes or mends what is generated for a tube itself: its flag and its touch function.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_tube(tube text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    name CONSTANT text := tube_private_qualify(tube_private_name(tube, '_touch'));
+BEGIN
+    PERFORM tube_private_make_flag(reg);
     PERFORM tube_private_make_function(name,
         format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
             reg.key_type), 'void', format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()),
@@ -311,7 +337,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
             SELECT FROM present AS b WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
         ) END, a.columns, a.replica, r.key_type
     FROM tube_registry AS r LEFT JOIN present AS a ON a.tube = r.tube
-    WHERE in_tbl IS NULL OR a.tbl = in_tbl
+    WHERE r.kind = 'tube' AND (in_tbl IS NULL OR a.tbl = in_tbl)
     ORDER BY r.tube, a.shard, a.position
 $$;
 COMMENT ON FUNCTION :"schema".tube_list IS 'Lists the tubes and the tables attached to them.';

@@ -131,6 +131,8 @@ def test_every_key_is_documented_with_its_default(heading: str) -> None:
             assert said == "needed"
         elif isinstance(default, str):
             assert said == f'`"{default}"`'
+        elif isinstance(default, bool):
+            assert said == f"`{str(default).lower()}`"
         elif isinstance(default, int | float):
             assert said == f"`{default}`"
         else:  # made by a function, a section, or nothing

@@ -158,7 +158,7 @@ async def test_a_server_that_does_not_let_us_listen(
         conn.execute("INSERT INTO public.items VALUES (2)")
         await run.until("the next row is taken", lambda: taken == [1, 2])
         conn.execute(str(channel[0]))
-        await run.until("it listens again", lambda: run.worker._database._listener is not None)
+        await run.until("it listens again", lambda: run.worker._hosts[0].database._listener is not None)
         (told,) = reasons(logged, "listening_failed")
         assert "channel name" in told
         assert run.told(DatabaseDown) == run.told(LeaderRevoked) == 0
@@ -174,7 +174,7 @@ async def test_a_sequence_that_was_altered_is_told_once(
         conn.execute("INSERT INTO public.items VALUES (2)")
         await run.until("rows are taken all the same", lambda: set(taken) == {1, 2})
         conn.execute("ALTER SEQUENCE tube_seq CACHE 1")
-        await run.until("a seq is settled again", lambda: run.worker._database.settled is not None)
+        await run.until("a seq is settled again", lambda: run.worker._hosts[0].database.settled is not None)
         (told,) = reasons(logged, "settling_failed")
         assert "tube_seq was altered" in told
 

@@ -20,6 +20,7 @@ from tests.helpers.capture import (
     scalar,
     set_up,
 )
+from tests.helpers.outbox_sql import OUTBOX, make_outbox
 from tests.helpers.roles import as_role, roles
 
 pytestmark = pytest.mark.every_server
@@ -37,7 +38,26 @@ LOOKS_AT_LISTS = {ADMIN, WORKER, WRITER, MONITOR}
 ANYBODY = {*ROLES, BYSTANDER}
 
 FUNCTIONS: dict[str, set[str]] = {
+    "outbox_adopt": ADMINISTERS,
+    "outbox_drop": ADMINISTERS,
+    "outbox_ensure_absent": ADMINISTERS,
+    "outbox_ensure_exists": ADMINISTERS,
+    "outbox_index_sql": ADMINISTERS,
+    "outbox_list": LOOKS_AT_LISTS,
+    "outbox_parked": LOOKS_ON,
+    "outbox_parked_drop": ADMINISTERS,
+    "outbox_records_mark": SERVES,
+    "outbox_records_park": SERVES,
+    "outbox_records_purge": SERVES,
+    "outbox_records_reset": SERVES,
+    "outbox_retry": ADMINISTERS,
+    "outbox_stash": TOUCHES,
+    "outbox_stash_many": TOUCHES,
+    "outbox_stash_many_bytea": TOUCHES,
+    "outbox_stats": LOOKS_ON,
     "tube_as_caller": FILLS,
+    "tube_audit_add": FILLS,
+    "tube_audit_list": LOOKS_ON,
     "tube_backfill_chunk": SERVES,
     "tube_backfill_collect": SERVES,
     "tube_backfill_command": ADMINISTERS,
@@ -124,9 +144,12 @@ FUNCTIONS: dict[str, set[str]] = {
 """Who may call what, beside its owner; all but `tube_private_…`. A number in a name is written as …."""
 
 PRIVATE: dict[str, set[str]] = {
+    "tube_private_adopt": ADMINISTERS,
     "tube_private_attach": ADMINISTERS,
     "tube_private_begin_attach": ADMINISTERS,
+    "tube_private_begin_change": SERVES,
     "tube_private_begin_collect": SERVES,
+    "tube_private_begin_mark": SERVES,
     "tube_private_begin_range": SERVES,
     "tube_private_begin_split": SERVES,
     "tube_private_begin_step3": SERVES,
@@ -135,6 +158,9 @@ PRIVATE: dict[str, set[str]] = {
     "tube_private_bring_in_line": SERVES,
     "tube_private_call_agent": {NOBODY},
     "tube_private_capture_schema": SERVES,
+    "tube_private_check_messages": TOUCHES,
+    "tube_private_drop_outbox": ADMINISTERS,
+    "tube_private_drop_parked": ADMINISTERS,
     "tube_private_end_collect": SERVES,
     "tube_private_end_range": SERVES,
     "tube_private_end_split": SERVES,
@@ -147,12 +173,19 @@ PRIVATE: dict[str, set[str]] = {
     "tube_private_key_now": ANYBODY,
     "tube_private_key_text": ANYBODY,
     "tube_private_key_uuid": ANYBODY,
+    "tube_private_lock_parked": SERVES,
     "tube_private_misfit_digest": SERVES,
     "tube_private_notify": ADMINISTERS,
+    "tube_private_open_schema": ADMINISTERS,
+    "tube_private_outbox_figures": LOOKS_ON,
+    "tube_private_outbox_parts": LOOKS_ON,
+    "tube_private_outbox_target": TOUCHES,
+    "tube_private_outbox_wake": ADMINISTERS,
     "tube_private_owner_ddl": SERVES,
     "tube_private_patiently": SERVES,
     "tube_private_predicate_columns": SERVES,
     "tube_private_provide": ADMINISTERS,
+    "tube_private_put_parked": SERVES,
     "tube_private_put_range_pod": SERVES,
     "tube_private_refuse_predicate": SERVES,
     "tube_private_refuse_renamed": SERVES,
@@ -160,6 +193,7 @@ PRIVATE: dict[str, set[str]] = {
     "tube_private_require": ADMINISTERS,
     "tube_private_run_owner_ddl": SERVES,
     "tube_private_stale_attachments": SERVES,
+    "tube_private_stash": TOUCHES,
     "tube_private_store": ADMINISTERS,
     "tube_private_store_late": SERVES,
     "tube_private_store_pod": SERVES,
@@ -199,6 +233,23 @@ INVOKERS = {
     "tube_as_caller",
     "tube_keys_as_caller",
     "tube_pods_insert",
+    # an outbox's table may be somebody else's: only who has rights on it uses them
+    "outbox_adopt",
+    "outbox_drop",
+    "outbox_ensure_absent",
+    "outbox_parked_drop",
+    "outbox_records_mark",
+    "outbox_records_park",
+    "outbox_records_purge",
+    "outbox_records_reset",
+    "outbox_stash",
+    "outbox_stash_many",
+    "outbox_stash_many_bytea",
+    "outbox_stats",
+    "tube_private_check_messages",
+    "tube_private_open_schema",
+    "tube_private_outbox_figures",
+    "tube_private_stash",
     # reads catalogs only, which anybody may
     "tube_id_column",
     # inlined wherever they are used
@@ -237,15 +288,41 @@ READS: dict[str, set[str]] = {
     "tube_registry": {WORKER},
     "tube_attachment": {WORKER},
     "tube_parked": {WORKER, MONITOR},
+    "tube_outbox_parked": {WORKER, MONITOR},
     "tube_backfill": {WORKER, MONITOR},
     TUBE: {WORKER},
+    OUTBOX: {WORKER},
 }
 """Who may read a table, beside the admin, who may read all; nobody may write one, beside what follows."""
 
-WRITES: dict[str, dict[str, set[str]]] = {
-    TUBE: {role: {"op", "shard", "ids", "payload"} for role in (WRITER, ADMIN)}
+MESSAGE = {
+    "create_time",
+    "kafka_topic",
+    "kafka_key",
+    "kafka_value",
+    "kafka_header_keys",
+    "kafka_header_values",
+    "partition_key",
 }
-"""Who may insert, and into which columns only."""
+COLUMNS: dict[tuple[str, str, str], set[str]] = {
+    (TUBE, WRITER, "INSERT"): {"op", "shard", "ids", "payload"},
+    (TUBE, ADMIN, "INSERT"): {"op", "shard", "ids", "payload"},
+    (OUTBOX, WRITER, "INSERT"): MESSAGE,
+    (OUTBOX, ADMIN, "INSERT"): MESSAGE,
+    (OUTBOX, WRITER, "SELECT"): {"id"},
+    (OUTBOX, WORKER, "UPDATE"): {"leader_id"},
+    (OUTBOX, MONITOR, "SELECT"): {
+        "id",
+        "create_time",
+        "kafka_topic",
+        "kafka_key",
+        "partition_key",
+        "leader_id",
+    },
+}
+"""Who may do what to some columns only."""
+
+DELETES = {(OUTBOX, WORKER, "DELETE"), (OUTBOX, ADMIN, "DELETE")}
 
 
 @pytest.fixture
@@ -253,6 +330,7 @@ def db(any_dsn: str) -> Iterator[Conn]:
     """A session on each version, with a tube that has a predicate, and an attached table."""
     with open_session(any_dsn) as conn:
         set_up(conn, predicate="id > 0 OR value IS NULL")
+        make_outbox(conn, OUTBOX)
         yield conn
 
 
@@ -310,9 +388,8 @@ def test_who_may_read_and_write_what(db: Conn) -> None:
             "SELECT relname FROM pg_class WHERE relnamespace = 'tube'::regnamespace AND relkind = 'r'"
         )
     ]
-    assert set(rows) == {(table, role, "SELECT") for table, readers in READS.items() for role in readers} | {
-        (table, ADMIN, "SELECT") for table in tables
-    }
+    readers = {(table, role, "SELECT") for table, roles in READS.items() for role in roles}
+    assert set(rows) == readers | {(table, ADMIN, "SELECT") for table in tables} | DELETES
     columns = db.execute(
         "SELECT c.relname, r.rolname, p.privilege, array_agg(a.attname::text) FROM pg_class AS c"
         " JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped,"
@@ -323,9 +400,7 @@ def test_who_may_read_and_write_what(db: Conn) -> None:
         " AND NOT has_table_privilege(r.oid, c.oid, p.privilege) GROUP BY 1, 2, 3",
         [list(ROLES)],
     ).fetchall()
-    assert {(table, role, what): set(names) for table, role, what, names in columns} == {
-        (table, role, "INSERT"): names for table, may in WRITES.items() for role, names in may.items()
-    }
+    assert {(table, role, what): set(names) for table, role, what, names in columns} == COLUMNS
     may_draw = db.execute(
         "SELECT rolname, p.privilege FROM pg_roles,"
         " unnest(ARRAY['USAGE', 'SELECT', 'UPDATE']) AS p (privilege)"

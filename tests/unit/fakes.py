@@ -33,6 +33,7 @@ from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.tracing import Tracing
 
 
 class FakeClaim(Claim):
@@ -279,6 +280,7 @@ class FakeServedTube:
         default_factory=lambda: SinkGate(rate=None, requests=None, ramp=1000, backfill_share=0.2)
     )
     why_closed: str | None = None
+    tracing: Tracing = field(default_factory=Tracing)
 
     def consume(self, active_term: ActiveTerm, database: Database) -> PartitionWorker:
         return PartitionWorker(active_term, self, database)

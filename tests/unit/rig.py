@@ -20,6 +20,7 @@ from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
+from pytube.worker.tracing import Tracing
 from pytube.worker.tube import Tube
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase, FakeEnricher, FakeServedTube, FakeSession, FakeTube
@@ -44,7 +45,14 @@ LIMITS = Limits(
 class Rig:
     """One partition worker, its database, source, sink and election. To be made within an event loop."""
 
-    def __init__(self, sink: MemorySink | None = None, gate: SinkGate | None = None, **limits: float) -> None:
+    def __init__(
+        self,
+        sink: MemorySink | None = None,
+        tracing: Tracing | None = None,
+        gate: SinkGate | None = None,
+        /,
+        **limits: float,
+    ) -> None:
         """`gate`: one that partitions share; `limits` replace those of `LIMITS`."""
         self.tube = FakeTube()
         self.session = FakeSession(self.tube)
@@ -55,6 +63,7 @@ class Rig:
         self.limits = replace(LIMITS, **limits)  # type: ignore[arg-type] # counts are given as int
         self.database = FakeDatabase(self.session, Settled(self.session))
         self.served = FakeServedTube(self.limits, self.sink, self.enricher, self.events.append)
+        self.served.tracing = tracing or Tracing()
         if gate is not None:
             self.served.gate = gate
         self.term = Term("t", 1, 0, epoch=100)

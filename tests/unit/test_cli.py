@@ -130,7 +130,7 @@ class TestWorker:
 
     def test_no_tube_at_all(self, folder: Path) -> None:
         (folder / "pytube.toml").write_text('[postgres]\ndsn = "host=/nowhere"\n')
-        assert "no tube is configured" in run("worker", folder=folder, code=2).stderr
+        assert "nothing is configured to be served" in run("worker", folder=folder, code=2).stderr
 
 
 class TestDatabase:

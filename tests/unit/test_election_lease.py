@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytube.election import Claim
 from pytube.election.base import Sheds
-from pytube.election.lease import LeaseClaim, LeaseElection
+from pytube.election.lease import LeaseClaim, LeaseElection, Room
 from pytube.election.share import LeaseTick
 from pytube.errors import ClaimLost, DatabaseUnavailable, LeaseHeld
 from tests.helpers.election import Holder
@@ -53,7 +53,7 @@ class Leases:
             tubes=["t"],
             tick=self.tick_of(number),
             leave=self.leave_of(number),
-            most=most,
+            room=Room(most),
             interval=0.005,
             drain_limit=drain_limit,
         )
@@ -389,7 +389,18 @@ async def test_a_worker_below_its_limit_takes_part_again(leases: Leases) -> None
 
 async def test_the_limit_is_that_of_all_tubes_together() -> None:
     many = ManyTubes(1, {"a": 4, "b": 4})
-    many.elections = [LeaseElection(tubes=many.tubes, tick=many.tick_of(0), leave=_leave, most=5)]
+    many.elections = [LeaseElection(tubes=many.tubes, tick=many.tick_of(0), leave=_leave, room=Room(5))]
     for _ in range(3):
         await many.turn()
     assert sum(sum(shares) for shares in many.shares().values()) == 5
+
+
+async def test_the_limit_is_that_of_all_hosts_together() -> None:
+    room = Room(5)
+    hosts = [ManyTubes(1, {"a": 3}), ManyTubes(1, {"a": 4})]
+    for many in hosts:
+        many.elections = [LeaseElection(tubes=many.tubes, tick=many.tick_of(0), leave=_leave, room=room)]
+    for _ in range(3):
+        for many in hosts:
+            await many.turn()
+    assert [many.shares() for many in hosts] == [{"a": [3]}, {"a": [2]}]

@@ -138,7 +138,7 @@ async def test_partitions_that_catch_up_after_an_outage_start_slowly(
     """Four partitions with a backlog of 40 batches each: in the first second there are 6 requests in all."""
     monkeypatch.setattr(retry_queue, "_LONGEST_DELAY", 0.05)
     sink, shared = Outage(), gate(ramp=6)
-    rigs = [Rig(sink, gate=shared, batch_documents=1) for _ in range(4)]
+    rigs = [Rig(sink, None, shared, batch_documents=1) for _ in range(4)]
     for number, rig in enumerate(rigs):
         for key in range(40):
             rig.insert(1000 * number + key)
@@ -173,7 +173,7 @@ async def test_an_outage_of_one_partition_alone_slows_no_other() -> None:
 async def test_a_limited_partition_holds_no_more_than_it_may() -> None:
     """A backlog far beyond the limits waits in the tube, not in memory."""
     shared = gate(rate=0.01)  # nothing passes after the first document
-    rig = Rig(gate=shared, keys_in_flight=20, batch_documents=1)
+    rig = Rig(None, None, shared, keys_in_flight=20, batch_documents=1)
     for key in range(200):
         rig.insert(key)
     async with rig.running():

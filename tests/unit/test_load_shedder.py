@@ -79,7 +79,7 @@ class Fleet:
     async def running(self) -> AsyncIterator[None]:
         shedder = LoadShedder(
             self.metrics,
-            [self.election],  # type: ignore[list-item] # as much of one as it asks
+            self.election,
             self.others,
             instance_id=ME,
             shed_after=0.012,

@@ -28,6 +28,11 @@ _VALUE = re.compile(r"\s*(Preview of field's value|The prefix of the first immen
 _LONGEST_REASON = 500
 
 
+def is_possible(name: str) -> bool:
+    """Whether the server can hold a document of this `_id`."""
+    return 0 < len(name.encode()) <= _LONGEST_NAME
+
+
 @dataclass(slots=True)
 class Item:
     """One document of a batch as lines of a bulk request."""
@@ -102,10 +107,10 @@ class Lines:
 
     def _item(self, at: int, tube_name: str, tube: bytes, document: Document) -> Item | Ok | Reject:
         name = self._keys.name(tube_name, document.shard, document.id)
-        size = len(name.encode())
-        if not 0 < size <= _LONGEST_NAME:
+        if not is_possible(name):
             if document.is_delete:
                 return OK  # no such document was ever taken
+            size = len(name.encode())
             return Reject(f"its _id would have {size} bytes: 1 to {_LONGEST_NAME} are possible")
         meta = b'"_id":%b,"version":%d,"version_type":"external"' % (orjson.dumps(name), int(document.token))
         if self._by_shard:

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
 from pytube.errors import SinkTimeout, SinkUnavailable
-from pytube.model import Batch, Id, Result
-from pytube.sinks.base import PAGE
-from pytube.sinks.opensearch.bulk import Lines
+from pytube.model import Batch, Id, Key, Result, Token
+from pytube.sinks.base import PAGE, Stored
+from pytube.sinks.keys import KeyTemplate
+from pytube.sinks.opensearch.bulk import Lines, is_possible
 from pytube.sinks.opensearch.client import Client, Refused
 from pytube.sinks.opensearch.delivery import Delivery
 from pytube.sinks.opensearch.index import Index, ensure
@@ -99,6 +100,50 @@ class OpenSearchSink:
                 if len(hits) < PAGE:
                     return
                 search["search_after"] = hits[-1]["sort"]
+
+    def cannot_read(self) -> str | None:
+        """Return None: it can."""
+        return None
+
+    async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
+        """Get them by their `_id`, which needs no refresh. The server does not show tombstones."""
+        client, index = self._open()
+        template = KeyTemplate(self._options.key)
+        names = [template.name(tube, *key) for key in keys]
+        possible = [at for at, name in enumerate(names) if is_possible(name)]
+        found: dict[Key, Stored] = dict.fromkeys(keys, Stored())
+        if not possible:
+            return found
+        by_shard = self._options.routing == "shard"
+        wanted = [{"_id": names[at]} | ({"routing": str(keys[at][0])} if by_shard else {}) for at in possible]
+        params = {"filter_path": "docs.found,docs._source,docs.error.type"}
+        async with client.use():
+            try:
+                answer = await client.request(
+                    "POST", f"{index.path}/_mget", params=params, body={"docs": wanted}
+                )
+            except Refused as error:
+                raise SinkUnavailable(f"{client.where} could not be read: {error}") from error
+        documents = answer.get("docs", [])
+        if len(documents) != len(wanted):
+            raise SinkUnavailable(f"{client.where} answered {len(documents)} of {len(wanted)} documents")
+        for at, document in zip(possible, documents, strict=True):
+            if "found" not in document:
+                kind = document.get("error", {}).get("type")
+                raise SinkUnavailable(f"{client.where} could not be read: {kind}")
+            if document["found"]:
+                found[keys[at]] = self._stored(document.get("_source", {}))
+        return found
+
+    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The same: the index keeps the source text."""
+        return bodies
+
+    def _stored(self, source: dict[str, Any]) -> Stored:
+        stamp = source.pop(self._options.stamp, None)
+        if not isinstance(stamp, dict) or "token" not in stamp:
+            return Stored.decoded(source)  # by others
+        return Stored.decoded(source, Token.parse(stamp["token"]), stamp.get("seq"))
 
     def _open(self) -> tuple[Client, Index]:
         if self._opened is None:

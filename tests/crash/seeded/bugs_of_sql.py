@@ -163,7 +163,7 @@ SEEDS = [
         "repartition_ends_no_term",
         "terms of the old partitions are not waited for",
         "sql/tubes/tubes.sql",
-        "        PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');\n",
+        "    PERFORM tube_private_end_terms(tube, NULL, 'repartitioned');\n",
         "",
         ("sql/test_tubes.py::test_repartition_ends_every_term",),
     ),

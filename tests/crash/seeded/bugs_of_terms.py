@@ -77,8 +77,8 @@ SEEDS = [
         "floor_from_the_last_seq",
         "a pod that commits late lies below the floor",
         "pytube/sources/pods.py",
-        "        floor = provisional if exhausted else min(provisional, pods[-1].seq)\n",
-        "        floor = provisional if exhausted else pods[-1].seq\n",
+        "        floor = provisional if last is None else min(provisional, last)\n",
+        "        floor = provisional if last is None else last\n",
         ("unit/test_floors.py",),
     ),
     Seed(
@@ -93,8 +93,8 @@ SEEDS = [
         "settled_floors_follow_the_provisional_seq",
         "the floors to go back to are as high as the provisional ones",
         "pytube/sources/pods.py",
-        "        if self._settled_floors[pod_class] == self._floors[pod_class]:\n",
-        "        if limit:\n",
+        "        if self._settled_floor == self.value:\n",
+        "        if settled:\n",
         ("unit/test_floors.py",),
     ),
     Seed(

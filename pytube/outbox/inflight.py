@@ -1,0 +1,576 @@
+"""The in-flight machine of an outbox: which records of one partition wait, fly, or are done. Pure; no I/O.
+
+Records of one topic and ordering key form a *lane*. What must hold, whatever is called in whatever order:
+
+- at most `window` records of a lane fly at once; with a window of 1 (strict) just one;
+- records of a lane are sent in the order of their ids. After a failure nothing more of the lane is sent until
+  all of it that flies has settled; then it is sent again from the first record that failed;
+- nothing is forgotten: each record is held until it is finished (to be purged) or parked, and `unfinished`
+  names the others.
+
+A topic that takes nothing cools down alone, for longer after each failure. A topic of which a chunk failed
+by its own fault is sent *carefully*: one chunk at a time, one record of a lane in it. Chunks are halved while
+the broker refuses one record of many, so that in the end the record that is at fault stands alone.
+
+Times are of any monotonic clock, in seconds.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
+
+from pytube.pipeline.retry_queue import backoff
+
+OrderingKey: TypeAlias = str | int
+"""Of a record: its partition key, else its key; its id where it has neither, as it then has no order."""
+
+
+class Record(NamedTuple):
+    """One message of an outbox. The fields are a mark's columns, in order."""
+
+    id: int
+    created: float
+    """Unix seconds at which the record was written, by the database's clock."""
+    topic: str
+    key: str | None
+    value: bytes | None
+    header_keys: Sequence[str] | None = None
+    """None instead of an empty list, which is dearer to read."""
+    header_values: Sequence[str] | None = None
+    partition_key: str | None = None
+    retried: bool = False
+    """Whether an operator has told to send it again."""
+    held: bool = False
+    """Whether an earlier record of its key is parked, and this one is to be parked behind it."""
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether its partition at Kafka is another one than its key's."""
+        return self.partition_key is not None and self.partition_key != self.key
+
+
+class Fault(enum.Enum):
+    """Why a record was not written, as far as the machine has to know."""
+
+    UNSENT = enum.auto()
+    """Nothing speaks against the record or its topic: to be sent again at once."""
+    TOPIC = enum.auto()
+    """The topic takes nothing now: to be sent again after the topic has cooled down."""
+    UNANSWERED = enum.auto()
+    """No answer came in time. As `TOPIC`; but it may be that no broker can be reached."""
+    BATCH = enum.auto()
+    """A record that was sent together with this one can't be written, perhaps this one."""
+    POISON = enum.auto()
+    """This record can never be written."""
+
+
+class Failure(NamedTuple):
+    """What became of a record that was not written."""
+
+    fault: Fault
+    reason: str
+
+
+class Letter(NamedTuple):
+    """A record to be parked."""
+
+    record: Record
+    reason: str
+    attempts: int
+    behind: bool
+    """Whether only because an earlier record of its key is parked."""
+
+
+class TopicChange(NamedTuple):
+    """A topic began to take nothing (`reason`), or takes records again (None) after `seconds`."""
+
+    topic: str
+    reason: str | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a machine keeps to; see `OutboxConfig` for what each means."""
+
+    window: int
+    chunk: int = 500
+    """Records that are handed over together."""
+    attempts: int = 3
+    compact: bool = False
+    hold: bool = False
+    cooldown: float = 0.5
+    cooldown_limit: float = 60.0
+
+
+_id = attrgetter("id")
+
+
+def _ordering_key(record: Record) -> OrderingKey:
+    if record.partition_key is not None:
+        return record.partition_key
+    return record.id if record.key is None else record.key
+
+
+class _Lane:
+    """The records held of one topic and ordering key, except those that are finished."""
+
+    __slots__ = ("broken", "flying", "held", "key", "parking", "queued", "refused", "until", "waiting")
+
+    def __init__(self, key: OrderingKey) -> None:
+        self.key = key
+        self.waiting: list[Record] = []
+        """By id."""
+        self.flying = 0
+        self.broken: list[Record] | None = None
+        """After a failure: what is to be sent again when all that flies has settled; None without one."""
+        self.until = 0.0
+        self.parking = 0
+        """Records that are being parked; until the database has them, nothing more is sent."""
+        self.held = False
+        """Whether a record is parked and what follows is to be parked behind it."""
+        self.refused = False
+        """Whether the database did not park a record behind another one: the other one comes again first."""
+        self.queued = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.broken is None and not (self.parking or self.held or self.refused)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has to be remembered of it."""
+        idle = not (self.flying or self.waiting or self.parking or self.held)
+        return idle and self.broken is None
+
+
+@dataclass(eq=False, slots=True)
+class Chunk:
+    """Records of one topic that are handed over together."""
+
+    topic: str
+    parts: list[tuple[_Lane, list[Record]]]
+    size: int
+    careful: bool
+    """Whether no other chunk of the topic flies, and each record is of another lane."""
+    failures: Mapping[int, Failure] | None = None
+    """What failed, by id; None until the chunk is settled."""
+
+    def records(self) -> list[Record]:
+        """All of them; those of one lane by id."""
+        if len(self.parts) == 1:
+            return self.parts[0][1]
+        return [record for _, part in self.parts for record in part]
+
+
+@dataclass(eq=False, slots=True)
+class _Topic:
+    name: str
+    lanes: dict[OrderingKey, _Lane] = field(default_factory=dict)
+    ready: deque[_Lane] = field(default_factory=deque)
+    """Lanes that may have something to send."""
+    flights: dict[Chunk, None] = field(default_factory=dict)
+    """Chunks that fly, in the order of their launch."""
+    limit: int | None = None
+    """Records of the next chunk while the topic is sent carefully; None: it is not."""
+    failures: int = 0
+    down_since: float | None = None
+    until: float = 0.0
+    queued: bool = False
+
+
+class InFlight:
+    """The records that one partition holds. See the module's text for what must hold."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._held: dict[int, float] = {}
+        """When each record that is held was written, by id."""
+        self._topics: dict[str, _Topic] = {}
+        self._ready: deque[_Topic] = deque()
+        """Topics that may have something to send."""
+        self._rests: list[tuple[float, int, _Topic, _Lane | None]] = []
+        """Topics and lanes that wait for a time."""
+        self._order = count()
+        self._absorbed: dict[int, list[Record]] = {}
+        """Records that a newer one of their key replaces, by its id."""
+        self._finished: dict[int, float] = {}
+        self._attempts: dict[int, int] = {}
+        """How often records failed alone."""
+        self._letters: list[Letter] = []
+        self._behind: list[tuple[_Topic, _Lane]] = []
+        """Held lanes with records to be parked."""
+        self._parking: dict[int, tuple[_Topic, _Lane]] = {}
+        self._refused: list[tuple[_Topic, _Lane]] = []
+        self._changes: list[TopicChange] = []
+        self._flying = 0
+        self.compacted = 0
+        """Records that were replaced by newer ones."""
+
+    # --- what is held ---------------------------------------------------------------------
+
+    @property
+    def held(self) -> int:
+        """Records that are not finished: what bounds the memory of a partition."""
+        return len(self._held)
+
+    @property
+    def flying(self) -> int:
+        """Records that were handed over and are not settled."""
+        return self._flying
+
+    @property
+    def oldest(self) -> float | None:
+        """When the record that came first was written; None when none is held."""
+        return next(iter(self._held.values()), None)
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether records wait for earlier ones of their key, which an operator has told to send again."""
+        return bool(self._refused)
+
+    def unfinished(self) -> list[int]:
+        """The ids of the records held, ascending."""
+        return sorted(self._held)
+
+    def resting(self) -> dict[str, float]:
+        """Since when each topic that takes nothing takes nothing."""
+        topics = self._topics.values()
+        return {topic.name: topic.down_since for topic in topics if topic.down_since is not None}
+
+    # --- records come in ------------------------------------------------------------------
+
+    def add(self, records: Iterable[Record]) -> int:
+        """Hold records; those that are held already are ignored. How many are new."""
+        held, before = self._held, len(self._held)
+        topic = None
+        for record in records:
+            if record.id in held:
+                continue
+            held[record.id] = record.created
+            if topic is None or topic.name != record.topic:
+                topic = self._topic(record.topic)
+            lane = topic.lanes.get(key := _ordering_key(record))
+            if lane is None:
+                lane = topic.lanes[key] = _Lane(key)
+            waiting = lane.waiting
+            if waiting and waiting[-1].id > record.id:
+                insort(waiting, record, key=_id)
+            else:
+                waiting.append(record)
+            if record.held:
+                lane.held = True
+            if not lane.queued:
+                self._queue(topic, lane)
+        return len(held) - before
+
+    def _topic(self, name: str) -> _Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = _Topic(name)
+        return topic
+
+    def _queue(self, topic: _Topic, lane: _Lane) -> None:
+        """Have a lane looked at that has something to send, or to park."""
+        if lane.held:
+            self._behind.append((topic, lane))
+            return
+        lane.queued = True
+        topic.ready.append(lane)
+        self._queue_topic(topic)
+
+    def _queue_topic(self, topic: _Topic) -> None:
+        if not topic.queued:
+            topic.queued = True
+            self._ready.append(topic)
+
+    # --- records fly ----------------------------------------------------------------------
+
+    def take(self, now: float) -> Chunk | None:
+        """The next records to be handed over, all of one topic; None when there are none now.
+
+        Topics take turns, and so do the lanes of a topic.
+        """
+        self._wake(now)
+        while self._ready:
+            topic = self._ready.popleft()
+            topic.queued = False
+            if topic.until > now or (topic.limit is not None and topic.flights):
+                continue  # queued again when it has cooled down, or its flight has settled
+            chunk = self._fill(topic)
+            if chunk is not None:
+                topic.flights[chunk] = None
+                self._flying += chunk.size
+                if topic.ready:
+                    self._queue_topic(topic)
+                return chunk
+        return None
+
+    def next_at(self) -> float | None:
+        """When a topic or a lane has rested; None when none rests."""
+        return self._rests[0][0] if self._rests else None
+
+    def _wake(self, now: float) -> None:
+        while self._rests and self._rests[0][0] <= now:
+            _, _, topic, lane = heapq.heappop(self._rests)
+            if lane is not None:
+                # What has failed alone is sent alone again; others must not fail with it.
+                topic.limit = 1
+                self._reopen(topic, lane, now)
+                if lane.queued:
+                    topic.ready.remove(lane)
+                    topic.ready.appendleft(lane)
+            if topic.ready:
+                self._queue_topic(topic)
+
+    def _fill(self, topic: _Topic) -> Chunk | None:
+        rules, careful = self._rules, topic.limit is not None
+        room = rules.chunk if topic.limit is None else topic.limit
+        window = 1 if careful else rules.window
+        ready, parts, size = topic.ready, [], 0
+        while ready and size < room:
+            lane = ready.popleft()
+            lane.queued = False
+            if rules.compact and len(lane.waiting) > 1:
+                self._compact(lane)
+            count = min(room - size, window - lane.flying, len(lane.waiting))
+            if count <= 0 or not lane.is_open:
+                continue  # queued again when it is open, or what flies of it has settled
+            part = lane.waiting[:count]
+            del lane.waiting[:count]
+            lane.flying += count
+            size += count
+            parts.append((lane, part))
+            if lane.waiting and lane.flying < window:
+                lane.queued = True
+                ready.append(lane)
+        return Chunk(topic.name, parts, size, careful) if parts else None
+
+    def _compact(self, lane: _Lane) -> None:
+        """Of each key keep the newest record that waits; it takes the others with it when it is done."""
+        newest: dict[str, Record] = {}
+        kept: list[Record] = []
+        for record in reversed(lane.waiting):
+            later = newest.get(record.key) if record.key is not None else None
+            if later is None:
+                kept.append(record)
+                if record.key is not None:
+                    newest[record.key] = record
+            else:
+                self._absorbed.setdefault(later.id, []).append(record)
+                self._absorbed[later.id] += self._absorbed.pop(record.id, ())
+        kept.reverse()
+        lane.waiting = kept
+
+    # --- what came of them ----------------------------------------------------------------
+
+    def settle(self, chunk: Chunk, failures: Mapping[int, Failure], now: float) -> None:
+        """All of a chunk is decided.
+
+        Args:
+            chunk: as `take` gave it.
+            failures: the records that were not written, or of which it is not known, by id.
+            now: the time.
+        """
+        chunk.failures = failures
+        topic = self._topics[chunk.topic]
+        if self._rules.window == 1:
+            self._land(topic, chunk, now)
+        else:
+            # In order: a record counts as done only after all that were sent before it.
+            while topic.flights and (first := next(iter(topic.flights))).failures is not None:
+                self._land(topic, first, now)
+        if topic.ready:
+            self._queue_topic(topic)
+        elif not (topic.lanes or topic.flights or topic.limit or topic.failures):
+            del self._topics[topic.name]
+
+    def _land(self, topic: _Topic, chunk: Chunk, now: float) -> None:
+        del topic.flights[chunk]
+        self._flying -= chunk.size
+        failures = chunk.failures
+        assert failures is not None
+        for lane, part in chunk.parts:
+            lane.flying -= len(part)
+            if lane.broken is not None:
+                lane.broken += part
+            elif not failures:
+                self._finish(part)
+            else:
+                self._part(lane, part, failures)
+        if failures:
+            self._blame(topic, chunk, failures, now)
+        else:
+            self._succeed(topic, now)
+        for lane, _ in chunk.parts:
+            self._reopen(topic, lane, now)
+
+    def _part(self, lane: _Lane, part: list[Record], failures: Mapping[int, Failure]) -> None:
+        """Finish what was written before the first failure; the rest is to be sent again."""
+        first = next((i for i, record in enumerate(part) if record.id in failures), len(part))
+        self._finish(part[:first])
+        if first < len(part):
+            lane.broken = part[first:]
+
+    def _finish(self, records: Sequence[Record]) -> None:
+        held, finished = self._held, self._finished
+        for record in records:
+            finished[record.id] = held.pop(record.id)
+        if self._attempts or self._absorbed:
+            for record in records:
+                self._attempts.pop(record.id, None)
+                absorbed = self._absorbed.pop(record.id, ())
+                self.compacted += len(absorbed)
+                self._finish(absorbed)
+
+    def _reopen(self, topic: _Topic, lane: _Lane, now: float) -> None:
+        """Queue a lane that may send again; forget one that is empty."""
+        if lane.broken is not None and not lane.flying:
+            lane.waiting = sorted(lane.broken + lane.waiting, key=_id)
+            lane.broken = None
+        if lane.is_empty:
+            topic.lanes.pop(lane.key, None)
+        elif lane.waiting and lane.held:
+            self._behind.append((topic, lane))
+        elif lane.waiting and lane.is_open and not lane.queued and lane.until <= now:
+            self._queue(topic, lane)
+
+    # --- failures -------------------------------------------------------------------------
+
+    def _succeed(self, topic: _Topic, now: float) -> None:
+        if topic.failures:
+            topic.failures = 0
+            if topic.down_since is not None:
+                self._changes.append(TopicChange(topic.name, None, now - topic.down_since))
+                topic.down_since = None
+        if topic.limit is not None:
+            topic.limit *= 2
+            if topic.limit > self._rules.chunk:
+                topic.limit = None
+
+    def _blame(self, topic: _Topic, chunk: Chunk, failures: Mapping[int, Failure], now: float) -> None:
+        faults = {failure.fault for failure in failures.values()}
+        down = faults & {Fault.TOPIC, Fault.UNANSWERED}
+        if down:
+            self._cool_down(topic, next(f.reason for f in failures.values() if f.fault in down), now)
+        if Fault.BATCH in faults:
+            topic.limit = max(1, min(topic.limit or chunk.size, chunk.size) // 2)
+        for lane, part in chunk.parts:
+            for record in part:
+                failure = failures.get(record.id)
+                if failure is None:
+                    continue
+                if failure.fault is Fault.POISON:
+                    self._attempts[record.id] = self._attempts.get(record.id, 0) + 1
+                    self._give_up(topic, lane, record, failure.reason)
+                elif failure.fault is Fault.BATCH and chunk.size == 1:
+                    self._fail_alone(topic, lane, record, failure.reason, now)
+
+    def _cool_down(self, topic: _Topic, reason: str, now: float) -> None:
+        """The topic rests; chunks that were under way together count as one failure."""
+        rules = self._rules
+        topic.limit = 1
+        if topic.down_since is None:
+            topic.down_since = now
+            self._changes.append(TopicChange(topic.name, reason, 0.0))
+        if now >= topic.until:
+            pause = rules.cooldown * 2.0 ** min(topic.failures, 32)
+            topic.until = now + min(rules.cooldown_limit, pause)
+            topic.failures += 1
+            heapq.heappush(self._rests, (topic.until, next(self._order), topic, None))
+
+    def _fail_alone(self, topic: _Topic, lane: _Lane, record: Record, reason: str, now: float) -> None:
+        attempts = self._attempts[record.id] = self._attempts.get(record.id, 0) + 1
+        if attempts >= self._rules.attempts:
+            self._give_up(topic, lane, record, reason)
+            return
+        lane.until = now + backoff(attempts)
+        if lane.queued:  # it rests now
+            topic.ready.remove(lane)
+            lane.queued = False
+        heapq.heappush(self._rests, (lane.until, next(self._order), topic, lane))
+
+    def _give_up(self, topic: _Topic, lane: _Lane, record: Record, reason: str) -> None:
+        """Have a record parked. Those that it replaced are sent in its place."""
+        attempts = self._attempts.pop(record.id)
+        again = lane.broken
+        assert again is not None, "a record that failed is among what is sent again"
+        again.remove(record)
+        for older in self._absorbed.pop(record.id, ()):
+            insort(again, older, key=_id)
+        self._post(topic, lane, Letter(record, reason, attempts, behind=False))
+
+    def _post(self, topic: _Topic, lane: _Lane, letter: Letter) -> None:
+        lane.parking += 1
+        if self._rules.hold and not isinstance(lane.key, int):
+            lane.held = True
+        self._parking[letter.record.id] = topic, lane
+        self._letters.append(letter)
+
+    def changes(self) -> list[TopicChange]:
+        """Topics that began to take nothing, or take records again, since the last call."""
+        changes, self._changes = self._changes, []
+        return changes
+
+    # --- parking --------------------------------------------------------------------------
+
+    def letters(self) -> list[Letter]:
+        """Records to be parked now, to be answered by `park`.
+
+        Those that follow a parked record come after it was answered, so that the database has it.
+        """
+        if not self._letters and not self._parking:
+            behind, self._behind = self._behind, []
+            for topic, lane in behind:
+                waiting, lane.waiting = lane.waiting, []
+                older = [one for record in waiting for one in self._absorbed.pop(record.id, ())]
+                for record in sorted(waiting + older, key=_id):
+                    self._post(topic, lane, Letter(record, "", 0, behind=True))
+        letters, self._letters = self._letters, []
+        return letters
+
+    def park(self, letters: Sequence[Letter], parked: Iterable[int], now: float) -> None:
+        """The database has parked the records of these ids; the others of `letters` it has not.
+
+        It refuses a record that was to be parked behind another one which an operator has told to send again.
+        The record waits for it: see `resume`.
+        """
+        ids = set(parked)
+        lanes: dict[_Lane, _Topic] = {}
+        for letter in letters:
+            record = letter.record
+            topic, lane = self._parking.pop(record.id)
+            lane.parking -= 1
+            lanes[lane] = topic
+            if record.id in ids or not letter.behind:  # or somebody has deleted it
+                del self._held[record.id]
+                continue
+            insort(lane.waiting, record, key=_id)
+            lane.held = False
+            if not lane.refused:
+                lane.refused = True
+                self._refused.append((topic, lane))
+        for lane, topic in lanes.items():
+            self._reopen(topic, lane, now)
+
+    def resume(self, now: float) -> None:
+        """All records that operators have told to send again were added: what waits for them may go on."""
+        refused, self._refused = self._refused, []
+        for topic, lane in refused:
+            lane.refused = False
+            self._reopen(topic, lane, now)
+
+    # --- records are done -----------------------------------------------------------------
+
+    def finished(self) -> dict[int, float]:
+        """The records that are done since the last call, to be purged: when each was written, by id."""
+        finished, self._finished = self._finished, {}
+        return finished

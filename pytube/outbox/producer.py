@@ -1,0 +1,222 @@
+"""Records to Kafka without transactions: idempotent producers, polled by the event loop.
+
+In windowed mode many records of a key are under way, and none may be written after one that was not:
+consumers that drop what they have seen would be left with an old value. librdkafka promises that with
+`enable.gapless.guarantee`, except for records whose time is over. These are given up here, with all else of
+the producer at once, before librdkafka gives them up one by one. A producer that fails is replaced.
+
+Topics in doubt, of which one record of a key is under way at a time, have a producer of their own, so that
+their failures cost the others nothing. In strict mode all topics have that one.
+
+Everything here is called in the event loop, and does not block. So nothing is locked, and no thread competes
+with the event loop for the interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaException, Producer
+
+from pytube.outbox.inflight import Chunk, Failure
+from pytube.outbox.messages import UNSENT, Handed, failure_of
+from pytube.outbox.partitioner import Widths
+from pytube.sinks.kafka_clients import Clients
+from pytube.threads import in_thread
+
+REPORT_DELAY = 1.0
+"""Seconds: librdkafka looks once a second for records whose time is over."""
+
+_ASK = 5.0
+"""Seconds for which the broker is asked for the partitions of a topic."""
+
+
+class _Lane:
+    """One producer, and the chunks that were handed to it."""
+
+    def __init__(self, clients: Clients, settings: Mapping[str, object]) -> None:
+        self.producer: Producer = clients.producer(settings=settings)
+        self.handed: dict[Handed, None] = {}
+        self.is_broken = False
+
+    def give_up(self) -> None:
+        """Drop all that is under way; its reports come with the next poll."""
+        self.is_broken = True
+        self.producer.purge(blocking=False)
+
+    def poll(self) -> list[Handed]:
+        self.producer.poll(0)
+        over = [handed for handed in self.handed if handed.is_over]
+        for handed in over:
+            del self.handed[handed]
+            if handed.is_broken and not self.is_broken:
+                self.give_up()
+        return over
+
+
+class PlainProducer:
+    """Records of one term, without transactions. See `pytube.outbox.outgoing.Outgoing`."""
+
+    needs_poll = True
+    why_stuck = None
+
+    def __init__(self, clients: Clients, epoch: int, settings: Mapping[str, object], *, strict: bool) -> None:
+        """Opens nothing.
+
+        Args:
+            clients: makes producers, which give a record up after the clients' time-out.
+            epoch: of the term.
+            settings: of the producers.
+            strict: whether one record of a key is under way at a time.
+        """
+        self._clients = clients
+        self._epoch = b"%d" % epoch
+        self._settings = settings
+        self._strict = strict
+        self._gapless: _Lane | None = None
+        self._careful: _Lane | None = None
+        self._leaving: list[_Lane] = []
+        """Lanes that are broken, and of which reports are still to come."""
+        self._widths = Widths(self._ask_width)
+        self._learning: dict[str, tuple[asyncio.Task[None], list[Chunk]]] = {}
+        """Chunks that wait until the partitions of their topic are known, by topic."""
+        self._refused: list[Handed] = []
+        """Chunks of which nothing is under way."""
+        self._room = True
+
+    async def open(self) -> frozenset[int]:
+        """Nothing is asked: a broker that is not there is learned from the first chunk."""
+        return frozenset()
+
+    def confirm_purged(self, chunks: int) -> None:
+        """It makes no difference."""
+
+    # --- to Kafka -------------------------------------------------------------------------
+
+    def send(self, chunk: Chunk) -> None:
+        """Hand a chunk over; the caller has looked whether it may send."""
+        if self._waits(chunk):
+            return
+        handed = Handed(chunk, time.monotonic())
+        lane = self._lane(careful=chunk.careful or self._strict)
+        self._room = handed.produce(lane.producer, self._epoch, self._widths, self._clients.say)
+        if handed.is_broken:
+            if lane.handed:  # they tell what has happened; this chunk has no part in it
+                handed.failures = dict.fromkeys(handed.failures, UNSENT)
+            lane.give_up()
+        if handed.is_over:
+            self._refused.append(handed)
+        else:
+            lane.handed[handed] = None
+
+    def _waits(self, chunk: Chunk) -> bool:
+        """Whether the chunk has to wait until the partitions of its topic are known, which is asked then.
+
+        Chunks of the topic that come meanwhile wait behind it.
+        """
+        topic = chunk.topic
+        if topic in self._learning:
+            self._learning[topic][1].append(chunk)
+            return True
+        if self._widths.get(topic) is None and any(one.is_apart for one in chunk.records()):
+            self._lane(careful=True)  # made here, used by the thread
+            task = asyncio.create_task(in_thread(self._widths.learn, topic))
+            self._learning[topic] = task, [chunk]
+            return True
+        return False
+
+    def _lane(self, *, careful: bool) -> _Lane:
+        if careful:
+            if self._careful is None:
+                self._careful = _Lane(self._clients, self._settings)
+            return self._careful
+        if self._gapless is None:
+            gapless = self._settings.get("enable.idempotence", True)
+            settings = {**self._settings, **({"enable.gapless.guarantee": True} if gapless else {})}
+            self._gapless = _Lane(self._clients, settings)
+        return self._gapless
+
+    def _ask_width(self, topic: str) -> int:
+        producer = self._lane(careful=True).producer
+        found = producer.list_topics(topic, timeout=_ASK).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return len(found.partitions)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a chunk may be handed over: not while a lane that broke may still write what it has."""
+        return self._room and not any(lane.is_broken for lane in self._lanes())
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether chunks are under way."""
+        return bool(self._refused or self._learning or any(lane.handed for lane in self._lanes()))
+
+    # --- what came of it ------------------------------------------------------------------
+
+    def _lanes(self) -> list[_Lane]:
+        return [*self._leaving, *(lane for lane in (self._gapless, self._careful) if lane is not None)]
+
+    def settled(self) -> list[tuple[Chunk, Mapping[int, Failure]]]:
+        """Chunks that are decided since the last call, and what of them failed, by id."""
+        over, self._refused = self._refused, []
+        for lane in self._lanes():
+            over += lane.poll()
+        self._give_up_overdue()
+        self._replace_broken()
+        if over:
+            self._room = True
+        return [
+            *((handed.chunk, handed.outcome(self._clients.say)) for handed in over),
+            *self._learned(),
+        ]
+
+    def _give_up_overdue(self) -> None:
+        """Give the gapless lane up when an answer is overdue: librdkafka would give up record by record."""
+        lane = self._gapless
+        if lane is None or not lane.handed or lane.is_broken:
+            return
+        limit = time.monotonic() - self._clients.timeout + REPORT_DELAY
+        if next(iter(lane.handed)).at < limit:
+            for handed in lane.handed:
+                handed.overdue = handed.at < limit
+            lane.give_up()
+
+    def _replace_broken(self) -> None:
+        for lane in (self._gapless, self._careful):
+            if lane is not None and lane.is_broken:
+                self._leaving.append(lane)
+        if self._gapless is not None and self._gapless.is_broken:
+            self._gapless = None
+        if self._careful is not None and self._careful.is_broken:
+            self._careful = None
+        self._leaving = [lane for lane in self._leaving if lane.handed]
+
+    def _learned(self) -> list[tuple[Chunk, Mapping[int, Failure]]]:
+        """Chunks that waited for the partitions of their topic: they come again, and know them then."""
+        found: list[tuple[Chunk, Mapping[int, Failure]]] = []
+        for topic in [topic for topic, (task, _) in self._learning.items() if task.done()]:
+            task, chunks = self._learning.pop(topic)
+            failure = UNSENT
+            try:
+                task.result()
+            except KafkaException as error:
+                failure = failure_of(error.args[0], self._clients.say)
+            for chunk in chunks:
+                found.append((chunk, dict.fromkeys((one.id for one in chunk.records()), failure)))  # noqa: PERF401 # clearer
+        return found
+
+    def stop_sending(self) -> None:
+        """Send nothing that is not on its way yet."""
+        for lane in self._lanes():
+            lane.producer.purge(in_flight=False, blocking=False)
+
+    def stop(self) -> None:
+        """Give up what is not answered, too: it may still be written."""
+        for lane in self._lanes():
+            lane.give_up()
+        for task, _ in self._learning.values():
+            task.cancel()

@@ -1,0 +1,357 @@
+"""Records to Kafka in transactions: a producer per partition of the outbox, fenced by its id.
+
+Readers at `read_committed` see each record once, whatever is killed, because of three things:
+
+- The transactional id names the partition, and each term calls `init_transactions` before its first mark.
+  That ends what an earlier leader began, and the broker refuses what it sends later. A deposed leader could
+  be late with its own call, and fence its successor; so the right to send is looked at again after the
+  call.
+- Each transaction also commits, as the offset of a consumer group of the same name, which records it has: the
+  *receipt*. A term reads the last one when it begins. These records it purges, and does not send again.
+- One receipt is kept. So a transaction is committed only after the records of the one before were purged,
+  and that is on the disk.
+
+librdkafka's calls block, so they are made in a thread. Chunks that wait go into one transaction together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+
+from pytube.errors import BrokerUnavailable
+from pytube.outbox.inflight import Chunk, Failure, Fault
+from pytube.outbox.messages import UNSENT, Handed, failure_of
+from pytube.outbox.partitioner import Widths
+from pytube.sinks.kafka_clients import Clients
+from pytube.threads import in_thread
+
+_STEP = 1.0
+"""Seconds that one try of a commit lasts at most."""
+
+_LONGEST_RECEIPT = 4000
+"""Characters; a broker takes 4096 with the offset of a group, unless it is configured otherwise."""
+
+_MOST = 4000
+"""Records in a transaction."""
+
+
+# --- receipts -----------------------------------------------------------------------------------
+
+
+def write_receipt(ids: Sequence[int]) -> str:
+    """The ids as a short text."""
+    steps, last = bytearray(), 0
+    for number in sorted(ids):
+        step, last = number - last, number
+        while step > 127:
+            steps.append(step & 127 | 128)
+            step >>= 7
+        steps.append(step)
+    return base64.b85encode(zlib.compress(bytes(steps))).decode()
+
+
+def read_receipt(text: str) -> frozenset[int]:
+    """The ids that `write_receipt` was given."""
+    ids, number, shift, step = set(), 0, 0, 0
+    for byte in zlib.decompress(base64.b85decode(text)):
+        step |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            number += step
+            ids.add(number)
+            shift = step = 0
+    return frozenset(ids)
+
+
+def fitting(chunks: Sequence[Chunk]) -> int:
+    """How many of the chunks, at least one, go into one transaction."""
+    ids: list[int] = []
+    for count, chunk in enumerate(chunks):
+        ids += [record.id for record in chunk.records()]
+        if count and (len(ids) > _MOST or len(write_receipt(ids)) > _LONGEST_RECEIPT):
+            return count
+    return len(chunks)
+
+
+# --- the producer -------------------------------------------------------------------------------
+
+
+class TransactionalProducer:
+    """Records of one term, in transactions. See `pytube.outbox.outgoing.Outgoing`."""
+
+    needs_poll = False
+
+    def __init__(
+        self,
+        clients: Clients,
+        transactional_id: str,
+        epoch: int,
+        settings: Mapping[str, object],
+        *,
+        may_send: Callable[[], bool],
+        on_settled: Callable[[], None],
+    ) -> None:
+        """Opens nothing.
+
+        Args:
+            clients: makes producers.
+            transactional_id: names the partition; also the group that has the receipts.
+            epoch: of the term.
+            settings: of the producer.
+            may_send: whether the term has the right to send; called in the thread.
+            on_settled: called in the event loop when chunks are decided.
+        """
+        self._clients = clients
+        self._id = transactional_id
+        self._epoch = b"%d" % epoch
+        self._next_offset = epoch << 28
+        self._settings = settings
+        self._may_send = may_send
+        self._on_settled = on_settled
+        self._loop = asyncio.get_running_loop()
+        self._widths = Widths(self._ask_width)
+        self._producer: Producer | None = None
+        self._group: object = None
+        self._changed = threading.Condition()
+        self._waiting: list[Chunk] = []
+        self._under_way = 0
+        self._settled: list[tuple[Chunk, Mapping[int, Failure]]] = []
+        self._given = 0
+        """How many chunks `settled` has given."""
+        self._unpurged = 0
+        """How many chunks have to be confirmed before the next commit."""
+        self._purged = 0
+        self._stopped = False
+        self._has_failed = False
+        """Whether a transaction has failed that `settled` has not told of yet."""
+        self._last_receipt = 0
+        self.why_stuck: str | None = None
+        """Why what became of chunks can't be learned now; None: it can."""
+
+    # --- for the event loop -------------------------------------------------------------------
+
+    async def open(self) -> frozenset[int]:
+        """Take the transactional id, and read the receipt of the last transaction.
+
+        Raises:
+            BrokerUnavailable: no broker answers, or it refuses us.
+        """
+        try:
+            sent = await in_thread(self._open)
+        except KafkaException as error:
+            raise BrokerUnavailable(f"Kafka: {self._clients.say(error.args[0])}") from None
+        threading.Thread(target=self._run, name=f"kafka-{self._id}", daemon=True).start()
+        return sent
+
+    def send(self, chunk: Chunk) -> None:
+        """Put a chunk into the next transaction; the caller has looked whether it may send."""
+        with self._changed:
+            if self._has_failed:  # what follows must not overtake what failed
+                self._settled.append((chunk, _all([chunk], UNSENT)))
+            else:
+                self._waiting.append(chunk)
+            self._changed.notify_all()
+
+    def settled(self) -> list[tuple[Chunk, Mapping[int, Failure]]]:
+        """Chunks that are decided since the last call, and what of them failed, by id."""
+        with self._changed:
+            settled, self._settled = self._settled, []
+            self._given += len(settled)
+            self._has_failed = False
+        return settled
+
+    def confirm_purged(self, chunks: int) -> None:
+        """So many chunks, of those that `settled` gave first, are purged, and that is on the disk."""
+        with self._changed:
+            self._purged = max(self._purged, chunks)
+            self._changed.notify_all()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether chunks are under way."""
+        with self._changed:
+            return bool(self._waiting or self._under_way or self._settled)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a chunk may be handed over: more than two transactions are not held."""
+        with self._changed:
+            return sum(chunk.size for chunk in self._waiting) < _MOST
+
+    def stop_sending(self) -> None:
+        """Begin no more transactions; the one under way is aborted, unless its commit has begun."""
+        with self._changed:
+            self._stopped = True
+            self._fail_waiting()
+            self._changed.notify_all()
+
+    stop = stop_sending
+
+    def _fail_waiting(self) -> None:
+        self._settled += [(chunk, _all([chunk], UNSENT)) for chunk in self._waiting]
+        self._waiting.clear()
+
+    # --- for the thread -----------------------------------------------------------------------
+
+    def _open(self) -> frozenset[int]:
+        producer = self._clients.producer(self._id, self._settings)
+        producer.init_transactions(self._clients.timeout)
+        self._producer = producer
+        consumer = self._clients.consumer(self._id)
+        try:
+            self._group = consumer.consumer_group_metadata()
+        finally:
+            consumer.close()
+        return self._read_receipt()
+
+    def _read_receipt(self) -> frozenset[int]:
+        asked = ConsumerGroupTopicPartitions(self._id)
+        admin = self._clients.admin()
+        answer = admin.list_consumer_group_offsets(
+            [asked], require_stable=True, request_timeout=self._clients.timeout
+        )[self._id]
+        found = [one for one in answer.result().topic_partitions or () if one.metadata]
+        last = max(found, key=lambda one: one.offset, default=None)
+        self._last_receipt = 0 if last is None else last.offset
+        return frozenset() if last is None else read_receipt(last.metadata)
+
+    def _ask_width(self, topic: str) -> int:
+        assert self._producer is not None
+        found = self._producer.list_topics(topic, timeout=self._clients.timeout).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return len(found.partitions)
+
+    def _run(self) -> None:
+        while chunks := self._next():
+            try:
+                outcome = self._transact(chunks)
+            except Exception as error:  # noqa: BLE001 # answered; the thread lives on for the next chunks
+                self._producer = None  # the next one of this id aborts what it has begun
+                outcome = _all(chunks, self._failure(error))
+            if outcome is None:
+                return
+            self._decide(chunks, outcome)
+
+    def _failure(self, error: Exception) -> Failure:
+        if isinstance(error, KafkaException):
+            return failure_of(error.args[0], self._clients.say)
+        return Failure(Fault.TOPIC, f"{type(error).__name__}: {error}")
+
+    def _next(self) -> list[Chunk]:
+        """The chunks of the next transaction; none when it is stopped."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._stopped)
+            if self._stopped:
+                return []
+            count = fitting(self._waiting)
+            chunks, self._waiting = self._waiting[:count], self._waiting[count:]
+            self._under_way = len(chunks)
+        return chunks
+
+    def _decide(self, chunks: Sequence[Chunk], outcome: Mapping[int, Failure]) -> None:
+        with self._changed:
+            self._under_way = 0
+            for chunk in chunks:
+                ids = (record.id for record in chunk.records())
+                self._settled.append(
+                    (chunk, {number: outcome[number] for number in ids if number in outcome})
+                )
+            if outcome:
+                self._has_failed = True
+                self._fail_waiting()
+            else:
+                self._unpurged = self._given + len(self._settled)
+        self._loop.call_soon_threadsafe(self._on_settled)
+
+    def _transact(self, chunks: Sequence[Chunk]) -> dict[int, Failure] | None:
+        """One transaction; what was not committed, by id: all, or nothing. None: that can't be learned."""
+        if self._producer is None:
+            self._open()
+        producer = self._producer
+        assert producer is not None
+        for chunk in chunks:
+            if self._widths.get(chunk.topic) is None and any(one.is_apart for one in chunk.records()):
+                self._widths.learn(chunk.topic)
+        if not self._may_send():
+            return _all(chunks, UNSENT)
+        producer.begin_transaction()
+        failures = self._write(producer, chunks)
+        if failures or not self._may_commit():
+            producer.abort_transaction(self._clients.timeout)
+            return _all(chunks, UNSENT) | failures
+        return self._commit(producer, chunks)
+
+    def _write(self, producer: Producer, chunks: Sequence[Chunk]) -> dict[int, Failure]:
+        handed = [Handed(chunk, time.monotonic()) for chunk in chunks]
+        failures: dict[int, Failure] = {}
+        for one in handed:
+            one.produce(producer, self._epoch, self._widths, self._clients.say)
+            if one.failures:
+                break
+        producer.flush(self._clients.timeout)
+        for one in handed:
+            failures |= one.outcome(self._clients.say)
+        if not all(one.is_over for one in handed):
+            failures = (
+                _all(chunks, Failure(Fault.TOPIC, "the broker did not acknowledge it in time")) | failures
+            )
+        return failures
+
+    def _may_commit(self) -> bool:
+        """Wait until the records of the transaction before are purged; False: it is stopped meanwhile."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._purged >= self._unpurged or self._stopped)
+            return not self._stopped
+
+    def _commit(self, producer: Producer, chunks: Sequence[Chunk]) -> dict[int, Failure] | None:
+        ids = [record.id for chunk in chunks for record in chunk.records()]
+        self._next_offset += 1
+        receipt = TopicPartition(chunks[0].topic, 0, self._next_offset, write_receipt(ids))
+        producer.send_offsets_to_transaction([receipt], self._group, self._clients.timeout)
+        while not self._stopped:
+            try:
+                producer.commit_transaction(_STEP)
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+                self.why_stuck = f"commit: {self._clients.say(error)}"
+                if error.txn_requires_abort():
+                    raise
+                if not error.retriable():
+                    return self._learn_fate(chunks)
+            else:
+                self.why_stuck = None
+                return {}
+        return None
+
+    def _learn_fate(self, chunks: Sequence[Chunk]) -> dict[int, Failure] | None:
+        """Whether a commit of which the answer is not known took place: its receipt is there, or is not."""
+        failure = Failure(Fault.TOPIC, self.why_stuck or "")
+        while not self._stopped:
+            try:
+                self._open()
+            except KafkaException as error:
+                self.why_stuck = self._clients.say(error.args[0])
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopped, _STEP)
+            else:
+                self.why_stuck = None
+                return {} if self._last_receipt == self._next_offset else _all(chunks, failure)
+        return None
+
+
+def _all(chunks: Sequence[Chunk], failure: Failure) -> dict[int, Failure]:
+    return {record.id: failure for chunk in chunks for record in chunk.records()}

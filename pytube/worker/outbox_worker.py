@@ -1,0 +1,425 @@
+"""The worker of one partition of an outbox, for one term: mark, send, purge, in rounds, until its end.
+
+As with tubes (`partition_worker.py`), it does not decide who leads. In each round it handles what has come
+since the last one (the end of the term, chunks that Kafka has decided, marked records), and begins what
+there is to do. If the process is killed between any two steps, records stay marked but not purged, and the
+next term takes them over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pytube.events import Event, MeterRead, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
+from pytube.faults import Point, fault
+from pytube.model import Heartbeat, PodClass
+from pytube.outbox.inflight import Chunk, Failure, Fault, InFlight, Letter, Record, Rules
+from pytube.outbox.outgoing import Outgoing
+from pytube.outbox.source import OutboxSource
+from pytube.pipeline.batches import HighAverage
+from pytube.sources.terms import Candidate
+from pytube.worker.active_term import ActiveTerm
+from pytube.worker.database import Database
+from pytube.worker.limits import TermLimits
+from pytube.worker.metrics import Meter, TubeMetrics
+from pytube.worker.poller import Poller
+
+_CHUNKS_AT_ONCE = 4
+"""Chunks that are handed over before the event loop has its turn."""
+_MANY = 200
+"""Records to be purged that are worth a transaction of their own beside a mark."""
+_CAUTIOUS = 100
+"""Records of the first mark, when it is not known yet how large they are."""
+_LOOK_INTERVAL = 0.001
+"""Seconds between looks for reports of librdkafka, while there is nothing else to do."""
+_RECORDS = PodClass.INCREMENTAL
+"""Records are counted as incremental pods are."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxLimits:
+    """What one partition keeps to; see `OutboxConfig`."""
+
+    in_flight: int
+    in_flight_bytes: int
+    mark_limit: int
+    drain: TermLimits
+    hold: bool
+    durable: bool
+    """Whether a purge has to be on the disk before more is committed at Kafka."""
+
+
+class Means(Protocol):
+    """What the partitions of an outbox share, and each of its workers uses."""
+
+    candidate: Candidate
+    outbox_limits: OutboxLimits
+    rules: Rules
+    metrics: TubeMetrics
+
+    @property
+    def emit(self) -> Callable[[Event], None]:
+        """Receives events."""
+
+    def outgoing(self, active_term: ActiveTerm) -> Outgoing:
+        """The way of one term's records to Kafka."""
+
+
+class OutboxWorker:
+    """Delivers the records of one partition under one term."""
+
+    def __init__(self, active_term: ActiveTerm, outbox: Means, database: Database) -> None:
+        """Starts nothing.
+
+        Args:
+            active_term: the term, and what happens to it.
+            outbox: rules, limits and clients.
+            database: where the records are.
+        """
+        term = active_term.term
+        self.machine = InFlight(outbox.rules)
+        self.counters = outbox.metrics.partition(term.partition)
+        self.meter = Meter(term.tube, term.partition, self.counters)
+        self._metrics = outbox.metrics
+        self._active_term = active_term
+        self._where = term.tube, term.partition
+        self._client_id = outbox.candidate.client_id
+        self._limits = outbox.outbox_limits
+        self._emit = outbox.emit
+        self._database = database
+        self._source = OutboxSource(database.pool, term)
+        self._poller = Poller(database.pool, active_term)
+        self._outgoing = outbox.outgoing(active_term)
+        self._already_sent: frozenset[int] = frozenset()
+        """Ids of records that an earlier term has sent, and perhaps purged."""
+        self._begun: dict[Chunk, float] = {}
+        """When each chunk was handed over."""
+        self._done: dict[int, float] = {}
+        """Records to be purged: when each was written, by id."""
+        self._settled_chunks = 0
+        self._exchange: asyncio.Task[list[Record]] | None = None
+        """Purges and marks records, one at a time, while this worker handles those of the one before."""
+        self._bytes_per_record: HighAverage | None = None
+        self._mark_covers_refusals = False
+        """Whether the mark under way began after all that the machine has had refused."""
+        self._acknowledged_at = float("-inf")
+        self._down_since: float | None = None
+
+    # --- life -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until the claim is revoked.
+
+        Raises:
+            NotLeader: the term is over.
+            DatabaseUnavailable: a session was lost.
+            BrokerUnavailable: the transactional id can't be had.
+        """
+        await self._source.load()
+        self._already_sent = await self._outgoing.open()
+        try:
+            while not self._active_term.is_revoked:
+                if self._active_term.ended is not None:
+                    raise self._active_term.ended
+                await self._round()
+            await fault(Point.ON_REVOKE)
+            if self._exchange is not None:
+                await asyncio.wait([self._exchange])
+            self._hold(self._take_marked())  # for `drain` to give back
+        finally:
+            if self._exchange is not None:
+                self._exchange.cancel()
+                await asyncio.gather(self._exchange, return_exceptions=True)
+
+    async def _round(self) -> None:
+        self._active_term.check_trust()
+        busy = self._take_settled()
+        records = self._take_marked()
+        busy |= await self._begin_exchange()  # Postgres works on it while we handle these
+        busy |= self._hold(records)
+        busy |= await self._launch()
+        busy |= await self._park()
+        self._tell_of_topics()
+        if busy:
+            await asyncio.sleep(0)
+        else:
+            await self._wait()
+
+    async def _wait(self) -> None:
+        due = self.machine.next_at()
+        if self._outgoing.needs_poll and self._outgoing.is_busy:
+            look = time.monotonic() + _LOOK_INTERVAL
+            due = look if due is None else min(due, look)
+        await self._poller.wait(
+            self._database.settled,
+            notified=self._database.notifications_work and self._source.wakes,
+            idle=not self.machine.held,
+            may_poll=self._exchange is None and self._may_mark(),
+            until=due,
+        )
+
+    # --- marks and purges -----------------------------------------------------------------
+
+    def _room(self) -> int:
+        """Records that may still be held."""
+        limits, average = self._limits, self._bytes_per_record
+        if average is None:
+            return _CAUTIOUS
+        most = min(limits.in_flight, int(limits.in_flight_bytes / max(1.0, average.value)))
+        # With nothing held there is room for one, however large.
+        return max(most - self.machine.held, 0 if self.machine.held else 1)
+
+    def _may_mark(self) -> bool:
+        """Whether there is room for more records, and trust."""
+        return self._room() > 0 and self._active_term.is_trusted
+
+    async def _begin_exchange(self) -> bool:
+        """Begin to purge what is done and to mark more, unless that is under way; whether it was begun."""
+        if self._exchange is not None:
+            return False
+        self._done |= self.machine.finished()
+        done, self._done = self._done, {}
+        limit = 0
+        # A purge marks, too: that costs little more, and finds what has come since the last mark.
+        if (done or self._poller.is_due()) and self._may_mark():
+            limit = min(self._limits.mark_limit, self._room())
+        if not (done or limit):
+            return False
+        self._mark_covers_refusals = limit > 0
+        self._exchange = asyncio.create_task(self._purge_and_mark(done, limit, self._settled_chunks))
+        self._exchange.add_done_callback(self._on_done)
+        for _ in range(2):  # the task, and the one in it that sends: Postgres is at work when we go on
+            await asyncio.sleep(0)
+        return True
+
+    def _on_done(self, _: asyncio.Task[object]) -> None:
+        self._active_term.attention.set()
+
+    async def _purge_and_mark(self, done: Mapping[int, float], limit: int, chunks: int) -> list[Record]:
+        """Purge these (when each was written, by id), and mark up to `limit` others; 0: none.
+
+        `chunks`: so many have been settled when `done` was collected.
+        """
+        records: list[Record] = []
+        durable = self._limits.durable
+        if done:
+            await fault(Point.BEFORE_PURGE)
+        if not limit:
+            await self._source.purge(list(done), durable=durable)
+        elif len(done) < _MANY:
+            records = await self._mark(list(done), limit)
+        else:
+            records = await self._mark_while_purging(list(done), limit)
+        if done:
+            await fault(Point.AFTER_PURGE)
+            self._outgoing.confirm_purged(chunks)
+            self.meter.count_purged(done)
+            self._send_heartbeat()
+        if records:
+            await fault(Point.AFTER_MARK)
+        return records
+
+    async def _mark_while_purging(self, done: Sequence[int], limit: int) -> list[Record]:
+        """Purge in one session while another marks: with a backlog, Postgres is what the worker waits for."""
+        purge = asyncio.create_task(self._source.purge(done, durable=self._limits.durable))
+        try:
+            records = await self._mark((), limit)
+        except BaseException:
+            purge.cancel()
+            await asyncio.gather(purge, return_exceptions=True)
+            raise
+        await purge
+        return records
+
+    async def _mark(self, done: Sequence[int], limit: int) -> list[Record]:
+        settled = self._database.settled
+        self._poller.begin_poll(settled)
+        records = await self._source.mark(limit, settled, done, durable=self._limits.durable)
+        await self._poller.end_poll(len(records), more=len(records) == limit)
+        return records
+
+    def _take_marked(self) -> Sequence[Record]:
+        """The records of an exchange that has ended; raises what it raised."""
+        if self._exchange is None or not self._exchange.done():
+            return ()
+        exchange, self._exchange = self._exchange, None
+        records = exchange.result()
+        if self._mark_covers_refusals and self._source.returned_all_retried and self.machine.has_refused:
+            self._hold(records)
+            self.machine.resume(time.monotonic())
+            return ()
+        return records
+
+    def _hold(self, records: Sequence[Record]) -> bool:
+        """Hold marked records; whether there are any."""
+        if not records:
+            return False
+        size = sum([len(record.value or b"") for record in records])
+        if self._bytes_per_record is None:
+            self._bytes_per_record = HighAverage(size / len(records))
+        self._bytes_per_record.observe(size, len(records))
+        self.counters.touches[_RECORDS] += len(records)
+        if self._already_sent:
+            known = {record.id: record.created for record in records if record.id in self._already_sent}
+            self._done |= known
+            records = [record for record in records if record.id not in known]
+        self.machine.add(records)
+        return True
+
+    def _send_heartbeat(self) -> None:
+        """Tell the other workers how far the term is."""
+        term = self._active_term.term
+        self._active_term.claim.beat(
+            Heartbeat(self._client_id, term.leader_id, term.epoch, self.meter.purged_seq, self.meter.lag)
+        )
+
+    # --- Kafka ----------------------------------------------------------------------------
+
+    async def _launch(self) -> bool:
+        """Hand chunks over while there is room for them; whether any was."""
+        launched = False
+        for _ in range(_CHUNKS_AT_ONCE):
+            if not (self._outgoing.has_room and self._active_term.is_trusted):
+                break
+            now = time.monotonic()
+            chunk = self.machine.take(now)
+            if chunk is None:
+                break
+            await fault(Point.BEFORE_SEND)
+            self._begun[chunk] = now
+            self._outgoing.send(chunk)
+            launched = True
+        return launched
+
+    def _take_settled(self) -> bool:
+        """Handle chunks that are decided; whether there were any."""
+        settled = self._outgoing.settled()
+        now = time.monotonic()
+        for chunk, failures in settled:
+            self.machine.settle(chunk, failures, now)
+            begun = self._begun.pop(chunk)
+            self._metrics.sends.observe(now - begun)
+            self.counters.documents[_RECORDS] += chunk.size - len(failures)
+            self.counters.retries[_RECORDS] += len(failures)
+            self._note(begun, failures, now)
+        self._settled_chunks += len(settled)
+        self.counters.coalesced += self.machine.compacted
+        self.machine.compacted = 0
+        if self._outgoing.why_stuck is not None:
+            self._note_down(self._outgoing.why_stuck, now)
+        return bool(settled)
+
+    def _note(self, begun: float, failures: Mapping[int, Failure], now: float) -> None:
+        """Tell once when no broker answers, and when one does again."""
+        reason = next((one.reason for one in failures.values() if one.fault is Fault.UNANSWERED), None)
+        if reason is None:
+            if not failures:
+                self._acknowledged_at = now
+                if self._down_since is not None:
+                    self._active_term.troubles.end("sink")
+                    self._emit(SinkUp(*self._where, now - self._down_since))
+                    self._down_since = None
+        elif self._acknowledged_at < begun:  # else it answers for other topics
+            self._note_down(reason, now)
+
+    def _note_down(self, reason: str, now: float) -> None:
+        if self._down_since is None:
+            self._down_since = now
+            self._active_term.troubles.begin("sink", reason)
+            self._emit(SinkDown(*self._where, reason))
+
+    def _tell_of_topics(self) -> None:
+        for change in self.machine.changes():
+            if change.reason is not None:
+                self._emit(TopicDown(*self._where, change.topic, change.reason))
+            else:
+                self._emit(TopicUp(*self._where, change.topic, change.seconds))
+
+    async def _park(self) -> bool:
+        """Park what can't be sent, and what waits behind it; whether there was any."""
+        letters = self.machine.letters()
+        if not letters:
+            return False
+        await fault(Point.BEFORE_PARK)
+        parked = set(await self._source.park(letters, hold=self._limits.hold))
+        await fault(Point.AFTER_PARK)
+        self.machine.park(letters, parked, time.monotonic())
+        self._tell_of_parked([letter for letter in letters if letter.record.id in parked])
+        if len(parked) < len(letters):  # operators have told to send again what they were to be behind
+            self._mark_covers_refusals = False
+            self._active_term.wake()
+        return True
+
+    def _tell_of_parked(self, letters: Sequence[Letter]) -> None:
+        for letter in letters:
+            record = letter.record
+            self._emit(RecordParked(*self._where, record.id, record.topic, record.key, letter.reason))
+        self.counters.parked[_RECORDS] += len(letters)
+        self.counters.rejects[_RECORDS] += sum(not letter.behind for letter in letters)
+
+    # --- the end --------------------------------------------------------------------------
+
+    async def drain(self, limit: float) -> None:
+        """After `run` has returned: let sends under way finish, purge what is done, reset the rest.
+
+        Args:
+            limit: seconds for the sends.
+
+        Raises:
+            NotLeader: the term is over.
+            DatabaseUnavailable: a session was lost.
+        """
+        await self._end_sends(limit)
+        await fault(Point.DURING_DRAIN)
+        await self._park()
+        self._done |= self.machine.finished()
+        if self._done:
+            done, self._done = self._done, {}
+            await self._purge_and_mark(done, 0, self._settled_chunks)
+        await fault(Point.BEFORE_RESET)
+        await self._source.reset(self.machine.unfinished())
+
+    async def abort(self) -> None:
+        """After the term or a session was lost: end all sends, write nothing more."""
+        await self._end_sends(0.0)
+
+    async def _end_sends(self, limit: float) -> None:
+        """Let sends end for `limit` seconds; then send nothing more, and wait as long as one may be late."""
+        await self._settle_for(limit)
+        self._outgoing.stop_sending()
+        await self._settle_for(self._limits.drain.request_timeout)
+        if self._outgoing.is_busy:
+            self._active_term.unanswered.add(self)
+        self._outgoing.stop()
+
+    async def _settle_for(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        self._take_settled()
+        while self._outgoing.is_busy and time.monotonic() < deadline:
+            await asyncio.sleep(_LOOK_INTERVAL)
+            self._take_settled()
+
+    # --- metrics --------------------------------------------------------------------------
+
+    def read_metrics(self) -> MeterRead | None:
+        """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
+        return self.meter.read(self.machine.held, self.machine.flying)
+
+    @property
+    def sink_is_up(self) -> bool:
+        """Whether a broker takes records of this partition, as far as is known."""
+        return self._down_since is None
+
+    @property
+    def source_is_up(self) -> bool:
+        """Records carry all that is sent: there is nothing to be read."""
+        return True
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether a write may begin now."""
+        return self._active_term.is_trusted

@@ -1,0 +1,207 @@
+-- What a term does with the records of its partition: it marks them, purges those that are sent, and gives back those that
+-- are not. As with pods (pods/marks.sql), all of it is done under the fence, see leader/terms.sql.
+--
+-- These functions run with the rights of the caller, whom the owner of an adopted table has granted them: what its owner
+-- put on that table (triggers, expressions of indexes) never runs as our owner. The fence, which only reads and locks
+-- our own tables, runs as ours. Row-level security that hides records is an error, not an empty answer.
+
+-- outbox_records_mark: takes records for a term, and returns them by id.
+--
+-- First those that an operator wants sent again (outbox_retry), whatever the floor; then those beyond the floor. Records of
+-- earlier terms are taken over; those that this term has already are passed over, and so are parked ones. None is skipped
+-- because it is locked.
+--
+-- Arguments:
+--   outbox, partitions, partition, leader_id   the term
+--   records_limit   at most so many, 1 to 1000000
+--   floor           only records with a greater id; NULL counts as 0. Always 0 for an adopted table, whose ids are not drawn
+--                   as ours are
+-- Result: the record; kafka_value as bytes, texts in UTF-8. retried: it is one of those that come first. held: an earlier
+--   record of its key is parked and holds the key: park this one behind it (outbox_records_park).
+--   For the next floor, where a settled seq S is known (pods/settle.sql): with fewer rows than records_limit, S; else the
+--   least of S and the id of the last row that is not retried, and where all are retried, the floor stays.
+-- Errors: those of a call under a term; TU108, TU111; 22023 a bad records_limit; 42501 the worker may not read or mark the
+--   table.
+-- Locks, a lost answer: as tube_pods_mark.
+CREATE OR REPLACE FUNCTION :"schema".outbox_records_mark(
+    outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer = 1000, floor bigint = 0
+) RETURNS TABLE (
+    id bigint, create_time timestamptz, kafka_topic text, kafka_key text, kafka_value bytea, kafka_header_keys text[],
+    kafka_header_values text[], partition_key text, retried boolean, held boolean
+)
+LANGUAGE plpgsql SECURITY INVOKER ROWS 1000 SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off SET row_security = off AS $$
+DECLARE
+    todo CONSTANT record := tube_private_begin_mark(outbox, partitions, partition, leader_id, records_limit);
+    marked integer := 0;
+BEGIN
+    IF todo.ids IS NOT NULL THEN
+        RETURN QUERY EXECUTE todo.again USING leader_id, todo.ids, outbox;
+        GET DIAGNOSTICS marked = ROW_COUNT;
+    END IF;
+    IF marked < records_limit THEN
+        RETURN QUERY EXECUTE todo.mark USING leader_id, coalesce(floor, 0), outbox, records_limit - marked;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION :"schema".outbox_records_mark IS
+    'Marks the next records of a partition for a term and returns them by id.';
+
+-- tube_private_begin_mark: the fence of outbox_records_mark, and the statements that it runs with the rights of its caller.
+--
+-- Result: mark: takes what is beyond the floor, with the parameters $1 leader_id, $2 floor, $3 the outbox, $4 limit;
+-- ids: of the records to be sent again, taken off their list, NULL where there are none; again: takes these, with the
+-- parameters $1 leader_id, $2 ids, $3 the outbox.
+--
+-- As tube_private_mark_sql does, mark first looks for the last record that it is to take, by the order of an index, then
+-- updates all up to it in that order. Where records are parked they are passed over by a join, and what comes back is
+-- sorted.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_mark(
+    outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer,
+    OUT mark text, OUT ids bigint[], OUT again text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    box CONSTANT tube_outbox := tube_private_outbox_fence(outbox, partitions, partition, leader_id);
+    tbl CONSTANT text := tube_private_outbox_table(box);
+    part CONSTANT text := tube_private_outbox_part(box.adopted, partitions, partition);
+    parks CONSTANT boolean := EXISTS (SELECT FROM tube_outbox_parked AS k WHERE k.outbox = box.outbox);
+    no_parked CONSTANT text := CASE WHEN parks THEN format(
+        ' AND NOT EXISTS (SELECT FROM %s AS k WHERE k.outbox = $3 AND k.id = r.id)', tube_private_qualify('tube_outbox_parked'))
+        ELSE ' AND $3 IS NOT NULL' END;
+BEGIN
+    IF records_limit IS NULL OR records_limit NOT BETWEEN 1 AND 1000000 THEN
+        RAISE EXCEPTION 'records_limit is %', coalesce(records_limit::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 to 1000000.';
+    END IF;
+    mark := format('UPDATE %1$s AS r SET leader_id = $1 WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
+        ' AND r.id <= coalesce((SELECT r.id FROM %1$s AS r WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
+        ' ORDER BY r.id LIMIT 1 OFFSET $4 - 1), 9223372036854775807) RETURNING %4$s',
+        tbl, part, no_parked, tube_private_record_columns(box, parks, false));
+    IF parks THEN
+        mark := format('WITH marked AS (%s) SELECT * FROM marked ORDER BY 1', mark);
+    END IF;
+    IF EXISTS (SELECT FROM tube_outbox_retry AS t WHERE t.outbox = box.outbox) THEN
+        ids := tube_private_take_retries(outbox, partitions, partition, records_limit);
+        again := format('WITH marked AS (UPDATE %s AS r SET leader_id = $1 WHERE r.id = ANY ($2)'
+            ' AND r.leader_id IS DISTINCT FROM $1 AND $3 IS NOT NULL RETURNING %s) SELECT * FROM marked ORDER BY 1', tbl,
+            tube_private_record_columns(box, parks, true));
+    END IF;
+END
+$$;
+
+-- tube_private_outbox_fence: keeps the caller's term from ending before its transaction; what the outbox is.
+--
+-- Errors: those of a call under a term; TU111 it is a tube.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_fence(
+    outbox text, partitions integer, partition integer, leader_id uuid
+) RETURNS :"schema".tube_outbox
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM tube_private_hold_term(outbox, partitions, partition, leader_id);
+    RETURN tube_private_require_outbox(outbox);
+END
+$$;
+
+-- tube_private_record_columns: the SQL text of what outbox_records_mark returns, of a table called r; $3 is the outbox.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_record_columns(
+    box :"schema".tube_outbox, parks boolean, retried boolean
+) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('r.id::bigint, r.create_time, r.kafka_topic::text, r.kafka_key::text, %s, r.kafka_header_keys::text[],'
+        ' r.kafka_header_values::text[], %s, %s, %s',
+        CASE box.value_type WHEN 'bytea'::regtype THEN 'r.kafka_value'
+            ELSE 'convert_to(r.kafka_value::text, ''UTF8'')' END,
+        CASE WHEN box.adopted THEN 'NULL::text' ELSE 'r.partition_key' END,
+        retried::text,
+        CASE WHEN parks THEN format('EXISTS (SELECT FROM %1$s AS k WHERE k.outbox = $3'
+            ' AND k.topic = r.kafka_topic AND md5(k.key) = md5(%2$s) AND k.key = %2$s AND k.hold AND NOT k.behind)',
+            tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted)) ELSE 'false' END)
+$$;
+
+-- tube_private_take_retries: the next records of a partition that are to be sent again, taken off their list; NULL: none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_take_retries(
+    outbox text, partitions integer, partition integer, records_limit integer
+) RETURNS bigint[]
+LANGUAGE sql AS $$
+    WITH taken AS (
+        DELETE FROM tube_outbox_retry AS t
+        WHERE t.outbox = $1 AND t.id = ANY (ARRAY(
+            SELECT n.id FROM tube_outbox_retry AS n WHERE n.outbox = $1 AND n.slot % $2 = $3 ORDER BY n.id LIMIT $4))
+        RETURNING t.id
+    )
+    SELECT array_agg(t.id) FROM taken AS t
+$$;
+
+-- outbox_records_purge: deletes records of a term that were sent.
+--
+-- Arguments: the term; ids: of the records.
+-- Result: how many were deleted. An id that is not there, or is not this term's, is passed over.
+-- Errors: those of a call under a term; TU108, TU111.
+-- Locks: the fence and the deleted rows, until the transaction ends.
+-- A lost answer: the records may be gone or not; call again with the same ids.
+CREATE OR REPLACE FUNCTION :"schema".outbox_records_purge(
+    outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]
+) RETURNS integer
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off SET row_security = off AS $$
+DECLARE
+    own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, coalesce(ids, '{}'));
+    purged integer;
+BEGIN
+    EXECUTE format('DELETE FROM %s WHERE %s', own.tbl, own.condition) USING leader_id, ids;
+    GET DIAGNOSTICS purged = ROW_COUNT;
+    RETURN purged;
+END
+$$;
+COMMENT ON FUNCTION :"schema".outbox_records_purge IS 'Deletes the records that a term has sent.';
+
+-- outbox_records_reset: gives records of a term back, so that the next mark returns them again.
+--
+-- A caller that keeps a floor lowers it below the least id that was given back (to 0 with ids NULL).
+--
+-- Arguments: the term; ids: of the records, or NULL for all that are this term's: then all records of the partition are
+--   looked at, for shutting down and for recovery.
+-- Result: how many were given back. An id that is not there, or is not this term's, is passed over.
+-- Errors: those of a call under a term; TU108, TU111.
+-- Locks: the fence and the rows given back, until the transaction ends.
+-- A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".outbox_records_reset(
+    outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[] = NULL
+) RETURNS integer
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off SET row_security = off AS $$
+DECLARE
+    own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, ids);
+    changed integer;
+BEGIN
+    EXECUTE format('UPDATE %s SET leader_id = NULL WHERE %s', own.tbl, own.condition) USING leader_id, ids;
+    GET DIAGNOSTICS changed = ROW_COUNT;
+    RETURN changed;
+END
+$$;
+COMMENT ON FUNCTION :"schema".outbox_records_reset IS
+    'Gives marked records of a term back, so that the next mark returns them again.';
+
+-- tube_private_begin_change: the fence of a change to a term's records, and the SQL texts of what is changed.
+--
+-- Result: tbl: the table, as r; condition: on the records with the ids $2, or on all of the term's; $1 is its leader_id.
+-- ids that are close together are found by one walk over the index where Postgres would descend for each: see
+-- tube_private_pods_where, whose measurements hold here, too.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_change(
+    outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    box CONSTANT tube_outbox := tube_private_outbox_fence(outbox, partitions, partition, leader_id);
+    least_id CONSTANT bigint := (SELECT min(i.id) FROM unnest(ids) AS i (id));
+    greatest_id CONSTANT bigint := (SELECT max(i.id) FROM unnest(ids) AS i (id));
+BEGIN
+    tbl := tube_private_outbox_table(box) || ' AS r';
+    condition := 'r.leader_id = $1 AND ' || CASE
+        WHEN ids IS NULL THEN tube_private_outbox_part(box.adopted, partitions, partition) || ' AND $2 IS NULL'
+        WHEN current_setting('server_version_num')::integer < 170000 AND greatest_id - least_id < 64 * cardinality(ids)
+            THEN format('r.id BETWEEN %s AND %s AND r.id + 0 = ANY ($2)', least_id, greatest_id)
+        ELSE 'r.id = ANY ((SELECT $2)::bigint[])' END;
+END
+$$;

@@ -1,0 +1,305 @@
+-- Outboxes: made, adopted, changed, dropped, listed.
+--
+-- An outbox has a row of tube_registry, of the kind 'outbox', so that its terms, its lease and its wake-up are those of
+-- tubes, and a row of tube_outbox, which names its table. The table is our own, in our schema, or one that somebody
+-- else owns and writes: then it stays where and as it is.
+
+-- tube_private_require_outbox: what tube_outbox has of an outbox that has to be there.
+--
+-- Errors: TU102, with a hint that lists the known ones; TU111 it is a tube.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_require_outbox(outbox text) RETURNS :"schema".tube_outbox
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    box tube_outbox;
+BEGIN
+    SELECT o.* INTO box FROM tube_outbox AS o WHERE o.outbox = tube_private_require_outbox.outbox;
+    IF FOUND THEN
+        RETURN box;
+    ELSIF EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_private_require_outbox.outbox) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is a tube, not an outbox', outbox),
+            HINT = 'Functions whose names begin with tube_ are for tubes.';
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no outbox %s', quote_nullable(outbox)),
+        HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(o.outbox), ', ' ORDER BY o.outbox) || '.',
+            'There are none yet: outbox_ensure_exists makes one.') FROM tube_outbox AS o);
+END
+$$;
+
+-- outbox_ensure_exists: makes an outbox with a table of its own, or changes the partitions of any outbox.
+--
+-- Arguments:
+--   outbox: its name, 1 to 57 bytes, no comma; no tube may have it.
+--   partitions: 1 to 1024. Another number than before ends every term, and waits for no writer. A NOTICE tells when the
+--     index for it is still to be built (see outbox_index_sql).
+--   value_type: of the values: text or bytea. NULL means text for a new outbox, and what it has for one that is there;
+--     it can't be changed.
+-- Result: nothing. Nothing is done when the outbox is like that already.
+-- Errors: 22023 value_type; TU101 name; TU103 partitions; TU111 it is a tube; 55P03 the locks could not be had. Nothing
+--   was changed then.
+-- Locks: until the transaction ends, the registry row FOR UPDATE, and with another number of partitions also all leader
+--   rows, and the outbox's own table if it can be had at once. None when nothing is to be done.
+CREATE OR REPLACE FUNCTION :"schema".outbox_ensure_exists(
+    outbox text, partitions integer = 1, value_type regtype = NULL
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+    was tube_outbox := tube_private_enter_outbox(outbox, partitions);
+BEGIN
+    IF coalesce(value_type, 'text') NOT IN ('text', 'bytea') THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the values of outbox %L can''t have the type %s', outbox, value_type),
+            HINT = 'Give text or bytea.';
+    ELSIF value_type <> was.value_type THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the values of outbox %L have the type %s, not %s', outbox, was.value_type, value_type),
+            HINT = 'Make another outbox for values of another type.';
+    ELSIF was.outbox IS NULL THEN
+        PERFORM tube_private_make_outbox(outbox, coalesce(value_type, 'text'));
+    END IF;
+    PERFORM tube_private_repartition_outbox(outbox, partitions);
+END
+$$;
+COMMENT ON FUNCTION :"schema".outbox_ensure_exists IS
+    'Creates an outbox with a table of its own, or changes the number of partitions of an outbox.';
+
+-- tube_private_enter_outbox: makes the registry row of an outbox, with its leader rows and its flag, unless it is there.
+--
+-- Result: its row of tube_outbox as it was; all NULL where the outbox is new. Errors: TU101, TU103, TU111.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_enter_outbox(outbox text, partitions integer)
+RETURNS :"schema".tube_outbox
+LANGUAGE plpgsql AS $$
+DECLARE
+    reg tube_registry;
+    wrong CONSTANT text := tube_private_wrong_name(outbox);
+BEGIN
+    IF (partitions BETWEEN 1 AND 1024) IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU103', HINT = 'Give 1 to 1024.',
+            MESSAGE = format('an outbox can''t have %s partitions', coalesce(partitions::text, 'NULL'));
+    ELSIF EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = outbox) THEN
+        RETURN tube_private_require_outbox(outbox);
+    ELSIF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU101',
+            MESSAGE = format('%s is no name for an outbox: %s', quote_nullable(outbox), wrong),
+            HINT = 'Choose a name of 1 to 57 bytes without commas, such as orders.';
+    END IF;
+    INSERT INTO tube_registry (tube, kind, partitions, last_epoch)
+    SELECT outbox, 'outbox', partitions, i.last_epoch FROM tube_installation AS i
+    ON CONFLICT DO NOTHING
+    RETURNING * INTO reg;
+    IF NOT FOUND THEN
+        RETURN tube_private_require_outbox(outbox); -- another session made it meanwhile
+    END IF;
+    PERFORM tube_private_free_partitions(outbox), tube_private_make_flag(reg);
+    RETURN NULL;
+END
+$$;
+
+-- tube_private_make_outbox: the own table of a new outbox.
+--
+-- Go programs that write to goharvest's table can write to it unchanged. As with tubes (tube_private_make), a mark stays
+-- within its page, and the default of id gives the transaction its xid before it draws from tube_seq: the settled seq
+-- and so the floors of marks rest on that. partition_key is last, because goharvest's readers know the others by place.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_make_outbox(outbox text, value_type regtype) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    queue CONSTANT text := tube_private_qualify(outbox);
+BEGIN
+    EXECUTE format($ddl$
+        CREATE TABLE %s (
+            id bigint PRIMARY KEY DEFAULT CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END,
+            create_time timestamptz NOT NULL DEFAULT clock_timestamp(),
+            kafka_topic varchar(249) NOT NULL,
+            kafka_key text,
+            kafka_value %s,
+            kafka_header_keys text[] NOT NULL DEFAULT '{}',
+            kafka_header_values text[] NOT NULL DEFAULT '{}',
+            leader_id uuid,
+            partition_key text
+        ) WITH (
+            fillfactor = 45,
+            autovacuum_vacuum_scale_factor = 0.05,
+            autovacuum_vacuum_threshold = 5000,
+            autovacuum_vacuum_insert_scale_factor = 0.1,
+            autovacuum_vacuum_cost_delay = 0,
+            autovacuum_analyze_scale_factor = 0.1,
+            autovacuum_analyze_threshold = 5000
+        )$ddl$, queue, value_type);
+    INSERT INTO tube_outbox (outbox, tbl, value_type, adopted) VALUES (outbox, queue::regclass, value_type, false);
+    PERFORM tube_private_fit_outbox_index(outbox), tube_private_provide_outbox(outbox);
+END
+$$;
+
+-- tube_private_provide_outbox: the rights on an own table, and its trigger; called again by each installation.
+--
+-- Nobody but the default writes id and leader_id: a record with an id of its own choice could lie below a floor, where
+-- no mark looks.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_outbox(outbox text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require_any(outbox);
+    queue CONSTANT text := tube_private_qualify(outbox);
+    admin CONSTANT name := tube_private_role('admin');
+BEGIN
+    PERFORM tube_private_make_flag(reg);
+    IF (tube_private_require_outbox(outbox)).adopted THEN
+        RETURN;
+    END IF;
+    EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
+    EXECUTE format('GRANT SELECT, UPDATE (leader_id), DELETE ON %s TO %I', queue, tube_private_role('worker'));
+    EXECUTE format('GRANT SELECT, DELETE ON %s TO %I', queue, admin);
+    EXECUTE format('GRANT INSERT (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values,'
+        ' partition_key), SELECT (id) ON %s TO %I, %I', queue, tube_private_role('writer'), admin);
+    EXECUTE format('GRANT SELECT (id, create_time, kafka_topic, kafka_key, partition_key, leader_id) ON %s TO %I', queue,
+        tube_private_role('monitor'));
+    IF NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = queue::regclass AND t.tgname = 'outbox_wake_trigger') THEN
+        EXECUTE tube_private_outbox_trigger(reg, queue);
+    END IF;
+END
+$$;
+
+-- tube_private_outbox_trigger: the statement that makes the trigger by which writers wake a sleeping worker.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_trigger(reg :"schema".tube_registry, tbl text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('CREATE TRIGGER outbox_wake_trigger AFTER INSERT ON %s FOR EACH STATEMENT EXECUTE FUNCTION %s(%L, %L)',
+        tbl, tube_private_qualify('tube_private_outbox_wake'), reg.tube, tube_private_qualify('tube_sleeps_' || reg.number))
+$$;
+
+-- tube_private_outbox_wake: the trigger by which writers wake a sleeping worker; its arguments: the outbox, the flag.
+--
+-- The flag is missing where an adopted table was let go by somebody who may not drop the trigger.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_wake() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    IF pg_sequence_last_value(to_regclass(TG_ARGV[1])) > 1 THEN
+        PERFORM tube_private_wake_sleepers(TG_ARGV[0], NULL);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+-- tube_private_repartition_outbox: gives an outbox a number of partitions, and its own table the index for it where that
+-- is quick; nothing where it has that number.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_repartition_outbox(outbox text, partitions integer) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM tube_registry AS r WHERE r.tube = outbox AND r.partitions <> $2;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM FROM tube_registry AS r WHERE r.tube = outbox AND r.partitions <> $2 FOR UPDATE;
+    IF FOUND THEN
+        PERFORM tube_private_repartition(outbox, partitions);
+        IF NOT tube_private_fit_outbox_index(outbox) THEN
+            RAISE NOTICE USING MESSAGE = format('outbox %L has no index for its %s partitions yet', outbox, partitions),
+                HINT = format('Outside of a transaction, run what outbox_index_sql(%L, %s) gives, until it gives NULL.',
+                    outbox, partitions);
+        END IF;
+    END IF;
+END
+$$;
+
+-- outbox_ensure_absent: drops an outbox with all its records, or lets an adopted table go. No error when there is none.
+--
+-- Arguments: in_outbox. Errors, locks: those of outbox_drop, but for TU102 and TU109.
+CREATE OR REPLACE FUNCTION :"schema".outbox_ensure_absent(in_outbox text) RETURNS void
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+BEGIN
+    PERFORM outbox_drop(l.outbox, true) FROM outbox_list() AS l WHERE l.outbox = in_outbox;
+END
+$$;
+COMMENT ON FUNCTION :"schema".outbox_ensure_absent IS
+    'Drops an outbox with all its records, or releases an adopted table; does nothing if there is no such outbox.';
+
+-- outbox_drop: drops an outbox in which no records wait; an adopted table is let go, and keeps its records.
+--
+-- Arguments: outbox; force: drops it even while records wait, which are lost.
+-- Result: nothing.
+-- Errors: TU102 unknown outbox; TU111 it is a tube; TU109 records wait in its own table; 42501 an adopted table has the
+--   trigger that wakes workers, and belongs to somebody else; 55P03 the locks could not be had. Nothing was changed then.
+-- Locks: until the transaction ends, the registry row and all leader rows FOR UPDATE, and ACCESS EXCLUSIVE the outbox's own
+--   table, or an adopted one that has the trigger.
+CREATE OR REPLACE FUNCTION :"schema".outbox_drop(outbox text, force boolean = false) RETURNS void
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+    todo CONSTANT record := tube_private_drop_outbox(outbox, force);
+BEGIN
+    PERFORM tube_private_patiently(todo.needed, format('outbox %L is dropped', outbox)) WHERE todo.needed <> '{}';
+    BEGIN
+        PERFORM tube_private_patiently(todo.wanted, format('outbox %L is dropped', outbox)) WHERE todo.wanted <> '{}';
+    EXCEPTION WHEN insufficient_privilege THEN
+        RAISE WARNING USING MESSAGE = format('the table of outbox %L keeps what belongs to its owner: %s', outbox, SQLERRM),
+            HINT = 'Its owner may run: ' || array_to_string(todo.wanted, '; ') || ';';
+    END;
+END
+$$;
+COMMENT ON FUNCTION :"schema".outbox_drop IS
+    'Drops an outbox in which no records wait, or any outbox by force; an adopted table is released and stays.';
+
+-- tube_private_drop_outbox: what outbox_drop does with the rights of our owner.
+--
+-- Result: what is left for the caller to run on an adopted table: needed: without it writers would call what is gone;
+-- wanted: rights and indexes that do no harm.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_outbox(
+    outbox text, force boolean, OUT needed text[], OUT wanted text[]
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+    reg tube_registry;
+    box tube_outbox;
+    lost CONSTANT text := format('SELECT tube_private_refuse_records(%L)', outbox);
+BEGIN
+    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = outbox FOR UPDATE;
+    box := tube_private_require_outbox(outbox);
+    IF force IS NOT TRUE AND NOT box.adopted THEN
+        EXECUTE lost; -- before anybody's term ends, or anybody waits
+    END IF;
+    UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
+    PERFORM tube_private_end_terms(outbox, NULL, 'superseded');
+    IF NOT box.adopted THEN
+        PERFORM tube_private_patiently(CASE WHEN force IS NOT TRUE THEN ARRAY[format('LOCK TABLE %s', box.tbl), lost] END
+            || format('DROP TABLE %s', box.tbl), format('outbox %L is dropped', outbox));
+    END IF;
+    DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;
+    EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
+    needed := ARRAY(
+        SELECT format('DROP TRIGGER %I ON %s', t.tgname, box.tbl) FROM pg_trigger AS t
+        WHERE box.adopted AND t.tgrelid = box.tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc);
+    wanted := ARRAY(
+        SELECT format('DROP INDEX %s', i.index) FROM tube_private_outbox_indexes(box) AS i WHERE box.adopted
+        UNION ALL
+        SELECT format('REVOKE ALL ON %s FROM %I, %I', box.tbl, tube_private_role('worker'), tube_private_role('monitor'))
+        WHERE box.adopted AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = box.tbl));
+END
+$$;
+
+-- tube_private_refuse_records: TU109 where records are in the own table of an outbox; it counts 10000 at most.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_records(outbox text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    most CONSTANT integer := 10000;
+    records bigint;
+BEGIN
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM %s LIMIT %s) AS r', tube_private_qualify(outbox), most) INTO records;
+    IF records > 0 THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU109',
+            MESSAGE = format('outbox %L is not dropped: records that wait: %s%s', outbox,
+                CASE WHEN records = most THEN 'at least ' END, records),
+            HINT = 'Let the workers drain it, or throw the records away: force => true.';
+    END IF;
+END
+$$;
+
+-- outbox_list: the outboxes and their tables.
+--
+-- Result: a row per outbox, by name. tbl: its table; one that was dropped shows as a number. adopted: whether the table
+--   is somebody else's. wakes: whether writers wake sleeping workers; else workers look now and then.
+CREATE OR REPLACE FUNCTION :"schema".outbox_list() RETURNS TABLE (
+    outbox text, partitions integer, tbl regclass, value_type regtype, adopted boolean, wakes boolean
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT o.outbox, r.partitions, o.tbl, o.value_type, o.adopted, EXISTS (
+        SELECT FROM pg_trigger AS t WHERE t.tgrelid = o.tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc)
+    FROM tube_outbox AS o JOIN tube_registry AS r ON r.tube = o.outbox
+    ORDER BY o.outbox
+$$;
+COMMENT ON FUNCTION :"schema".outbox_list IS 'Lists the outboxes and their tables.';
