@@ -33,6 +33,7 @@ SCENARIOS = (
     "sink_webhook",
     "searchable",
     "observing",
+    "verify",
 )
 """`latency`, which has a target in milliseconds, comes early: some machines slow down in minutes of work."""
 SPARK = ("spark_touch", "spark_keys", "spark_read", "spark_reconcile", "spark_growth", "spark_fifty")

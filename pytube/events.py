@@ -27,7 +27,7 @@ class PartitionEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted(Event):
-    """The database is as it should be and the sinks are open: the worker joins its elections."""
+    """What is up is as it should be: the worker joins its elections. What is down was told before."""
 
     version: str
     tubes: tuple[str, ...]
@@ -118,6 +118,15 @@ class Parked(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class TubeStopped(PartitionEvent):
+    """The whole tube is stopped: it delivers nothing until somebody resumes it."""
+
+    why: str
+    """`poison`: a document can't be delivered, and the tube has `on_poison = "stop"`; or `park_limit`."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordParked(PartitionEvent):
     """A record of an outbox was set aside with its error; `tube` is the name of the outbox."""
 
@@ -134,6 +143,20 @@ class TopicDown(PartitionEvent):
 
     topic: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPaused(PartitionEvent):
+    """The partition has come to rest for a pause: it is led, and nothing is marked or sent."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResumed(PartitionEvent):
+    """Its pause is over after `seconds`."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

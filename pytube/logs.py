@@ -31,6 +31,7 @@ from pytube.events import (
     SweepFailed,
     TopicDown,
     TrustLapsed,
+    TubeStopped,
 )
 
 Format = Literal["auto", "human", "json"]
@@ -122,7 +123,9 @@ def log_event(log: Logger, event: Event) -> None:
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
     if event.host is None:
         del fields["host"]
-    if isinstance(event, _WARNINGS):
+    if isinstance(event, TubeStopped):
+        level = logging.ERROR
+    elif isinstance(event, _WARNINGS):
         level = logging.WARNING
     elif isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting):
         level = logging.DEBUG

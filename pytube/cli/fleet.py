@@ -12,9 +12,10 @@ from pytube.cli.context import Database
 from pytube.db.connect import connect_sync
 from pytube.db.errors import translated
 from pytube.db.version import check
-from pytube.errors import DatabaseUnavailable, UnknownTube
+from pytube.errors import DatabaseUnavailable, UnknownTube, WrongKind
 from pytube.health.prometheus import HostReading, read_sizes, read_writers
 from pytube.health.status import PartitionStatus, read_status
+from pytube.outbox.admin import OutboxPartition, read_outboxes
 
 
 @dataclass(slots=True)
@@ -22,6 +23,8 @@ class Reading:
     """What was read of all hosts at one time."""
 
     rows: list[PartitionStatus] = field(default_factory=list)
+    outboxes: list[OutboxPartition] = field(default_factory=list)
+    """All of them, unless one tube is asked for."""
     down: dict[str, str] = field(default_factory=dict)
     """Why hosts could not be read, by name."""
 
@@ -43,6 +46,7 @@ class Fleet:
 
         Raises:
             UnknownTube: all hosts were read, and none has such a tube.
+            WrongKind: it is an outbox.
             DatabaseUnavailable: the only host can't be read.
         """
         reading = Reading()
@@ -50,12 +54,16 @@ class Fleet:
             try:
                 with self._session(database) as connection:
                     rows = read_status(connection, database.schema, tube)
+                    outboxes = read_outboxes(connection, database.schema, tube)
             except DatabaseUnavailable as error:
                 if database.host is None:
                     raise
                 reading.down[database.host] = str(error)
             else:
                 reading.rows += [replace(row, host=database.host) for row in rows]
+                reading.outboxes += [replace(row, host=database.host) for row in outboxes]
+        if tube is not None and reading.outboxes:
+            raise WrongKind(f"{tube!r} is an outbox, not a tube: pytube outbox status {tube}")
         if tube is not None and not reading.rows and not reading.down:
             raise UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")
         return reading

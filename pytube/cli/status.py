@@ -13,6 +13,9 @@ import click
 
 from pytube.cli.context import Database, databases_options, json_option
 from pytube.cli.fleet import Fleet, Reading
+from pytube.cli.outbox import COLUMNS as OUTBOX_COLUMNS
+from pytube.cli.outbox import shown_rows as shown_outboxes
+from pytube.cli.outbox import troubles as outbox_troubles
 from pytube.cli.output import (
     console,
     heading_line,
@@ -76,8 +79,8 @@ def status(
     """What waits in each partition, who leads it, and how far behind it is.
 
     Lag is the age of the oldest touch that waits. A lost partition has a leader that renews its term no more.
-    --json tells more. Of several hosts all are read, unless --host names one; the exit code is 3 when one of
-    them is down.
+    --json tells more, of tubes only, as do the lines of --watch; pytube outbox status --json is for outboxes.
+    Of several hosts all are read, unless --host names one; the exit code is 3 when one of them is down.
     """
     if prometheus and (watch or as_json):
         raise UsageError("--prometheus prints once, in its own format; leave --watch and --json out")
@@ -95,8 +98,12 @@ def _print_once(fleet: Fleet, reading: Reading, *, as_json: bool) -> None:
     if as_json:
         print_json(_json(reading))
     else:
-        none = _NONE if not reading.down else ""
-        print_rows(_columns(fleet), _shown(reading.rows), none)
+        if reading.rows or not reading.outboxes:
+            print_rows(_columns(fleet), _shown(reading.rows), _NONE if not reading.down else "")
+        if reading.outboxes:
+            if reading.rows:
+                click.echo()
+            print_rows(_outbox_columns(fleet), shown_outboxes(reading.outboxes), "")
     for trouble in _down(reading) if as_json else _troubles(reading):
         click.echo(trouble, err=as_json or not is_terminal())  # no line of the table
     if reading.down:
@@ -141,14 +148,20 @@ def _watch_table(fleet: Fleet, name: str | None, interval: float) -> None:
     with Live(console=console(), auto_refresh=False) as live:
         while True:
             reading = fleet.read(name)
-            rows = _shown(reading.rows)
-            table = shown(_columns(fleet), rows, terminal_width()) if rows else [_NONE]
+            rows, outboxes = _shown(reading.rows), shown_outboxes(reading.outboxes)
+            table = shown(_columns(fleet), rows, terminal_width()) if rows else [] if outboxes else [_NONE]
+            if outboxes:
+                table += shown(_outbox_columns(fleet), outboxes, terminal_width())
             live.update(Text.from_ansi("\n".join([*table, *_troubles(reading)])), refresh=True)
             time.sleep(interval)
 
 
 def _columns(fleet: Fleet) -> dict[str, str]:
     return {"host": "host"} | _COLUMNS if fleet.has_names else _COLUMNS
+
+
+def _outbox_columns(fleet: Fleet) -> dict[str, str]:
+    return {"host": "host"} | OUTBOX_COLUMNS if fleet.has_names else OUTBOX_COLUMNS
 
 
 def _json(reading: Reading) -> list[dict[str, Any]]:
@@ -166,6 +179,7 @@ def _troubles(reading: Reading) -> list[str]:
     lines = [
         *_down(reading),
         *(line for row in reading.rows for line in _troubles_of(row)),
+        *outbox_troubles(reading.outboxes),
     ]
     return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
 
@@ -180,6 +194,14 @@ def _troubles_of(row: PartitionStatus) -> Iterator[str]:
         )
         if reason is not None
     )
+    if row.paused is not None:
+        yield f"{host}{row.tube} partition {row.partition}: {_pause(row)}"
+
+
+def _pause(row: PartitionStatus) -> str:
+    what = "paused" if row.paused_kind == "operator" else "stopped"
+    left = "until it is resumed" if row.paused_for is None else f"for another {seconds(row.paused_for)}"
+    return f"{what} {left}: {row.paused}"
 
 
 def _shown(rows: list[PartitionStatus]) -> list[dict[str, Any]]:

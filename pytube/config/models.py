@@ -355,6 +355,19 @@ class TubeConfig(Section):
     attempts: int = Field(default=5, ge=1)
     """Failures after which a document is parked."""
 
+    on_poison: Literal["park", "stop"] = "park"
+    """What becomes of a document that can't be delivered: it is parked and the rest goes on, or the whole
+    tube is stopped until somebody resumes it."""
+
+    park_limit: Annotated[int | None, *_OR_OFF] = Field(default=10_000, ge=0)
+    """Parked keys of the tube, beyond which it is stopped."""
+
+    park_documents: bool = False
+    """Whether a parked key keeps the document that was sent."""
+
+    retry_on_touch: bool = True
+    """Whether a touch of a parked key tries it again; else only an operator does."""
+
     backfill_share: float = Field(default=0.2, gt=0, le=1)
     """The most that backfill gets of the sends while other touches wait."""
 

@@ -10,10 +10,15 @@ from __future__ import annotations
 import re
 
 _COMMANDS = {
+    "outbox_ensure_exists": "pytube outbox create",
+    "outbox_adopt": "pytube outbox adopt",
+    "outbox_drop": "pytube outbox drop",
     "tube_ensure_exists": "pytube tube create",
     "tube_table_ensure_attached": "pytube tube attach",
     "tube_backfill_list()": "pytube backfill status",
     "tube_job_list()": "pytube spark jobs",
+    "tube_pause": "pytube pause",
+    "tube_resume": "pytube resume",
 }
 _OPTIONS = {"key_type": "keys"}
 """Options that have another name than the argument."""

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from pytube.election.base import Claim
 from pytube.election.share import LeaseTick, decide
 from pytube.errors import ClaimLost, DatabaseUnavailable, PytubeError
-from pytube.logs import Logger
+from pytube.logs import Logger, host_fields
 from pytube.model import Heartbeat
 
 _JITTER = 0.2
@@ -111,6 +111,7 @@ class LeaseElection:
         interval: float = 0.5,
         drain_limit: float = 30.0,
         choice: random.Random | None = None,
+        host: str | None = None,
     ) -> None:
         """Nothing is begun before `start`. All times are seconds.
 
@@ -122,6 +123,7 @@ class LeaseElection:
             interval: pause between ticks; each differs from it by up to a fifth.
             drain_limit: how long `stop` waits for claims to be handed over.
             choice: the source of chance.
+            host: the name of the Postgres host, where there are several.
         """
         self._tubes = frozenset(tubes)
         self._tick = tick
@@ -135,7 +137,7 @@ class LeaseElection:
         self._interval = interval
         self._drain_limit = drain_limit
         self._choice = choice or random.Random()  # noqa: S311 -- spreads load, guards nothing
-        self._log = Logger("pytube.election")
+        self._log = Logger("pytube.election", **host_fields(host))
         self._claims: dict[str, dict[int, LeaseClaim]] = {}
         self._queue: asyncio.Queue[LeaseClaim | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None

@@ -177,6 +177,12 @@ _OF_PARTITION: Sequence[tuple[str, str, Callable[[PartitionStatus], float | None
     ("sink_up", "Whether the sink takes documents.", lambda row: _if_led(row, row.sink_down is None)),
     ("source_up", "Whether rows can be read.", lambda row: _if_led(row, row.source_down is None)),
     ("parked_keys", "Keys set aside.", lambda row: row.parked),
+    ("partition_paused", "Whether the partition is paused, or stopped.", lambda row: row.paused is not None),
+    (
+        "partition_stopped",
+        "Whether a worker has stopped the tube: a document can't be delivered, or too many keys are parked.",
+        lambda row: row.paused_kind in ("poison", "park_limit"),
+    ),
 ]
 _OF_CLASS: Sequence[tuple[str, str, dict[str, Callable[[PartitionStatus], float | None]]]] = [
     (

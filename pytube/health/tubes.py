@@ -25,7 +25,8 @@ _SHARDS = "SELECT DISTINCT tube, shard, shards FROM {s}.tube_attachment"
 
 _LEADERS = """
     SELECT tube, partition, client_id, extract(epoch FROM clock_timestamp() - renewed_at)::float8, lost,
-        array_remove(ARRAY['sink down: ' || sink_down, 'source down: ' || source_down], NULL)
+        array_remove(ARRAY['sink down: ' || sink_down, 'source down: ' || source_down], NULL),
+        CASE WHEN tube IN (SELECT outbox FROM {s}.outbox_list()) THEN 'outbox' ELSE 'tube' END
     FROM {s}.tube_leaders()
 """
 
@@ -78,14 +79,14 @@ def check_leaders(connection: psycopg.Connection, schema: str) -> Iterator[Check
         yield warn("leaders", "were not looked at", f"grant this role EXECUTE on {schema}.tube_leaders")
         return
     wrong = False
-    for tube, partition, leader, ago, lost, troubles in rows:
+    for tube, partition, leader, ago, lost, troubles, kind in rows:
         subject = f"partition {partition} of {tube}"
         if lost:
             wrong = True
             yield fail(
                 subject,
                 f"is lost: its leader {leader} renewed its term {ago:.0f} s ago for the last time",
-                f"start a worker: pytube worker --tube {tube}; if one runs, see its log",
+                f"start a worker: pytube worker --{kind} {tube}; if one runs, see its log",
             )
         for trouble in troubles:
             wrong = True

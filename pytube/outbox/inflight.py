@@ -111,6 +111,9 @@ class Rules:
     cooldown_limit: float = 60.0
 
 
+_CEILING_LASTS = 60.0
+"""Seconds for which a topic gets no larger chunks than it took."""
+
 _id = attrgetter("id")
 
 
@@ -181,6 +184,9 @@ class _Topic:
     """Chunks that fly, in the order of their launch."""
     limit: int | None = None
     """Records of the next chunk while the topic is sent carefully; None: it is not."""
+    ceiling: int | None = None
+    """Chunks of more records were refused, and no record was found to be at fault; None: none was."""
+    ceiling_until: float = 0.0
     failures: int = 0
     down_since: float | None = None
     until: float = 0.0
@@ -452,8 +458,12 @@ class InFlight:
                 self._changes.append(TopicChange(topic.name, None, now - topic.down_since))
                 topic.down_since = None
         if topic.limit is not None:
+            if topic.ceiling is not None and now >= topic.ceiling_until:
+                topic.ceiling = None
             topic.limit *= 2
-            if topic.limit > self._rules.chunk:
+            if topic.ceiling is not None:
+                topic.limit = min(topic.limit, topic.ceiling)
+            elif topic.limit > self._rules.chunk:
                 topic.limit = None
 
     def _blame(self, topic: _Topic, chunk: Chunk, failures: Mapping[int, Failure], now: float) -> None:
@@ -461,8 +471,10 @@ class InFlight:
         down = faults & {Fault.TOPIC, Fault.UNANSWERED}
         if down:
             self._cool_down(topic, next(f.reason for f in failures.values() if f.fault in down), now)
-        if Fault.BATCH in faults:
-            topic.limit = max(1, min(topic.limit or chunk.size, chunk.size) // 2)
+        if Fault.BATCH in faults and (chunk.careful or topic.limit is None):  # others were under way with one
+            topic.limit = max(1, chunk.size // 2)
+            if chunk.size > 1:  # perhaps the topic takes smaller batches than librdkafka makes
+                topic.ceiling, topic.ceiling_until = topic.limit, now + _CEILING_LASTS
         for lane, part in chunk.parts:
             for record in part:
                 failure = failures.get(record.id)
@@ -500,6 +512,7 @@ class InFlight:
 
     def _give_up(self, topic: _Topic, lane: _Lane, record: Record, reason: str) -> None:
         """Have a record parked. Those that it replaced are sent in its place."""
+        topic.ceiling = None
         attempts = self._attempts.pop(record.id)
         again = lane.broken
         assert again is not None, "a record that failed is among what is sent again"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pytube.outbox.headers import ENQUEUED, EPOCH, OUTBOX_ID
 from pytube.outbox.inflight import Chunk, Failure, Fault, Record
-from pytube.outbox.partitioner import Widths, murmur2
+from pytube.outbox.murmur2 import kafka_partition
+from pytube.outbox.widths import Widths
 
 # ruff: noqa: SLF001 -- librdkafka's own codes begin with an underscore
 
@@ -50,6 +52,9 @@ _UNANSWERED = frozenset(
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 _BROKEN = frozenset({KafkaError._FATAL, KafkaError._GAPLESS_GUARANTEE})
+
+
+_partition = lru_cache(maxsize=65536)(kafka_partition)
 
 
 def failure_of(error: KafkaError, say: Callable[[KafkaError], str]) -> Failure:
@@ -112,31 +117,27 @@ class Handed:
 
     def produce(
         self, producer: Producer, epoch: bytes, widths: Widths, say: Callable[[KafkaError], str]
-    ) -> bool:
-        """Hand all records over; whether librdkafka's queue had room for them.
-
-        It stops at the first that is not taken: what follows must not overtake it.
-        """
+    ) -> None:
+        """Hand all records over, up to the first that is not taken: what follows must not overtake it."""
         chunk = self.chunk
         records = chunk.records()
         if not _TOPIC.fullmatch(chunk.topic) or chunk.topic in (".", ".."):
             poison = Failure(Fault.POISON, f"Kafka takes no topic of the name {chunk.topic!r}")
             self.failures = dict.fromkeys((record.id for record in records), poison)
-            return True
+            return
         put, topic, report = producer.produce, chunk.topic, self.report
         index = 0
         failure: Failure | None = None
-        room = True
         try:
             for index, record in enumerate(records):  # noqa: B007 # it tells where it stopped
                 headers = headers_of(record, epoch)
                 if record.partition_key is None or not record.is_apart:
                     put(topic, record.value, record.key, headers=headers, on_delivery=report)
                 else:
-                    at = murmur2(record.partition_key) % widths.of(topic)
+                    at = _partition(record.partition_key, widths.of(topic))
                     put(topic, record.value, record.key, at, headers=headers, on_delivery=report)
         except BufferError:
-            failure, room = UNSENT, False
+            failure = UNSENT  # librdkafka's queue is full
         except Malformed as error:
             failure = Failure(Fault.POISON, str(error))
         except KafkaException as error:
@@ -145,7 +146,6 @@ class Handed:
         if failure is not None:
             self.failures = dict.fromkeys((record.id for record in records[index:]), UNSENT)
             self.failures[records[index].id] = failure
-        return room
 
     def _refusal(
         self, record: Record, error: KafkaError, widths: Widths, say: Callable[[KafkaError], str]

@@ -22,7 +22,7 @@ from confluent_kafka import KafkaException, Producer
 
 from pytube.outbox.inflight import Chunk, Failure
 from pytube.outbox.messages import UNSENT, Handed, failure_of
-from pytube.outbox.partitioner import Widths
+from pytube.outbox.widths import Widths
 from pytube.sinks.kafka_clients import Clients
 from pytube.threads import in_thread
 
@@ -47,7 +47,11 @@ class _Lane:
         self.producer.purge(blocking=False)
 
     def poll(self) -> list[Handed]:
-        self.producer.poll(0)
+        try:
+            self.producer.poll(0)
+        except KafkaException:  # it tells of a fatal error so; the reports of the chunks come all the same
+            if not self.is_broken:
+                self.give_up()
         over = [handed for handed in self.handed if handed.is_over]
         for handed in over:
             del self.handed[handed]
@@ -84,7 +88,8 @@ class PlainProducer:
         """Chunks that wait until the partitions of their topic are known, by topic."""
         self._refused: list[Handed] = []
         """Chunks of which nothing is under way."""
-        self._room = True
+        self._cut_short: Handed | None = None
+        """A chunk that was not taken as a whole; until the caller knows, nothing may overtake the rest."""
 
     async def open(self) -> frozenset[int]:
         """Nothing is asked: a broker that is not there is learned from the first chunk."""
@@ -101,7 +106,9 @@ class PlainProducer:
             return
         handed = Handed(chunk, time.monotonic())
         lane = self._lane(careful=chunk.careful or self._strict)
-        self._room = handed.produce(lane.producer, self._epoch, self._widths, self._clients.say)
+        handed.produce(lane.producer, self._epoch, self._widths, self._clients.say)
+        if handed.failures:
+            self._cut_short = handed
         if handed.is_broken:
             if lane.handed:  # they tell what has happened; this chunk has no part in it
                 handed.failures = dict.fromkeys(handed.failures, UNSENT)
@@ -148,7 +155,7 @@ class PlainProducer:
     @property
     def has_room(self) -> bool:
         """Whether a chunk may be handed over: not while a lane that broke may still write what it has."""
-        return self._room and not any(lane.is_broken for lane in self._lanes())
+        return self._cut_short is None and not any(lane.is_broken for lane in self._lanes())
 
     @property
     def is_busy(self) -> bool:
@@ -167,8 +174,8 @@ class PlainProducer:
             over += lane.poll()
         self._give_up_overdue()
         self._replace_broken()
-        if over:
-            self._room = True
+        if self._cut_short in over:
+            self._cut_short = None
         return [
             *((handed.chunk, handed.outcome(self._clients.say)) for handed in over),
             *self._learned(),

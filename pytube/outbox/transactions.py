@@ -8,8 +8,8 @@ Readers at `read_committed` see each record once, whatever is killed, because of
   call.
 - Each transaction also commits, as the offset of a consumer group of the same name, which records it has: the
   *receipt*. A term reads the last one when it begins. These records it purges, and does not send again.
-- One receipt is kept. So a transaction is committed only after the records of the one before were purged,
-  and that is on the disk.
+- A receipt also has what earlier transactions have sent and is not purged yet, or not on the disk. Where
+  that is too much for a receipt, the commit waits for the purge.
 
 librdkafka's calls block, so they are made in a thread. Chunks that wait go into one transaction together.
 """
@@ -31,10 +31,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from pytube.election.neli.clients import PASSING
 from pytube.errors import BrokerUnavailable
 from pytube.outbox.inflight import Chunk, Failure, Fault
 from pytube.outbox.messages import UNSENT, Handed, failure_of
-from pytube.outbox.partitioner import Widths
+from pytube.outbox.widths import Widths
 from pytube.sinks.kafka_clients import Clients
 from pytube.threads import in_thread
 
@@ -46,6 +47,11 @@ _LONGEST_RECEIPT = 4000
 
 _MOST = 4000
 """Records in a transaction."""
+
+_NOT_READY = PASSING | {KafkaError.UNSTABLE_OFFSET_COMMIT}
+
+_PAUSE = 0.05
+"""Seconds between attempts to read a receipt while the coordinator of the group is not ready."""
 
 
 # --- receipts -----------------------------------------------------------------------------------
@@ -131,9 +137,8 @@ class TransactionalProducer:
         self._settled: list[tuple[Chunk, Mapping[int, Failure]]] = []
         self._given = 0
         """How many chunks `settled` has given."""
-        self._unpurged = 0
-        """How many chunks have to be confirmed before the next commit."""
-        self._purged = 0
+        self._unpurged: list[tuple[int, list[int]]] = []
+        """Transactions that are committed and not purged: the number of their last chunk, and their ids."""
         self._stopped = False
         self._has_failed = False
         """Whether a transaction has failed that `settled` has not told of yet."""
@@ -176,7 +181,7 @@ class TransactionalProducer:
     def confirm_purged(self, chunks: int) -> None:
         """So many chunks, of those that `settled` gave first, are purged, and that is on the disk."""
         with self._changed:
-            self._purged = max(self._purged, chunks)
+            self._unpurged = [one for one in self._unpurged if one[0] > chunks]
             self._changed.notify_all()
 
     @property
@@ -218,15 +223,22 @@ class TransactionalProducer:
         return self._read_receipt()
 
     def _read_receipt(self) -> frozenset[int]:
-        asked = ConsumerGroupTopicPartitions(self._id)
-        admin = self._clients.admin()
-        answer = admin.list_consumer_group_offsets(
-            [asked], require_stable=True, request_timeout=self._clients.timeout
-        )[self._id]
-        found = [one for one in answer.result().topic_partitions or () if one.metadata]
+        found = [one for one in self._ask_offsets() if one.metadata]
         last = max(found, key=lambda one: one.offset, default=None)
         self._last_receipt = 0 if last is None else last.offset
-        return frozenset() if last is None else read_receipt(last.metadata)
+        return frozenset() if last is None else read_receipt(last.metadata or "")
+
+    def _ask_offsets(self) -> list[TopicPartition]:
+        asked, timeout = ConsumerGroupTopicPartitions(self._id), self._clients.timeout
+        admin, deadline = self._clients.admin(), time.monotonic() + timeout
+        while True:
+            answer = admin.list_consumer_group_offsets([asked], require_stable=True, request_timeout=timeout)
+            try:
+                return answer[self._id].result().topic_partitions or []
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_READY or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE)
 
     def _ask_width(self, topic: str) -> int:
         assert self._producer is not None
@@ -266,15 +278,14 @@ class TransactionalProducer:
         with self._changed:
             self._under_way = 0
             for chunk in chunks:
-                ids = (record.id for record in chunk.records())
-                self._settled.append(
-                    (chunk, {number: outcome[number] for number in ids if number in outcome})
-                )
+                known = (record.id for record in chunk.records() if record.id in outcome)
+                self._settled.append((chunk, {number: outcome[number] for number in known}))
             if outcome:
                 self._has_failed = True
                 self._fail_waiting()
             else:
-                self._unpurged = self._given + len(self._settled)
+                ids = [record.id for chunk in chunks for record in chunk.records()]
+                self._unpurged.append((self._given + len(self._settled), ids))
         self._loop.call_soon_threadsafe(self._on_settled)
 
     def _transact(self, chunks: Sequence[Chunk]) -> dict[int, Failure] | None:
@@ -290,9 +301,16 @@ class TransactionalProducer:
             return _all(chunks, UNSENT)
         producer.begin_transaction()
         failures = self._write(producer, chunks)
-        if failures or not self._may_commit():
+        receipt = None if failures else self._wait_for_receipt(chunks)
+        if receipt is None:
             producer.abort_transaction(self._clients.timeout)
             return _all(chunks, UNSENT) | failures
+        self._next_offset += 1
+        producer.send_offsets_to_transaction(
+            [TopicPartition(chunks[0].topic, 0, self._next_offset, receipt)],
+            self._group,
+            self._clients.timeout,
+        )
         return self._commit(producer, chunks)
 
     def _write(self, producer: Producer, chunks: Sequence[Chunk]) -> dict[int, Failure]:
@@ -311,17 +329,20 @@ class TransactionalProducer:
             )
         return failures
 
-    def _may_commit(self) -> bool:
-        """Wait until the records of the transaction before are purged; False: it is stopped meanwhile."""
+    def _wait_for_receipt(self, chunks: Sequence[Chunk]) -> str | None:
+        """What the transaction is to leave behind; None: it is stopped while it waits for purges."""
+        ids = [record.id for chunk in chunks for record in chunk.records()]
         with self._changed:
-            self._changed.wait_for(lambda: self._purged >= self._unpurged or self._stopped)
-            return not self._stopped
+            while not self._stopped:
+                receipt = write_receipt(
+                    [*ids, *(number for _, before in self._unpurged for number in before)]
+                )
+                if len(receipt) <= _LONGEST_RECEIPT or not self._unpurged:
+                    return receipt
+                self._changed.wait()
+        return None
 
     def _commit(self, producer: Producer, chunks: Sequence[Chunk]) -> dict[int, Failure] | None:
-        ids = [record.id for chunk in chunks for record in chunk.records()]
-        self._next_offset += 1
-        receipt = TopicPartition(chunks[0].topic, 0, self._next_offset, write_receipt(ids))
-        producer.send_offsets_to_transaction([receipt], self._group, self._clients.timeout)
         while not self._stopped:
             try:
                 producer.commit_transaction(_STEP)

@@ -10,11 +10,12 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from pytube.errors import SinkContract, SinkError, SinkTimeout, SinkUnavailable
-from pytube.model import OK, Batch, Key, Ok, Reject, Result, Retry, Stale
+from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable
+from pytube.model import OK, Batch, Key, KeyType, Ok, Reject, Result, Retry, Stale
 from pytube.sinks.base import Stored
 from pytube.sinks.calls import Abandoned, TaskCall, ThreadCall
 from pytube.sinks.registry import SinkOptions
+from pytube.sinks.trial import Trial
 from pytube.targets import TARGET, import_target, is_async
 
 _KINDS = (Ok, Retry, Reject, Stale)
@@ -111,6 +112,19 @@ class CallableSink:
     async def close(self) -> None:
         """Allow no more calls; those that run go on."""
         self._slots = None
+
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """What the function's own attribute `trial` makes: see docs/sinks.md."""
+        make = getattr(self._function, "trial", None)
+        if make is None:
+            raise ConfigError(
+                f'sink "callable": {self.name} has no attribute `trial`, so that there is no place of its '
+                "own for a trial; see docs/sinks.md"
+            )
+        made = make(name, keys.value)
+        if not isinstance(made, Trial):
+            raise ConfigError(f'sink "callable": {self.name}.trial gave a {type(made).__name__}, no Trial')
+        return made
 
     def cannot_read(self) -> str | None:
         """Without a function for it, it can't."""

@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 import orjson
 from pydantic import Field
 
-from pytube.errors import SinkUnavailable
-from pytube.model import OK, Batch, Document, Key, Result
+from pytube.errors import ConfigError, SinkUnavailable
+from pytube.model import OK, Batch, Document, Key, KeyType, Result
 from pytube.sinks.append_file import STDOUT, AppendFile
 from pytube.sinks.base import Stored
 from pytube.sinks.calls import Abandoned, ThreadCall
 from pytube.sinks.jsonl_replay import Line, Replay
 from pytube.sinks.registry import SinkOptions
+from pytube.sinks.trial import Trial
 
 _STAMPS = b',"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"at":'
 _NUMBERED = b',"shard":%d,"id":%d' + _STAMPS
@@ -129,6 +130,20 @@ class JsonlSink:
         file, self._file = self._file, None
         if file is not None:
             file.close()
+
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """A file of its own beside the file."""
+        del keys  # a line takes both
+        if (reason := self.cannot_read()) is not None:
+            raise ConfigError(
+                f'sink "jsonl": {reason}, and there is no place beside "{self.path}" for a trial'
+            )
+        path = f"{self.path}.{name}"
+
+        async def erase(_: str, __: Collection[Key]) -> None:
+            await asyncio.to_thread(Path(path).unlink, missing_ok=True)
+
+        return Trial(lambda: type(self)(path, fsync=self._fsync), f"file {path}", erase)
 
     def cannot_read(self) -> str | None:
         """Lines that went to a pipe or the standard output are gone."""

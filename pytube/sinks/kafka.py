@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator
 
 from pytube.errors import ConfigError, SinkUnavailable
-from pytube.model import Batch, Result
+from pytube.model import Batch, Key, KeyType, Result
 from pytube.sinks.calls import Abandoned
 from pytube.sinks.keys import KeyTemplate
 from pytube.sinks.registry import SinkOptions
+from pytube.sinks.trial import Trial, of_the_suite
 from pytube.threads import in_thread
 
 try:
@@ -135,6 +136,21 @@ class KafkaSink:
             stream.stop()
         for lane in (lanes or {}).values():
             lane.stop()
+
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """A topic of its own, and transactional ids of its own."""
+        del keys  # a record takes both
+        topic = f"{self._options.topic[:200]}-{name}"
+        own: dict[str, object] = {"topic": topic, "create_topic": True, "key": "{shard}:{id}"}
+        if self._options.transactional_id is not None:
+            own["transactional_id"] = f"{self._options.transactional_id}-{name}"
+        options = self._options.model_copy(update=own)
+
+        async def erase(_: str, __: Collection[Key]) -> None:
+            await in_thread(Topic(self._clients.admin(), topic, options.timeout, self._clients).delete)
+
+        notes = (of_the_suite("the template of keys"),)
+        return Trial(lambda: type(self)(options), f"topic {topic}", erase, notes)
 
     def _begin(self) -> None:
         if self._is_open:  # another call of `open` was faster

@@ -6,11 +6,12 @@ import asyncio
 import re
 import struct
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, Self, TypeVar
 
 import psycopg
+from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 from pydantic import Field, SecretStr, field_validator
@@ -24,6 +25,7 @@ from pytube.model import OK, Batch, Document, Id, Key, KeyType, Reject, Result, 
 from pytube.sinks.base import PAGE, Stored
 from pytube.sinks.postgres_table import Tables, Wanted, create, look
 from pytube.sinks.registry import SinkOptions
+from pytube.sinks.trial import Trial, of_the_suite
 
 T = TypeVar("T")
 
@@ -178,6 +180,38 @@ class PostgresSink:
             await pool.close()
 
     # --- scanning -----------------------------------------------------------------------------
+
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """Two tables of its own in the same schema, with documents as JSON."""
+        table = f"pytube_{name}".replace("-", "_")
+        own: dict[str, object] = {
+            "table": table,
+            "stamps": None,
+            "columns": None,
+            "types": {},
+            "key": ("shard", "id"),
+            "create": True,
+            "id_type": keys.value,
+        }
+        options = self._options.model_copy(update=own)
+        notes = (of_the_suite("the form of the table"),)
+        where = f"tables {table} and {table}_pytube"
+        return Trial(lambda: type(self)(options), where, type(self)(options).erase_trial, notes)
+
+    async def erase_trial(self, _: str, __: Collection[Key]) -> None:
+        """Drop the tables of a trial."""
+        pool = SessionPool(self._connect, 1)
+        wanted = self._wanted
+        names = [sql.Identifier(wanted.schema, name) for name in (wanted.table, wanted.stamps)]
+        try:
+            async with pool.session() as session:
+                await session.connection.execute(
+                    sql.SQL("DROP TABLE IF EXISTS {}").format(sql.SQL(", ").join(names))
+                )
+        except psycopg.Error as error:
+            raise _unavailable(describe(error)) from error
+        finally:
+            await pool.close()
 
     def cannot_scan(self) -> str | None:
         """It can."""

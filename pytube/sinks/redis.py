@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import orjson
 
 from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
 from pytube.logs import Logger
-from pytube.model import OK, Batch, Id, Key, Reject, Result, Retry, Token
+from pytube.model import OK, Batch, Id, Key, KeyType, Reject, Result, Retry, Token
 from pytube.sinks.base import PAGE, Stored
 from pytube.sinks.keys import KeyTemplate
 from pytube.sinks.redis_options import RedisOptions
@@ -28,6 +28,7 @@ from pytube.sinks.redis_script import (
     text_of,
     tombstone_of,
 )
+from pytube.sinks.trial import Trial, of_the_suite
 
 try:
     from redis.exceptions import MovedError, NoScriptError, ReadOnlyError, ResponseError
@@ -40,6 +41,8 @@ except ModuleNotFoundError as error:
 
 _SCAN_COUNT = 1000
 """Entries of a register that the server looks at in one step of a scan."""
+_ERASED = 1000
+"""Keys that one command deletes."""
 _PAUSE = 1.0
 """Seconds after which documents are sent again whose server took others of the batch."""
 
@@ -102,6 +105,28 @@ class RedisSink:
         servers, self._servers = self._servers, None
         if servers is not None:
             await servers.close()
+
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """Keys with a hash tag of its own, which registers and tombstones have, too."""
+        del keys  # a name takes both
+        options = self._options.model_copy(update={"key": f"{{{{{name}}}}}:{{shard}}:{{id}}"})
+        notes = (of_the_suite("the template of keys"),)
+        where = f"keys with the hash tag {{{name}}}"
+        return Trial(lambda: type(self)(options), where, type(self)(options).erase_trial, notes)
+
+    async def erase_trial(self, tube: str, keys: Collection[Key]) -> None:
+        """Delete the documents of these keys, their tombstones and registers, which a trial has written."""
+        await self.open()
+        servers = self._opened()
+        names = {self._name(tube, *key) for key in keys}
+        everything = [*names, *map(tombstone_of, names), *{self._register(tube, shard) for shard, _ in keys}]
+        for start in range(0, len(everything), _ERASED):
+            part = everything[start : start + _ERASED]
+            # They have one hash tag, and so one server.
+            (answer,) = await servers.of(part[0]).ask([[b"DEL", *part]], self._options.timeout)
+            if isinstance(answer, ResponseError):
+                raise SinkUnavailable(f'sink "redis": keys can\'t be deleted: {answer}')
+        await self.close()
 
     def cannot_scan(self) -> str | None:
         """In the mode `invalidate`, the documents are not this sink's."""

@@ -16,9 +16,10 @@ import orjson
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
-from pytube.model import OK, Batch, Reject, Result, Retry
+from pytube.model import OK, Batch, KeyType, Reject, Result, Retry
 from pytube.sinks.calls import Abandoned
 from pytube.sinks.registry import SinkOptions
+from pytube.sinks.trial import Trial
 from pytube.sinks.webhook_message import (
     CONTENT_TYPES,
     LONGEST_REASON,
@@ -177,6 +178,14 @@ class WebhookSink:
     def from_options(cls, options: Mapping[str, object]) -> Self:
         """The sink for these options; `ConfigError` names a bad one."""
         return cls(WebhookOptions.parse("webhook", options))
+
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """The same receiver, with a tube of its own: what it took can't be taken back."""
+        del keys  # a message takes both
+        host = urlsplit(self._options.url.get_secret_value()).hostname
+        tube = f"conformance-{name}"
+        where = f"the receiver at {host}, as documents of the tube {tube}"
+        return Trial(lambda: type(self)(self._options, resolve=self._resolve), where, None, tube=tube)
 
     async def open(self) -> None:
         """Check that the address may be connected to; nothing is sent."""

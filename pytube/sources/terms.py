@@ -33,6 +33,8 @@ class Term:
     epoch: int
     leader_id: UUID = field(default_factory=uuid4)
     keys: KeyType = KeyType.BIGINT
+    paused: str | None = None
+    """Why the partition was paused when the term began; None when it was not."""
     host: str | None = None
     """The Postgres host, where there are several."""
 
@@ -109,8 +111,8 @@ async def acquire(
         },
     )
     assert row is not None
-    epoch, keys = row
-    return replace(term, epoch=int(epoch), keys=_key_type(tube, keys))
+    epoch, keys, paused = row
+    return replace(term, epoch=int(epoch), keys=_key_type(tube, keys), paused=paused)
 
 
 def _key_type(tube: str, name: str) -> KeyType:
@@ -124,18 +126,25 @@ def _key_type(tube: str, name: str) -> KeyType:
         ) from None
 
 
+Trouble = Literal["sink", "source", "paused"]
+
+
 class Troubles:
-    """What keeps a term from delivering, to be told with its renewals: its sink is down, or its source."""
+    """What keeps a term from delivering: its sink or source is down, or a pause. Renewals tell of it."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[str, float]] = {}
 
-    def begin(self, what: Literal["sink", "source"], reason: str) -> None:
-        """It is down from now on."""
+    def reason(self, what: Trouble) -> str | None:
+        """Why it is down, as it is told; None when it is not."""
+        return self._since[what][0] if what in self._since else None
+
+    def begin(self, what: Trouble, reason: str) -> None:
+        """It is down, or at rest, from now on."""
         self._since[what] = _for_people(reason), time.monotonic()
 
-    def end(self, what: Literal["sink", "source"]) -> None:
-        """It is up again."""
+    def end(self, what: Trouble) -> None:
+        """It is so no more."""
         self._since.pop(what, None)
 
     def as_json(self) -> dict[str, dict[str, Any]]:
@@ -153,15 +162,27 @@ def _for_people(reason: str) -> str:
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 1] + "…"
 
 
-async def renew(session: Queries, terms: Mapping[UUID, Troubles]) -> dict[UUID, bool]:
-    """Renew terms, of whatever tubes: those that are not over, and whether they were renewed.
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a renewal answers of a term that is not over."""
+
+    renewed: bool
+    paused: str | None
+    """Why the partition is to pause; None when it is not."""
+    step: int | None
+    """A step that an operator asks for."""
+
+
+async def renew(session: Queries, terms: Mapping[UUID, Troubles]) -> dict[UUID, Renewal]:
+    """Renew terms, of whatever tubes: those that are not over.
 
     One that was not is just being ended, or not; the next call tells. Their troubles, and that they have none
     any more, go with the renewal, so that they cost no statement of their own and end with the term.
     """
     troubles = {str(leader_id): told for leader_id, one in terms.items() if (told := one.as_json())}
     arguments = {"leader_ids": list(terms), "troubles": json.dumps(troubles) if troubles else None}
-    return dict(await session.rows(queries.LEADERS_RENEW, arguments))
+    rows = await session.rows(queries.LEADERS_RENEW, arguments)
+    return {leader_id: Renewal(*answer) for leader_id, *answer in rows}
 
 
 async def why_over(session: Queries, term: Term) -> NotLeader | None:

@@ -219,8 +219,10 @@ class Database:
         sent_at = clock.now()
         present = await terms.renew(session, {key: one.troubles for key, one in by_id.items()})
         for leader_id, active_term in by_id.items():
-            if present.get(leader_id):
+            renewal = present.get(leader_id)
+            if renewal is not None and renewal.renewed:
                 active_term.confirm_renewal(sent_at)
+                active_term.note_pause(renewal.paused, renewal.step, sent_at)
         for leader_id in by_id.keys() - present.keys():
             reason = await terms.why_over(session, by_id[leader_id].term)
             if reason is not None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
 from weakref import WeakKeyDictionary
 
 from pytube.enrich import Enricher
@@ -33,6 +32,7 @@ from pytube.pipeline.batches import Answers, BatchSize, by_shard, is_all_ok, key
 from pytube.pipeline.inflight import Flight
 from pytube.pipeline.retry_queue import backoff
 from pytube.sinks.base import Sink
+from pytube.sources.terms import Trouble
 from pytube.transforms import Origin, Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.gate import SinkGate
@@ -131,6 +131,10 @@ class Outcome:
     """Groups that were not read or answered in time: perhaps, but not surely, because of a document."""
     unsent: list[Sequence[Key]] = field(default_factory=list)
     """Groups of which nothing was sent."""
+    held_back: list[Key] = field(default_factory=list)
+    """Parked keys that a touch does not try again."""
+    documents: dict[Key, bytes | None] = field(default_factory=dict)
+    """What was sent of keys that may be parked, where that is to be kept; it is in no other place."""
     trace: BatchTrace = field(default=UNTRACED, compare=False)
 
     def counts(self) -> dict[str, int]:
@@ -144,6 +148,7 @@ class Outcome:
             "unsent": sum(map(len, self.unsent)),
             "delivered": sum(len(ids) for groups in self.done for ids in groups.values()),
             "skipped": len(self.skipped),
+            "held back": len(self.held_back),
         }
 
 
@@ -182,7 +187,7 @@ class Deliverer:
         troubles = active_term.troubles
 
         def breaker(
-            what: Literal["sink", "source"], down: type[SinkDown | SourceDown], up: type[SinkUp | SourceUp]
+            what: Trouble, down: type[SinkDown | SourceDown], up: type[SinkUp | SourceUp]
         ) -> CircuitBreaker:
             def on_open(reason: str) -> None:
                 troubles.begin(what, reason)
@@ -361,6 +366,8 @@ class Deliverer:
             outcome.unsent.append(documents.keys)  # the rows will be stale when trust is back
             return
         await fault(Point.BEFORE_SEND)
+        if len(documents) == 1:  # whatever fails as a whole is parked only when it failed alone
+            self._keep(outcome, documents, documents.keys)
         try:
             with outcome.trace.step("send", documents):
                 results = await self._ask(batch)
@@ -386,6 +393,7 @@ class Deliverer:
                 outcome.done.append(documents.by_shard())
             else:
                 self._handle_answers(outcome, answers)
+                self._keep(outcome, documents, answers.rejected)
 
     async def _ask(self, batch: Batch) -> Sequence[Result]:
         timeout = self._limits.request_timeout
@@ -445,3 +453,8 @@ class Deliverer:
             outcome.done.append(by_shard(answers.done))
         outcome.delayed |= answers.delayed
         outcome.rejected |= answers.rejected
+
+    def _keep(self, outcome: Outcome, documents: Documents, keys: Collection[Key]) -> None:
+        """Keep what was sent of keys that may be parked."""
+        if self._limits.park_documents and keys:
+            outcome.documents |= {one.key: one.body for one in documents if one.key in keys}

@@ -59,6 +59,7 @@ class Elections:
         services: Services,
         on_claim: Callable[[Claim], None],
         limits: ClaimLimits,
+        host: str | None = None,
     ) -> None:
         """Joins none.
 
@@ -70,11 +71,12 @@ class Elections:
             services: runs what follows the claims.
             on_claim: receives the claims, as they are granted and may begin.
             limits: of the process.
+            host: its name, where there are several.
 
         Raises:
             ConfigError: there is no broker, or no Kafka client.
         """
-        self._make = _maker(config, queues, database, instance_id, limits.room)
+        self._make = _maker(config, queues, database, instance_id, limits.room, host)
         self._services = services
         self._on_claim = on_claim
         self._rate = limits.rate
@@ -169,7 +171,12 @@ class Elections:
 
 
 def _maker(
-    config: Config, queues: Mapping[str, Queue], database: Database, instance_id: UUID, room: Room
+    config: Config,
+    queues: Mapping[str, Queue],
+    database: Database,
+    instance_id: UUID,
+    room: Room,
+    host: str | None,
 ) -> Callable[[str], Election]:
     """What makes the election of a name.
 
@@ -177,7 +184,7 @@ def _maker(
     under neli the process leaves the group.
     """
     if config.election_kind == "lease":
-        return lambda _: _lease(config, queues, database.pool, instance_id, room)
+        return lambda _: _lease(config, queues, database.pool, instance_id, room, host)
     try:
         from pytube.election.neli import NeliElection, SharedElection
     except ImportError as error:
@@ -206,6 +213,7 @@ def _maker(
             drain_limit=drain_limit,
             topic=topic,
             group=group,
+            host=host,
         )
 
     def own(name: str) -> Election:
@@ -228,7 +236,12 @@ def _maker(
 
 
 def _lease(
-    config: Config, queues: Mapping[str, Queue], pool: Queries, instance_id: UUID, room: Room
+    config: Config,
+    queues: Mapping[str, Queue],
+    pool: Queries,
+    instance_id: UUID,
+    room: Room,
+    host: str | None,
 ) -> Election:
     ttl = timedelta(seconds=config.worker.session_timeout)
     arguments = {
@@ -253,6 +266,7 @@ def _lease(
         leave=leave,
         room=room,
         drain_limit=max(map(_drain_limit, queues.values())),
+        host=host,
     )
 
 

@@ -124,10 +124,20 @@ class WorkerCollector:
     def _of_led(self) -> Iterator[Metric]:
         yield self._by_host(
             "partition_led",
-            "Whether this worker leads the partition and works on it.",
+            "Whether this worker leads the partition, and works on it or rests for a pause.",
             _PARTITION,
             lambda one: [
-                ((name, str(number)), (name, number) in one.working())
+                ((name, str(number)), (name, number) in one.working() or (name, number) in one.resting())
+                for name, queue in one.queues.items()
+                for number in range(queue.partitions)
+            ],
+        )
+        yield self._by_host(
+            "partition_paused",
+            "Whether this worker leads the partition, and it is paused.",
+            _PARTITION,
+            lambda one: [
+                ((name, str(number)), (name, number) in one.resting())
                 for name, queue in one.queues.items()
                 for number in range(queue.partitions)
             ],

@@ -116,7 +116,14 @@ class Host:
             outbox: Outbox(config, outbox, instance_id, pool, self.emit, name) for outbox in outboxes
         }
         self._elections = Elections(
-            config, self.queues, self.database, instance_id, self.services, self._on_claim, claim_limits
+            config,
+            self.queues,
+            self.database,
+            instance_id,
+            self.services,
+            self._on_claim,
+            claim_limits,
+            name,
         )
         self._shedder = self._build_shedder(config, instance_id)
 
@@ -131,22 +138,31 @@ class Host:
             UnknownTube: there is no such tube.
             ConfigError: rows can't be read as configured.
         """
-        session = await self.database.open_session("start", SETTINGS)
+        session = await self.database.open_session("start")
         try:
-            limit = self._config.postgres.answer_timeout
             checking = check_async(session.connection, self._config.postgres.schema_name)
             with translated():
-                await wait_for_answer(session.connection, limit, checking)
+                await wait_for_answer(session.connection, self._config.postgres.answer_timeout, checking)
             self._note_partitions(await read_partitions(session, list(self.queues)))
+            self.shards = await read_shards(session, list(self.queues))
+        finally:
+            await session.close()
+        if not self._takes_up:
             for queue in self.queues.values():
-                if not self._takes_up:
-                    queue.check_exists()
+                queue.check_exists()
+        await self._check_sources()
+
+    async def _check_sources(self) -> None:
+        """Whether what is to be sent can be read as configured, with the tables that are attached now."""
+        session = await self.database.open_session("start", SETTINGS)
+        try:
+            for queue in self.queues.values():
                 if queue.partitions:
                     finding = queue.find_faults(session.connection)
                     with translated():
+                        limit = self._config.postgres.answer_timeout
                         faults = await wait_for_answer(session.connection, limit, finding)
                     _raise_certain(queue, faults)
-            self.shards = await read_shards(session, list(self.queues))
         finally:
             await session.close()
 
@@ -295,6 +311,10 @@ class Host:
     def of_kind(self, kind: type[Q]) -> dict[str, Q]:
         """The queues of one kind."""
         return {name: queue for name, queue in self.queues.items() if isinstance(queue, kind)}
+
+    def resting(self) -> set[tuple[str, int]]:
+        """What is led here, and paused."""
+        return {where for where, leadership in self.leaderships.items() if leadership.is_resting}
 
     def working(self) -> dict[tuple[str, int], Consumer]:
         """What is being worked on now, by queue and partition."""

@@ -2,7 +2,7 @@
 
 The order of a term's beginning makes it safe: read the epoch, prove the right to lead, acquire against
 that epoch, wait until no earlier term can write any more, and only then mark. Its end, in order: stop, let
-sends finish, purge, reset, release, hand over.
+sends finish, purge, reset, release, hand over. A pause is the same without the last two: the term goes on.
 """
 
 from __future__ import annotations
@@ -25,12 +25,21 @@ from pytube.errors import (
     UsageError,
     WrongPartitions,
 )
-from pytube.events import LeaderAcquired, LeaderFenced, LeaderRevoked, SinkDown, SinkUp
+from pytube.events import (
+    LeaderAcquired,
+    LeaderFenced,
+    LeaderRevoked,
+    PartitionPaused,
+    PartitionResumed,
+    SinkDown,
+    SinkUp,
+)
 from pytube.faults import Point, fault
 from pytube.logs import Repeats
 from pytube.model import Heartbeat
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import terms
+from pytube.sources.wakeup import wake_up
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
 from pytube.worker.queue import Consumer, Queue
@@ -60,6 +69,8 @@ class Leadership:
         self._tries = 0
         self.partition_worker: Consumer | None = None
         """None unless the partition is being worked on."""
+        self.is_resting = False
+        """Whether it is led, and paused."""
         claim.watch(self._on_claim)
 
     def _on_claim(self) -> None:
@@ -199,16 +210,55 @@ class Leadership:
             await self._wait_for_claim(min(left, _WAIT_STEP))
 
     async def _work(self, active_term: ActiveTerm) -> None:
+        """Deliver, and rest while the partition is paused, until the claim is over.
+
+        A worker gives all back before it rests, and a new one begins after: what is paused holds no pod, so
+        that operators can work on them.
+        """
         await self._wait_until_open(active_term)
-        if self._over.is_set():
-            return
-        self.partition_worker = worker = self._queue.consume(active_term, self._database)
+        while not self._over.is_set():
+            if active_term.paused is not None:
+                await self._rest(active_term, active_term.paused)
+                if self._over.is_set() or active_term.unanswered:
+                    return
+            self.partition_worker = worker = self._queue.consume(active_term, self._database)
+            try:
+                await worker.run()
+                await worker.drain(self._drain_limit())
+            except BaseException:
+                await worker.abort()
+                raise
+            if active_term.paused is None or active_term.unanswered:
+                return
+
+    async def _rest(self, active_term: ActiveTerm, reason: str) -> None:
+        """Mark and send nothing until the pause is over, but for the steps that an operator asks for."""
+        term, began = active_term.term, time.monotonic()
+        self.partition_worker = None
+        for what in ("sink", "source"):
+            active_term.troubles.end(what)  # nobody asks them any more
+        # Writers need not notify, and nothing has to be settled for a partition that does not mark.
+        await wake_up(self._database.pool, term)
+        active_term.sleeps = True
+        active_term.troubles.begin("paused", reason)
+        self.is_resting = True
+        self._queue.emit(PartitionPaused(term.tube, term.partition, reason))
         try:
-            await worker.run()
-            await worker.drain(self._drain_limit())
-        except BaseException:
-            await worker.abort()
-            raise
+            while active_term.paused is not None and not self._over.is_set():
+                if active_term.ended is not None:
+                    raise active_term.ended
+                active_term.attention.clear()
+                if (step := active_term.step) is not None:
+                    active_term.step = None
+                    await self._queue.step(active_term, self._database, step)
+                else:
+                    await active_term.attention.wait()
+        finally:
+            self.is_resting = active_term.sleeps = False
+            active_term.troubles.end("paused")
+            active_term.wake()
+        if active_term.paused is None:
+            self._queue.emit(PartitionResumed(term.tube, term.partition, time.monotonic() - began))
 
     async def _wait_until_open(self, active_term: ActiveTerm) -> None:
         """Mark nothing before the sink has been opened.

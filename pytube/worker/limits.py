@@ -35,6 +35,10 @@ class Limits(TermLimits):
     backfill_share: float
     sweep_backlog: int
     """Backfill pods in the tube beyond which a sweep adds none."""
+    stop_on_poison: bool
+    park_limit: int | None
+    park_documents: bool
+    retry_on_touch: bool
 
     @classmethod
     def of(cls, tube: TubeConfig, worker: WorkerConfig) -> Self:
@@ -52,6 +56,10 @@ class Limits(TermLimits):
             backfill_share=tube.backfill_share,
             # More than a backfill itself keeps to, so that one that goes on for hours holds no sweep up.
             sweep_backlog=2 * tube.backfill.backlog,
+            stop_on_poison=tube.on_poison == "stop",
+            park_limit=tube.park_limit,
+            park_documents=tube.park_documents,
+            retry_on_touch=tube.retry_on_touch,
         )
 
 

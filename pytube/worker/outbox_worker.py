@@ -34,8 +34,9 @@ _MANY = 200
 """Records to be purged that are worth a transaction of their own beside a mark."""
 _CAUTIOUS = 100
 """Records of the first mark, when it is not known yet how large they are."""
-_LOOK_INTERVAL = 0.001
-"""Seconds between looks for reports of librdkafka, while there is nothing else to do."""
+_FIRST_LOOK = 0.0002
+_LONGEST_LOOK = 0.004
+"""Seconds between looks for reports of librdkafka, while there is nothing else to do; doubled with each."""
 _RECORDS = PodClass.INCREMENTAL
 """Records are counted as incremental pods are."""
 
@@ -103,16 +104,19 @@ class OutboxWorker:
         self._settled_chunks = 0
         self._exchange: asyncio.Task[list[Record]] | None = None
         """Purges and marks records, one at a time, while this worker handles those of the one before."""
+        self._reserved = 0
+        """Records that were marked and are not in the machine yet."""
         self._bytes_per_record: HighAverage | None = None
         self._mark_covers_refusals = False
         """Whether the mark under way began after all that the machine has had refused."""
+        self._look = _FIRST_LOOK
         self._acknowledged_at = float("-inf")
         self._down_since: float | None = None
 
     # --- life -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until the claim is revoked.
+        """Work until the claim is revoked or the partition is paused.
 
         Raises:
             NotLeader: the term is over.
@@ -122,11 +126,12 @@ class OutboxWorker:
         await self._source.load()
         self._already_sent = await self._outgoing.open()
         try:
-            while not self._active_term.is_revoked:
+            while not (self._active_term.is_revoked or self._active_term.paused is not None):
                 if self._active_term.ended is not None:
                     raise self._active_term.ended
                 await self._round()
-            await fault(Point.ON_REVOKE)
+            if self._active_term.is_revoked:
+                await fault(Point.ON_REVOKE)
             if self._exchange is not None:
                 await asyncio.wait([self._exchange])
             self._hold(self._take_marked())  # for `drain` to give back
@@ -145,6 +150,7 @@ class OutboxWorker:
         busy |= await self._park()
         self._tell_of_topics()
         if busy:
+            self._look = _FIRST_LOOK
             await asyncio.sleep(0)
         else:
             await self._wait()
@@ -152,8 +158,9 @@ class OutboxWorker:
     async def _wait(self) -> None:
         due = self.machine.next_at()
         if self._outgoing.needs_poll and self._outgoing.is_busy:
-            look = time.monotonic() + _LOOK_INTERVAL
+            look = time.monotonic() + self._look
             due = look if due is None else min(due, look)
+            self._look = min(_LONGEST_LOOK, 2 * self._look)
         await self._poller.wait(
             self._database.settled,
             notified=self._database.notifications_work and self._source.wakes,
@@ -167,11 +174,11 @@ class OutboxWorker:
     def _room(self) -> int:
         """Records that may still be held."""
         limits, average = self._limits, self._bytes_per_record
+        held = self.machine.held + self._reserved
         if average is None:
-            return _CAUTIOUS
+            return _CAUTIOUS - held
         most = min(limits.in_flight, int(limits.in_flight_bytes / max(1.0, average.value)))
-        # With nothing held there is room for one, however large.
-        return max(most - self.machine.held, 0 if self.machine.held else 1)
+        return max(most - held, 0 if held else 1)  # with nothing held there is room for one, however large
 
     def _may_mark(self) -> bool:
         """Whether there is room for more records, and trust."""
@@ -221,6 +228,7 @@ class OutboxWorker:
             self._send_heartbeat()
         if records:
             await fault(Point.AFTER_MARK)
+            self._reserved = len(records)
         return records
 
     async def _mark_while_purging(self, done: Sequence[int], limit: int) -> list[Record]:
@@ -258,6 +266,7 @@ class OutboxWorker:
         """Hold marked records; whether there are any."""
         if not records:
             return False
+        self._reserved = 0
         size = sum([len(record.value or b"") for record in records])
         if self._bytes_per_record is None:
             self._bytes_per_record = HighAverage(size / len(records))
@@ -400,7 +409,7 @@ class OutboxWorker:
         deadline = time.monotonic() + seconds
         self._take_settled()
         while self._outgoing.is_busy and time.monotonic() < deadline:
-            await asyncio.sleep(_LOOK_INTERVAL)
+            await asyncio.sleep(_LONGEST_LOOK)
             self._take_settled()
 
     # --- metrics --------------------------------------------------------------------------

@@ -29,7 +29,7 @@ class Consumer(Protocol):
     """Works on one partition of a queue for one term. It does not decide who leads."""
 
     async def run(self) -> None:
-        """Work until the claim is revoked; the caller then calls `drain`.
+        """Work until the claim is revoked or the partition is paused; the caller then calls `drain`.
 
         Raises:
             NotLeader: the term is over.
@@ -114,6 +114,9 @@ class Queue(ABC):
     @abstractmethod
     def consume(self, active_term: ActiveTerm, database: Database) -> Consumer:
         """What works on the term's partition; it begins nothing yet."""
+
+    async def step(self, active_term: ActiveTerm, database: Database, number: int) -> None:  # noqa: B027
+        """Do a step that an operator asks for; only tubes have steps, so nothing is done here."""
 
     @abstractmethod
     async def find_faults(self, connection: AsyncConnection) -> Sequence[Fault]:

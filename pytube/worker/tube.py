@@ -24,6 +24,7 @@ from pytube.worker.metrics import TubeMetrics
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.queue import Queue
 from pytube.worker.shared_sink import SharedSink
+from pytube.worker.stepper import Stepper
 from pytube.worker.tracing import Tracing
 
 
@@ -86,6 +87,10 @@ class Tube(Queue):
     def consume(self, active_term: ActiveTerm, database: Database) -> PartitionWorker:
         """What delivers the pods of the term's partition."""
         return PartitionWorker(active_term, self, database)
+
+    async def step(self, active_term: ActiveTerm, database: Database, number: int) -> None:
+        """Do a step that an operator asks for."""
+        await Stepper(active_term, self, database).take(number)
 
     async def find_faults(self, connection: AsyncConnection) -> Sequence[Fault]:
         """What keeps documents from being read as configured, with the tables that are attached now."""

@@ -107,12 +107,12 @@ class Worker:
         return self._state
 
     def leads(self, tube: str, host: str | None = None) -> set[int]:
-        """The partitions of `tube` that this worker leads and works on now, on `host` or on any."""
+        """The partitions of `tube` that this worker leads now, at work or at rest, on `host` or on any."""
         return {
             partition
             for one in self._hosts
             if host in (None, one.name)
-            for name, partition in one.working()
+            for name, partition in {*one.working(), *one.resting()}
             if name == tube
         }
 

@@ -62,3 +62,10 @@ LANGUAGE sql IMMUTABLE AS $$
         '://[^/\s]*@', '://********@', 'g'),
         '\m((?:password|passwd|secret|token|api[_-]?key)["'']?\s*[=:]\s*)[^\s,;&]+', '\1********', 'gi'), 500)
 $$;
+
+-- tube_private_some_keys: the first ten keys, each cut to 100 characters, for the details of an action.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_some_keys(keys text[]) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(jsonb_agg(left(k.key, 100) ORDER BY k.place), '[]')
+    FROM unnest($1[:10]) WITH ORDINALITY AS k (key, place)
+$$;

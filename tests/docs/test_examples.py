@@ -104,6 +104,21 @@ def test_pages_of_sql(shell: Shell, page: str) -> None:
     run_blocks(shell, page)
 
 
+def test_outbox(shell: Shell) -> None:
+    run("install", dsn=shell.dsn)
+    with psycopg.connect(shell.dsn, autocommit=True) as connection:
+        for block in BY_NAME["docs/outbox.md"].blocks("sh", "sql", "python"):
+            match block.language:
+                case "sh":
+                    shell.run(block)
+                case "sql":
+                    shell.psql(block.text)
+                case _:
+                    exec(block.text, {"connection": connection})  # noqa: S102 - that is the test
+        row = connection.execute("SELECT count(*), count(kafka_value) FROM tube.orders").fetchone()
+    assert row == (7, 6)
+
+
 @pytest.fixture
 def fan_out(bare_dsn: str) -> Iterator[None]:
     """Takes the roles of the page away."""

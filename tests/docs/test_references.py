@@ -210,7 +210,7 @@ def test_every_sqlstate_is_documented_with_its_class() -> None:
 # --- what is logged -----------------------------------------------------------------------------
 
 _METHODS = {"debug", "info", "warning", "error", "write"}
-_LEADING = {"tube", "partition"}
+_LEADING = {"host", "tube", "partition"}
 
 
 @dataclasses.dataclass

@@ -133,6 +133,7 @@ async def test_a_host_that_is_dead_stops_its_own_part_only(
     events: list[Event] = []
     async with running(config, events) as worker:
         assert [type(event) for event in events[:2]] == [DatabaseDown, WorkerStarted]
+        await wait_until_async(lambda: worker._why_unready() is None, what="it is ready")
         status, text = await ready(worker)
         assert status == 200
         assert text.startswith("ok\nhost two is not served: Postgres is not available: ")
@@ -167,6 +168,9 @@ async def test_a_host_that_is_dead_stops_its_own_part_only(
         await asyncio.to_thread(other_server.postgres.start)
         insert(two, 2)
         await wait_until_async(lambda: ("two", (1, 2)) in taken, what="the other one is served again")
+        with connected(two) as conn:
+            conn.execute("SELECT tube_backfill_create('items', 'public.items', by_worker => true)")
+        await wait_until_async(lambda: taken.count(("two", (1, 2))) == 2, what="its backfill is run")
     assert of_host(events, "one", DatabaseDown, TrustLapsed) == []
     assert len(of_host(events, "one", LeaderRevoked)) == 1, "at the end, and not before"
 
@@ -228,10 +232,13 @@ def test_commands_on_several_hosts(config_file: Path, one: str, two: str, other_
     run(*options, "tube", "list", "--host", "one")
     unknown = run(*options, "tube", "list", "--host", "three", code=2)
     assert "there is no host 'three' in the configuration (known: one, two)" in unknown.stderr
-    checks = {check.subject: check for check in examine(load(config_file))}
-    assert checks["host one: tube items"].level is checks["host two: tube items"].level is Level.OK
-    assert checks["shards of items"].level is Level.FAIL
-    assert checks["sink of items"].level is Level.OK, "once, and not for each host"
+    checks = {check["subject"]: check["level"] for check in run_json(*options, "doctor", code=1)}
+    assert checks["host one: tube items"] == checks["host two: tube items"] == "ok"
+    assert checks["shards of items"] == "fail"
+    assert checks["sink of items"] == "ok", "once, and not for each host"
+    checks = {check["subject"]: check["level"] for check in run_json(*options, "doctor", "--host", "two")}
+    assert checks["tube items"] == "ok"
+    assert "shards of items" not in checks
 
     other_server.postgres.kill()
     half = run(*options, "status", code=3)
@@ -243,9 +250,9 @@ def test_commands_on_several_hosts(config_file: Path, one: str, two: str, other_
     assert 'pytube_fleet_postgres_up{host="one"} 1.0' in metrics.stdout
     assert 'pytube_fleet_postgres_up{host="two"} 0.0' in metrics.stdout
     assert 'pytube_fleet_parked_keys{host="one",partition="0",tube="items"} 0.0' in metrics.stdout
-    checks = {check.subject: check for check in examine(load(config_file))}
-    assert checks["host two: Postgres"].level is Level.FAIL
-    assert checks["shards"].finding == "those of two were not looked at"
+    found = {check.subject: check for check in examine(load(config_file))}
+    assert found["host two: Postgres"].level is Level.FAIL
+    assert found["shards"].finding == "those of two were not looked at"
 
 
 async def test_a_shard_that_comes_to_a_second_host_is_told(

@@ -188,7 +188,9 @@ def test_an_outbox_whose_adopted_table_is_gone_says_so_and_can_be_dropped(conn: 
 def test_statistics_tell_what_waits_and_what_is_parked(conn: Conn) -> None:
     make_outbox(conn)
     ids = [stash(conn, key=str(number)) for number in range(3)]
-    park(conn, (term := lead(conn)), *[record.id for record in mark(conn, term)][:1])
+    term = lead(conn)
+    mark(conn, term)
+    park(conn, term, ids[0])
     (row,) = conn.execute("SELECT count, min_id, max_id, parked, problem FROM outbox_stats()").fetchall()
     assert row == ("2", ids[1], ids[2], "1", None)
     conn.execute(

@@ -39,6 +39,10 @@ LIMITS = Limits(
     attempts=2,
     backfill_share=0.2,
     sweep_backlog=4000,
+    stop_on_poison=False,
+    park_limit=None,
+    park_documents=False,
+    retry_on_touch=True,
 )
 
 

@@ -69,7 +69,7 @@ def working(*readings: MeterRead | None) -> Leadership:
     """A leadership whose worker gives these readings, and then none."""
     left = list(readings)
     worker = SimpleNamespace(read_metrics=lambda: left.pop(0) if left else None)
-    return cast("Leadership", SimpleNamespace(partition_worker=worker))
+    return cast("Leadership", SimpleNamespace(partition_worker=worker, is_resting=False))
 
 
 @asynccontextmanager
@@ -108,7 +108,7 @@ async def test_a_worker_without_a_tube_is_refused(config: Config) -> None:
 async def test_the_process_reads_the_metrics_of_all_partitions_that_it_works_on(config: Config) -> None:
     events: list[Event] = []
     worker = Worker(config, on_event=events.append)
-    idle = cast("Leadership", SimpleNamespace(partition_worker=None))
+    idle = cast("Leadership", SimpleNamespace(partition_worker=None, is_resting=False))
     expected = [reading("t", 0, pods=3), reading("u", 2), reading("t", 0)]
     worker._hosts[0].leaderships |= {
         ("t", 0): working(expected[0], expected[2]),

@@ -14,7 +14,7 @@ from pytube.election.neli.clients import BrokerWatch, Clients, DampedLog, Leader
 from pytube.election.neli.member import Member
 from pytube.election.neli.settings import NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
-from pytube.logs import Logger
+from pytube.logs import Logger, host_fields
 from pytube.threads import in_thread
 
 _CARE = 0.25
@@ -46,6 +46,7 @@ class NeliElection:
         topic: str | None = None,
         group: str | None = None,
         start_timeout: float = 10.0,
+        host: str | None = None,
     ) -> None:
         """Nothing is begun before `start`. All times are seconds.
 
@@ -66,6 +67,7 @@ class NeliElection:
             topic: another name for the leader topic.
             group: another name for the consumer group.
             start_timeout: how long `start` waits for a broker.
+            host: the name of the Postgres host, where there are several.
 
         Raises:
             ConfigError: a name or an option can't be used.
@@ -86,7 +88,7 @@ class NeliElection:
         self._tube = tube
         self._able = able
         self._start_timeout = start_timeout
-        self._log = Logger("pytube.election", tube=tube)
+        self._log = Logger("pytube.election", **host_fields(host), tube=tube)
         self._watch = BrokerWatch(self._log, self.settings.hide)
         self._clients = Clients(self.settings, self._watch, DampedLog(self._log, self.settings.hide))
         self._queue: asyncio.Queue[NeliClaim | None] = asyncio.Queue()

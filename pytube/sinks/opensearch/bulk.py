@@ -24,6 +24,9 @@ _OF_THE_DOCUMENT = (400, 413)
 _NOT_OF_THE_DOCUMENT = {"index_closed_exception", "cluster_block_exception", "index_not_found_exception"}
 """Errors that have the status of a document's fault at some versions, but are about the whole index."""
 
+_OF_THE_ALIAS = {"index_not_found_exception", "illegal_argument_exception"}
+"""Errors of an alias that is gone, or takes no writes. The second has other causes as well."""
+
 _VALUE = re.compile(r"\s*(Preview of field's value|The prefix of the first immense term is): .*", re.DOTALL)
 _LONGEST_REASON = 500
 
@@ -158,6 +161,12 @@ def outcome(item: Mapping[str, Any]) -> Result | Conflict | Blocked:
     if status in _OF_THE_DOCUMENT and kind not in _NOT_OF_THE_DOCUMENT:
         return Reject(text)
     return Blocked(text)
+
+
+def may_be_of_the_alias(item: Mapping[str, Any]) -> bool:
+    """Whether one item of a bulk answer failed perhaps because the alias does not take writes any more."""
+    (answer,) = item.values()
+    return (answer.get("error") or {}).get("type") in _OF_THE_ALIAS
 
 
 def _reason(kind: str, error: Mapping[str, Any]) -> str:

@@ -1,0 +1,248 @@
+"""What an administrator does with outboxes, over one session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row, dict_row
+
+from pytube.db.errors import translated
+from pytube.db.version import check
+from pytube.errors import UnknownTube
+from pytube.logs import Logger
+from pytube.outbox import queries
+from pytube.tubes.queries import within
+from pytube.tubes.tables import find_table, with_retries
+
+_log = Logger("pytube.outbox")
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxSettings:
+    """One outbox."""
+
+    outbox: str
+    partitions: int
+    tbl: str
+    """`schema.table`; `dropped` where an adopted one is gone."""
+    value_type: str
+    """`text` or `bytea`."""
+    adopted: bool
+    """Whether the table is somebody else's."""
+    wakes: bool
+    """Whether writers wake sleeping workers; else workers poll."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxPartition:
+    """What waits in one partition of an outbox, and who leads it."""
+
+    outbox: str
+    partition: int
+    waiting: str | None
+    """Records, parked ones aside; exact below 1000, an estimate above. None when we may not look."""
+    parked: str
+    lag: float | None
+    """Age of the oldest waiting record in seconds; None when none waits, or we may not look."""
+    leader: str | None
+    epoch: int | None
+    renewed_ago: float | None
+    state: str
+    """`leads`, `free`, `lost` or `sink down`, as of a tube's partition."""
+    sink_down: str | None
+    """Why Kafka takes nothing, as the leader said; None while it does."""
+    problem: str | None
+    """Why we may not look at the records."""
+    host: str | None = None
+    """The Postgres host, where there are several."""
+
+
+class Outboxes:
+    """The outboxes of one installation.
+
+    All methods raise `UsageError` for unknown outboxes and for what our SQL refuses, with nothing changed,
+    and `DatabaseUnavailable` when the session is lost.
+    """
+
+    def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:
+        """`connection` is autocommit. Raises `SchemaMismatch` unless our SQL is there."""
+        check(connection, schema)
+        self._connection = connection
+        self._schema = schema
+
+    def create(
+        self, outbox: str, partitions: int | None = None, value_type: str | None = None
+    ) -> tuple[OutboxSettings | None, OutboxSettings]:
+        """Make an outbox with a table of its own, or give one another number of partitions.
+
+        Args:
+            outbox: its name.
+            partitions: how many; None keeps those of an outbox that is there, and is 1 for a new one.
+            value_type: `text` or `bytea`, for good; None is that of an outbox that is there, and text for a
+                new one.
+
+        Returns:
+            What it was before, None for a new one; what it is now.
+        """
+        with translated():
+            before = self._settings(outbox)
+            wanted = _partitions(partitions, before)
+            self._build_index(outbox, before, wanted)
+            self._run(queries.ENSURE_EXISTS, outbox=outbox, partitions=wanted, value_type=value_type)
+            return before, self._finished(outbox)
+
+    def adopt(
+        self,
+        outbox: str,
+        table: str,
+        partitions: int | None = None,
+        *,
+        wake: bool | None = None,
+        limit: float = 60.0,
+    ) -> tuple[OutboxSettings | None, OutboxSettings]:
+        """Make an outbox over a table that is there, or change how it is adopted.
+
+        Args:
+            outbox: its name.
+            table: `schema.table`.
+            partitions: as for `create`.
+            wake: whether its writers wake sleeping workers, by a trigger; None keeps what there is.
+            limit: seconds to wait for the table's lock; nobody queues behind us meanwhile.
+
+        Returns:
+            As `create`.
+        """
+        with translated():
+            before = self._settings(outbox)
+            oid = find_table(self._connection, table)
+            wanted = _partitions(partitions, before)
+            wakes = wake if wake is not None else before is not None and before.wakes
+            self._build_index(outbox, before, wanted)
+            with_retries(
+                self._connection,
+                lambda: self._run(queries.ADOPT, outbox=outbox, table=oid, partitions=wanted, wake=wakes),
+                table=oid,
+                name=table,
+                limit=limit,
+                on_wait=lambda text: _log.warning("lock_awaited", reason=text),
+            )
+            return before, self._finished(outbox)
+
+    def drop(self, outbox: str, *, force: bool = False) -> OutboxSettings:
+        """Drop an outbox, or let an adopted table go; `force`: also while records wait, which are lost then.
+
+        Returns:
+            What it was.
+
+        Raises:
+            UnknownTube: there is none of that name.
+            TubesNotEmpty: records wait in its own table, and `force` is not set.
+        """
+        with translated():
+            before = self._settings(outbox)
+            self._run(queries.DROP, outbox=outbox, force=force)
+        assert before is not None  # or our SQL has refused the name
+        return before
+
+    def parked(self, outbox: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Parked records with their errors, the newest first, as rows of `outbox_parked`."""
+        with translated(), self._connection.cursor(row_factory=dict_row) as cursor:
+            if outbox is not None:
+                self._require(outbox)
+            statement = within(queries.PARKED, self._schema)
+            return cursor.execute(statement, {"outbox": outbox, "limit": limit}).fetchall()
+
+    def retry(
+        self,
+        outbox: str,
+        ids: Sequence[int] | None = None,
+        *,
+        topic: str | None = None,
+        key: str | None = None,
+    ) -> int:
+        """Have parked records sent again; how many. Arguments as of `outbox_retry`."""
+        given = None if ids is None else list(ids)
+        with translated():
+            return self._number(queries.RETRY, outbox=outbox, ids=given, topic=topic, key=key)
+
+    def discard(self, outbox: str, ids: Sequence[int]) -> int:
+        """Delete parked records, which are then never sent; how many there were."""
+        with translated():
+            return self._number(queries.DISCARD, outbox=outbox, ids=list(ids))
+
+    def list(self) -> list[OutboxSettings]:
+        """All outboxes by name."""
+        with translated(), self._connection.cursor(row_factory=class_row(OutboxSettings)) as cursor:
+            return cursor.execute(within(queries.LIST, self._schema), {"outbox": None}).fetchall()
+
+    def _build_index(self, outbox: str, before: OutboxSettings | None, partitions: int) -> None:
+        """The index for `partitions`, built while the outbox is in use; with these, others are dropped so.
+
+        An outbox that is new gets its index with its table, or as soon as it is adopted.
+        """
+        if before is None:
+            return
+        for schema, name in self._connection.execute(
+            within(queries.LEFTOVERS, self._schema), {"outbox": outbox}
+        ).fetchall():
+            _log.info(
+                "index_drop_started", tube=outbox, index=name, reason="an interrupted build left it behind"
+            )
+            self._connection.execute(
+                sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier(schema, name))
+            )
+        statement = within(queries.INDEX_SQL, self._schema)
+        parameters = {"outbox": outbox, "partitions": partitions}
+        while (row := self._connection.execute(statement, parameters).fetchone()) and row[0]:
+            if row[0].startswith("DROP"):
+                _log.info("index_drop_started", tube=outbox, reason="it is for another number of partitions")
+            else:
+                _log.info("index_build_started", tube=outbox, partitions=partitions)
+            self._connection.execute(str(row[0]).encode())
+
+    def _finished(self, outbox: str) -> OutboxSettings:
+        """What an outbox is after a change; its index is built and others are gone."""
+        now = self._require(outbox)
+        self._build_index(outbox, now, now.partitions)
+        return now
+
+    def _settings(self, outbox: str) -> OutboxSettings | None:
+        with self._connection.cursor(row_factory=class_row(OutboxSettings)) as cursor:
+            return cursor.execute(within(queries.LIST, self._schema), {"outbox": outbox}).fetchone()
+
+    def _require(self, outbox: str) -> OutboxSettings:
+        found = self._settings(outbox)
+        if found is None:
+            raise unknown_outbox(outbox)
+        return found
+
+    def _run(self, query: LiteralString, **parameters: object) -> None:
+        self._connection.execute(within(query, self._schema), parameters)
+
+    def _number(self, query: LiteralString, **parameters: object) -> int:
+        row = self._connection.execute(within(query, self._schema), parameters).fetchone()
+        assert row is not None  # these functions return one
+        return int(row[0])
+
+
+def _partitions(wanted: int | None, before: OutboxSettings | None) -> int:
+    if wanted is not None:
+        return wanted
+    return 1 if before is None else before.partitions
+
+
+def read_outboxes(
+    connection: psycopg.Connection, schema: str, outbox: str | None = None
+) -> list[OutboxPartition]:
+    """The partitions of `outbox`, or of all outboxes, by outbox and partition."""
+    with translated(), connection.cursor(row_factory=class_row(OutboxPartition)) as cursor:
+        return cursor.execute(within(queries.STATUS, schema), {"outbox": outbox}).fetchall()
+
+
+def unknown_outbox(outbox: str) -> UnknownTube:
+    """The error for a name that no outbox has."""
+    return UnknownTube(f"there is no outbox {outbox!r}; `pytube outbox list` names those that there are")

@@ -1,0 +1,126 @@
+"""Messages become records of an outbox, in the transaction of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, LiteralString
+
+import orjson
+import psycopg
+from psycopg import sql
+from psycopg.rows import tuple_row
+
+from pytube.db.errors import translated
+from pytube.errors import UsageError
+from pytube.outbox.message import Message
+
+_STASH: LiteralString = """
+    SELECT {function}(%(outbox)s, %(topics)s::text[], %(keys)s::text[], %(bodies)s::{type}[],
+        %(headers)s::jsonb, %(partition_keys)s::text[], %(in_order)s)
+"""
+
+
+def stash(
+    connection: psycopg.Connection[Any],
+    messages: Iterable[Message],
+    *,
+    outbox: str,
+    in_order: bool = False,
+    schema: str = "tube",
+) -> list[int]:
+    """Put messages into an outbox: they are delivered if, and only if, the transaction commits.
+
+    One statement for all of them, in the transaction that the connection is in; nothing is committed here.
+
+    Args:
+        connection: of psycopg; SQLAlchemy and Django have one behind theirs.
+        messages: in their order.
+        outbox: its name.
+        in_order: other transactions that stash messages of the same keys, and ask for it, too, wait until
+            this one is over. So messages of a key are delivered in the order of the commits. Two that do
+            it more than once may wait for each other; Postgres ends one of them (40P01).
+        schema: where our SQL is.
+
+    Returns:
+        The ids of the records, in the order of the messages.
+
+    Raises:
+        UsageError: a value is neither `str`, `bytes` nor None; there is no such outbox (`UnknownTube`).
+        psycopg.Error: Postgres refused something else, e.g. what is no topic's name (22023).
+    """
+    parameters = _parameters(messages, outbox, in_order)
+    if not parameters["topics"]:
+        return []
+    with translated(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        return _ids(cursor.execute(_statement(schema, parameters["binary"]), parameters).fetchone())
+
+
+async def stash_async(
+    connection: psycopg.AsyncConnection[Any],
+    messages: Iterable[Message],
+    *,
+    outbox: str,
+    in_order: bool = False,
+    schema: str = "tube",
+) -> list[int]:
+    """As `stash`, for a connection that is awaited."""
+    parameters = _parameters(messages, outbox, in_order)
+    if not parameters["topics"]:
+        return []
+    with translated():
+        async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(_statement(schema, parameters["binary"]), parameters)
+            return _ids(await cursor.fetchone())
+
+
+@lru_cache
+def _statement(schema: str, binary: bool) -> sql.Composed:
+    name = "outbox_stash_many_bytea" if binary else "outbox_stash_many"
+    return sql.SQL(_STASH).format(
+        function=sql.Identifier(schema, name), type=sql.SQL("bytea" if binary else "text")
+    )
+
+
+def _parameters(messages: Iterable[Message], outbox: str, in_order: bool) -> dict[str, Any]:
+    """An array for each part of the messages; None for a part that no message has.
+
+    Texts become bytes where any of the values is bytes: the array has one type, and our SQL converts.
+    """
+    given = list(messages)
+    for number, message in enumerate(given):
+        if not isinstance(message.value, str | bytes | None):
+            raise UsageError(
+                f"message {number} for {message.topic!r} has a value of the type "
+                f"{type(message.value).__name__}: encode it, as str, bytes or None"
+            )
+    binary = any(isinstance(message.value, bytes) for message in given)
+    return {
+        "outbox": outbox,
+        "topics": [message.topic for message in given],
+        "keys": _or_none([message.key for message in given]),
+        "bodies": [_as_bytes(message.value) if binary else message.value for message in given],
+        "headers": _header_json(given),
+        "partition_keys": _or_none([message.partition_key for message in given]),
+        "in_order": in_order,
+        "binary": binary,
+    }
+
+
+def _as_bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _or_none(values: list[str | None]) -> list[str | None] | None:
+    return values if any(value is not None for value in values) else None
+
+
+def _header_json(messages: list[Message]) -> str | None:
+    if not any(message.headers for message in messages):
+        return None
+    return orjson.dumps([message.header_pairs or None for message in messages]).decode()
+
+
+def _ids(row: tuple[Any, ...] | None) -> list[int]:
+    assert row is not None  # the function returns one
+    return list(row[0])

@@ -1,0 +1,213 @@
+"""Outboxes for tests of their delivery: workers in this process, and what a consumer may find."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from pytube.config import Config, load
+from pytube.events import Event
+from pytube.outbox.headers import EPOCH, OUTBOX_ID
+from pytube.worker import Worker
+from tests.helpers.waiting import wait_until_async
+
+OUTBOX = "orders"
+topics = (f"orders-{number}" for number in itertools.count())
+"""Names of topics that no other test uses."""
+
+
+def configured(folder: Path, dsn: str, bootstrap: str, settings: str = "", **worker: object) -> Config:
+    """A configuration with the outbox `orders` alone, whose workers elect by lease.
+
+    Args:
+        folder: where its file goes.
+        dsn: of the database.
+        bootstrap: of the broker.
+        settings: more lines of `[outbox.orders]`.
+        worker: more settings of `[worker]`.
+    """
+    path = folder / f"{uuid4().hex[:8]}.toml"
+    more = "\n".join(f"{name} = {value}" for name, value in worker.items())
+    path.write_text(
+        f"""
+[postgres]
+dsn = "{dsn}"
+[worker]
+election = "lease"
+installation = "{folder.name}"
+{more}
+[outbox.{OUTBOX}]
+bootstrap_servers = "{bootstrap}"
+{settings}
+"""
+    )
+    return load(path)
+
+
+@asynccontextmanager
+async def running(config: Config, workers: int = 1) -> AsyncIterator[list[Event]]:
+    """Workers of the configuration run within; what they tell of."""
+    events: list[Event] = []
+    started: list[Worker] = []
+    try:
+        for _ in range(workers):
+            worker = Worker(config, on_event=events.append)
+            await worker.start()
+            started.append(worker)
+        yield events
+    finally:
+        for worker in started:
+            await worker.stop()
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = 3, **settings: str) -> None:
+    """Make a topic; names of settings have `_` in place of dots."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    config = {name.replace("_", "."): value for name, value in settings.items()}
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+    for made in admin.create_topics([new]).values():
+        made.result(30)
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def stash(
+    conn: psycopg.Connection[Any], topic: str, keys: Sequence[str | None], *, size: int = 10
+) -> dict[str | None, list[int]]:
+    """Stash a record of each key, in this order; the ids of each key."""
+    rows = conn.execute(
+        f"INSERT INTO tube.{OUTBOX} (kafka_topic, kafka_key, kafka_value)"
+        " SELECT %s, key, repeat('x', %s) FROM unnest(%s::text[]) WITH ORDINALITY AS k (key, n) ORDER BY n"
+        " RETURNING kafka_key, id",
+        (topic, size, list(keys)),
+    ).fetchall()
+    stashed: dict[str | None, list[int]] = defaultdict(list)
+    for key, number in rows:
+        stashed[key].append(number)
+    return stashed
+
+
+def waiting(conn: psycopg.Connection[Any]) -> list[int]:
+    """The ids that are in the outbox, parked ones too."""
+    return [number for (number,) in conn.execute(f"SELECT id FROM tube.{OUTBOX} ORDER BY id")]
+
+
+async def until_waiting(conn: psycopg.Connection[Any], ids: Sequence[int] = ()) -> None:
+    """Wait until these alone are in the outbox."""
+    await wait_until_async(
+        lambda: waiting(conn) == list(ids), what=lambda: f"in the outbox is {waiting(conn)[:20]}"
+    )
+
+
+# --- the consumer -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A record as a consumer reads it."""
+
+    partition: int
+    key: str | None
+    value: bytes | None
+    headers: dict[str, str]
+
+    @property
+    def id(self) -> int:
+        """Its id in the outbox."""
+        return int(self.headers[OUTBOX_ID])
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it was sent in."""
+        return int(self.headers[EPOCH])
+
+
+def read(bootstrap: str, topic: str, *, committed: bool = False) -> list[Seen]:
+    """All records of a topic, by partition and offset; `committed`: only those of committed transactions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "fetch.wait.max.ms": 1,
+            "log_level": 0,
+        }
+    )
+    try:
+        left = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, 0) for number in left])
+        seen: list[Seen] = []
+        while left:
+            message: Any = consumer.poll(30)
+            assert message is not None, "the broker does not answer"
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                left.discard(message.partition())
+                continue
+            key, headers = message.key(), message.headers() or []
+            seen.append(
+                Seen(
+                    message.partition(),
+                    None if key is None else key.decode(),
+                    message.value(),
+                    {name: value.decode() for name, value in headers if value is not None},
+                )
+            )
+    finally:
+        consumer.close()
+    return sorted(seen, key=lambda one: one.partition)
+
+
+# --- what it may find ---------------------------------------------------------------------------
+
+
+def by_key(seen: Iterable[Seen]) -> dict[str | None, list[int]]:
+    """The ids of each key, as they were read. A key is in one partition, so this is their order."""
+    found: dict[str | None, list[int]] = defaultdict(list)
+    for one in seen:
+        found[one.key].append(one.id)
+    return found
+
+
+def check_complete(seen: Iterable[Seen], stashed: Mapping[str | None, Sequence[int]]) -> None:
+    """Each record was written, and of each key the first occurrences are in the order of their ids."""
+    found = by_key(seen)
+    for key, ids in stashed.items():
+        first = list(dict.fromkeys(found[key]))
+        assert sorted(first) == list(ids), f"of key {key!r} are missing {set(ids) - set(first)}"
+        assert key is None or first == list(ids), (
+            f"first occurrences of key {key!r} are out of order: {first}"
+        )
+
+
+def check_windowed(seen: Iterable[Seen], window: int) -> None:
+    """What comes again of a key comes from a place at most `window` records back, and in order from there."""
+    for key, ids in by_key(seen).items():
+        place = {number: index for index, number in enumerate(sorted(set(ids)))}
+        for before, after in itertools.pairwise(place[number] for number in ids):
+            assert key is None or before - window < after <= before + 1, f"key {key!r}: {ids}"
+
+
+def check_strict(seen: Iterable[Seen]) -> None:
+    """The only repeat is of the record of the key right before."""
+    check_windowed(seen, 1)
+
+
+def check_exactly_once(seen: Iterable[Seen]) -> None:
+    """Nothing comes again."""
+    for key, ids in by_key(seen).items():
+        assert len(set(ids)) == len(ids), f"key {key!r}: {ids}"

@@ -1,0 +1,147 @@
+"""`pytube outbox …`, and what `pytube status` and `pytube doctor` say of outboxes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.cli import run, run_json
+from tests.helpers.outbox_sql import ADOPTED, GOHARVEST_TABLE, OUTBOX, lead, make_outbox, mark, park, stash
+from tests.helpers.terms import Conn, make_tube, scalar
+
+
+def indexes(conn: Conn, table: str) -> int:
+    return int(scalar(conn, "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass", (table,)))
+
+
+def test_an_outbox_is_made_changed_and_dropped(conn: Conn, dsn: str) -> None:
+    def outbox(*arguments: str, code: int = 0) -> str:
+        done = run("outbox", *arguments, dsn=dsn, code=code)
+        return (done.stderr if code else done.stdout).strip()
+
+    assert outbox("create", OUTBOX, "--partitions", "2", "--value-type", "bytea") == (
+        "outbox orders is created: table tube.orders, partitions 2, values bytea; writers wake workers"
+    )
+    assert outbox("create", OUTBOX) == "outbox orders is unchanged"
+    assert "an outbox can't have 0 partitions" in outbox("create", OUTBOX, "--partitions", "0", code=2)
+    # More records than the SQL builds an index for by itself.
+    conn.execute(
+        "INSERT INTO orders (kafka_topic, kafka_key, kafka_value)"
+        " SELECT 't', i::text, convert_to(repeat('x', 1000), 'UTF8') FROM generate_series(1, 5000) AS i"
+    )
+    assert outbox("create", OUTBOX, "--partitions", "3") == "outbox orders is changed: partitions 2 -> 3"
+    assert indexes(conn, "tube.orders") == 2, "the index for 3, and the primary key"
+    assert "TU109" not in outbox("drop", OUTBOX, code=2)
+    assert "records that wait: 5000 (" in outbox("drop", OUTBOX, code=2)
+    assert "--force" in outbox("drop", OUTBOX, code=2)
+    assert outbox("drop", OUTBOX, "--force") == "outbox orders is dropped"
+    assert "there is no outbox 'orders'" in outbox("drop", OUTBOX, code=2)
+    assert outbox("list") == "outbox\tpartitions\ttable\tvalues\tadopted\twakes workers"
+    make_tube(conn, "t")
+    assert "'t' is a tube, not an outbox" in outbox("create", "t", code=2)
+
+
+def test_a_table_is_adopted_with_its_index_and_let_go(conn: Conn, dsn: str) -> None:
+    conn.execute(GOHARVEST_TABLE)
+    adopted = ("outbox", "adopt", OUTBOX, ADOPTED)
+    assert run(*adopted, "--partitions", "2", dsn=dsn).stdout.startswith(
+        "outbox orders is adopted: table public.outbox, partitions 2, values text; writers do not wake work"
+    )
+    assert indexes(conn, ADOPTED) == 2
+    assert run(*adopted, "--wake", dsn=dsn).stdout == "outbox orders is changed: writers wake workers\n"
+    assert run_json(*adopted, dsn=dsn)["done"] == "unchanged"
+    assert run_json("outbox", "list", dsn=dsn) == [
+        {
+            "outbox": OUTBOX,
+            "partitions": 2,
+            "tbl": ADOPTED,
+            "value_type": "text",
+            "adopted": True,
+            "wakes": True,
+        }
+    ]
+    assert run_json(*adopted, "--no-wake", dsn=dsn)["done"] == "changed"
+    assert (
+        run("outbox", "drop", OUTBOX, dsn=dsn).stdout
+        == "outbox orders is dropped; its table public.outbox stays\n"
+    )
+    assert indexes(conn, ADOPTED) == 1
+
+
+def test_parked_records_are_listed_retried_and_discarded(conn: Conn, dsn: str) -> None:
+    make_outbox(conn)
+    ids = [stash(conn, key=str(number)) for number in range(4)]
+    term = lead(conn)
+    mark(conn, term)
+    park(conn, term, *ids[:3], hold=True)
+    park(conn, term, ids[3])
+    rows = run_json("outbox", "parked", OUTBOX, dsn=dsn)
+    assert {row["id"] for row in rows} == set(ids)
+    assert "too bad" in run("outbox", "parked", dsn=dsn).stdout
+    assert run_json("outbox", "retry", OUTBOX, str(ids[0]), dsn=dsn) == {"outbox": OUTBOX, "retried": 1}
+    assert run_json("outbox", "retry", OUTBOX, "--topic", "t", "--key", "1", dsn=dsn)["retried"] == 1
+    assert "discarded: 1\n" in run("outbox", "discard", OUTBOX, str(ids[2]), dsn=dsn).stdout
+    assert run_json("outbox", "retry", OUTBOX, "--all", dsn=dsn)["retried"] == 1
+    assert run_json("outbox", "parked", dsn=dsn) == []
+    for arguments in ((), ("1", "--all")):
+        refused = run("outbox", "retry", OUTBOX, *arguments, dsn=dsn, code=2)
+        assert "which records? Give ids, --topic or --key; or --all alone" in refused.stderr
+    assert "there is no outbox 'none'" in run("outbox", "parked", "none", dsn=dsn, code=2).stderr
+
+
+def test_status_has_a_section_for_outboxes(conn: Conn, dsn: str) -> None:
+    make_outbox(conn, partitions=2)
+    stash(conn)
+    lead(conn, 1, 2)
+    rows = run_json("outbox", "status", dsn=dsn)
+    assert [row["waiting"] for row in rows] in (["0", "1"], ["1", "0"])
+    assert [row["state"] for row in rows] == ["free", "leads"]
+    assert run_json("outbox", "status", OUTBOX, dsn=dsn)[0]["outbox"] == OUTBOX
+    assert "there is no outbox 'none'" in run("outbox", "status", "none", dsn=dsn, code=2).stderr
+    said = run("status", dsn=dsn).stdout.splitlines()
+    assert said[0].split("\t")[:3] == ["outbox", "part", "waiting"]
+    assert len(said) == 3
+    make_tube(conn, "t")
+    said = run("status", dsn=dsn).stdout.splitlines()
+    assert [line.partition("\t")[0] for line in said] == ["tube", "t", "", "outbox", OUTBOX, OUTBOX]
+    assert [row["tube"] for row in run_json("status", dsn=dsn)] == ["t"]
+    assert run("status", "--tube", "t", dsn=dsn).stdout.count("\n") == 2
+    refused = run("status", "--tube", OUTBOX, dsn=dsn, code=2)
+    assert "'orders' is an outbox, not a tube: pytube outbox status orders" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "outbox status"])
+def test_an_outbox_that_can_not_be_looked_at_is_no_empty_one(conn: Conn, dsn: str, command: str) -> None:
+    conn.execute(GOHARVEST_TABLE)
+    conn.execute("SELECT outbox_adopt('orders', 'public.outbox')")
+    conn.execute(f"DROP TABLE {ADOPTED}")
+    said = run(*command.split(), dsn=dsn)
+    assert "orders\t0\t?\t" in said.stdout
+    assert "orders partition 0: not looked at: " in said.output
+
+
+def test_the_doctor_says_what_an_outbox_lacks(conn: Conn, dsn: str) -> None:
+    conn.execute(GOHARVEST_TABLE)
+    conn.execute("SELECT outbox_adopt('orders', 'public.outbox', 2)")
+    make_outbox(conn, "own")
+    checks = [
+        (check["level"], check["finding"])
+        for check in run_json("doctor", dsn=dsn)
+        if check["subject"] in ("outbox orders", "outbox own")
+    ]
+    assert checks == [
+        ("ok", "2 partitions, table public.outbox (adopted)"),
+        ("warn", "it has no index for its 2 partitions, so each mark reads the records of all"),
+        ("warn", "writers of public.outbox do not wake workers, which poll"),
+        ("ok", "1 partitions, table tube.own (its own)"),
+    ]
+    conn.execute(f"ALTER TABLE {ADOPTED} ENABLE ROW LEVEL SECURITY")
+    id_ = stash(conn)
+    term = lead(conn, partitions=2)
+    if not mark(conn, term):
+        term = lead(conn, 1, 2)
+        mark(conn, term)
+    park(conn, term, id_)
+    found = {check["finding"] for check in run_json("doctor", dsn=dsn, code=1)}
+    assert {"row-level security of public.outbox could hide records", "parked records: 1"} <= found
+    conn.execute(f"DROP TABLE {ADOPTED}")
+    assert "its table was dropped" in {check["finding"] for check in run_json("doctor", dsn=dsn, code=1)}

@@ -1,0 +1,341 @@
+"""Workers that bring outboxes to a real broker: order, headers, and what can't be sent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from pytube.embedded.kafka_real import RealKafka
+from pytube.events import Event, RecordParked, TopicDown, TopicUp
+from pytube.outbox.headers import ENQUEUED
+from pytube.outbox.inflight import Chunk, Fault, InFlight, Record, Rules
+from pytube.outbox.murmur2 import kafka_partition
+from pytube.outbox.transactions import TransactionalProducer
+from pytube.sinks.kafka_clients import Clients
+from tests.helpers.armed import VARIABLE
+from tests.helpers.forked import start
+from tests.helpers.outbox import (
+    OUTBOX,
+    check_complete,
+    check_exactly_once,
+    check_strict,
+    check_windowed,
+    configured,
+    create_topic,
+    read,
+    running,
+    stash,
+    topics,
+    until_waiting,
+)
+from tests.helpers.waiting import LIMIT, wait_until_async
+
+Conn = psycopg.Connection[Any]
+MODES = {
+    "windowed": "window = 100",
+    "strict": 'mode = "strict"',
+    "transactions": "transactions = true",
+}
+
+
+@pytest.fixture
+def topic(kafka_real: RealKafka) -> str:
+    """It takes batches of 20 kB."""
+    topic = next(topics)
+    create_topic(kafka_real.bootstrap, topic, max_message_bytes="20000")
+    return topic
+
+
+@pytest.fixture
+def large_topic(kafka_real: RealKafka) -> str:
+    topic = next(topics)
+    create_topic(kafka_real.bootstrap, topic)
+    return topic
+
+
+@pytest.fixture(autouse=True)
+def _outbox(conn: Conn) -> None:
+    conn.execute("SELECT outbox_ensure_exists(%s)", (OUTBOX,))
+
+
+# --- order --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_order_with_partitions_and_workers(
+    mode: str, tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, large_topic: str
+) -> None:
+    topic = large_topic
+    conn.execute("SELECT outbox_ensure_exists(%s, 4)", (OUTBOX,))
+    choice = random.Random(mode)
+    keys = [choice.choice(["a", "b", "c", None, *map(str, range(50))]) for _ in range(4000)]
+    stashed = stash(conn, topic, keys)
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap, MODES[mode]), workers=2):
+        await until_waiting(conn)
+        more = stash(conn, topic, ["a"] * 10)  # those that sleep are woken, or poll
+        await until_waiting(conn)
+    stashed["a"] += more["a"]
+    seen = read(kafka_real.bootstrap, topic, committed=mode == "transactions")
+    check_complete(seen, stashed)
+    check_exactly_once(seen)
+
+
+async def test_headers_keys_and_tombstones(
+    tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+) -> None:
+    conn.execute(
+        f"INSERT INTO tube.{OUTBOX} (kafka_topic, kafka_key, kafka_value, kafka_header_keys,"
+        " kafka_header_values, partition_key) VALUES (%(t)s, 'k', 'v', '{a,b,a}', '{1,NULL,3}', NULL),"
+        " (%(t)s, 'k', NULL, '{}', '{}', NULL), (%(t)s, NULL, '', '{}', '{}', NULL),"
+        " (%(t)s, '', 'ä', '{}', '{}', NULL), (%(t)s, 'x', 'apart', '{}', '{}', 'elsewhere')",
+        {"t": topic},
+    )
+    rows = conn.execute(
+        f"SELECT id, extract(epoch FROM create_time) FROM tube.{OUTBOX} ORDER BY id"
+    ).fetchall()
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap)) as events:
+        await until_waiting(conn)
+    epochs = {getattr(event, "epoch", None) for event in events} - {None}
+    seen = sorted(read(kafka_real.bootstrap, topic), key=lambda one: one.id)
+    assert [(one.key, one.value) for one in seen] == [
+        ("k", b"v"),
+        ("k", None),
+        (None, b""),
+        ("", "ä".encode()),
+        ("x", b"apart"),
+    ]
+    assert [(one.id, float(one.headers[ENQUEUED])) for one in seen] == [
+        (number, round(float(at), 3)) for number, at in rows
+    ]
+    assert {one.epoch for one in seen} == epochs
+    assert seen[0].headers["a"] == "3", "the last of that name; all are there"
+    assert seen[4].partition == kafka_partition("elsewhere", 3)
+
+
+async def test_our_hash_is_librdkafkas(
+    tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+) -> None:
+    stash(conn, topic, [f"key-{number}" * (number % 5) for number in range(40)])
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap)):
+        await until_waiting(conn)
+    for one in read(kafka_real.bootstrap, topic):
+        assert one.partition == kafka_partition(one.key or "", 3)
+
+
+async def test_an_adopted_table_is_polled(
+    tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+) -> None:
+    """Goharvest's writers go on: rows as they insert them, with ids of a sequence of their own."""
+    conn.execute("SELECT outbox_drop(%s)", (OUTBOX,))
+    conn.execute(
+        "CREATE TABLE public.outbox (id bigserial PRIMARY KEY, create_time timestamptz NOT NULL,"
+        " kafka_topic varchar(249) NOT NULL, kafka_key varchar(100) NOT NULL, kafka_value varchar(10000),"
+        " kafka_header_keys text[] NOT NULL, kafka_header_values text[] NOT NULL, leader_id uuid)"
+    )
+    conn.execute("SELECT outbox_adopt(%s, 'public.outbox')", (OUTBOX,))
+    insert = (
+        "INSERT INTO public.outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys,"
+        " kafka_header_values) SELECT now(), %s, 'k' || n %% 3, 'v', '{}', '{}'"
+        " FROM generate_series(1, 50) AS n"
+    )
+    left = "SELECT count(*) FROM public.outbox"
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap)):
+        for _ in range(2):
+            conn.execute(insert, (topic,))
+            await wait_until_async(lambda: conn.execute(left).fetchone() == (0,), what="the table is empty")
+    seen = read(kafka_real.bootstrap, topic)
+    ids: dict[str | None, list[int]] = {
+        f"k{rest}": [n for n in range(1, 101) if ((n - 1) % 50 + 1) % 3 == rest] for rest in range(3)
+    }
+    check_complete(seen, ids)
+    check_exactly_once(seen)
+
+
+# --- what can't be sent -------------------------------------------------------------------------
+
+
+def parked(conn: Conn) -> list[tuple[int, bool]]:
+    return conn.execute("SELECT id, behind FROM outbox_parked(%s) ORDER BY id", (OUTBOX,)).fetchall()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("limit", [1_000, 1_000_000], ids=["client", "broker"])
+async def test_a_record_that_is_too_large_is_parked_alone(
+    mode: str, limit: int, tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+) -> None:
+    stashed = stash(conn, topic, ["a", "b", "c"] * 30)
+    poison = stash(conn, topic, ["a"], size=30_000)["a"]
+    for key, ids in stash(conn, topic, ["a", "b", "c"] * 30).items():
+        stashed[key] += ids
+    client = f'[outbox.{OUTBOX}.kafka_options]\n"message.max.bytes" = {limit + 20_000}\n"batch.size" = 15000'
+    options = f"attempts = 2\n{MODES[mode]}\n{client}"
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap, options)) as events:
+        await until_waiting(conn, poison)
+    assert parked(conn) == [(poison[0], False)]
+    (event,) = (event for event in events if isinstance(event, RecordParked))
+    assert (event.id, event.topic, event.key) == (poison[0], topic, "a")
+    seen = read(kafka_real.bootstrap, topic, committed=mode == "transactions")
+    check_complete(seen, stashed)
+    check_windowed(seen, 100)
+    if mode != "windowed":
+        check_exactly_once(seen)
+
+
+async def test_a_topic_that_takes_smaller_batches_than_librdkafka_makes(
+    tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+) -> None:
+    stashed = stash(conn, topic, [str(number % 100) for number in range(3000)], size=100)
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap)):
+        await until_waiting(conn)
+    seen = read(kafka_real.bootstrap, topic)
+    check_complete(seen, stashed)
+    assert len(seen) < 4000, "it does not try the larger ones again and again"
+
+
+async def test_a_held_key_waits_for_an_operator(
+    tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+) -> None:
+    poison = stash(conn, topic, ["a"], size=30_000)["a"]
+    stashed = stash(conn, topic, ["a", "b", "a"])
+    options = 'on_poison = "hold"\n[outbox.orders.kafka_options]\n"message.max.bytes" = 20000'
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap, options)):
+        held = [*poison, *stashed["a"]]
+        await wait_until_async(
+            lambda: parked(conn) == [(number, number != poison[0]) for number in held], what="a is held"
+        )
+        conn.execute(f"UPDATE tube.{OUTBOX} SET kafka_value = 'small' WHERE id = %s", poison)
+        conn.execute("SELECT outbox_retry(%s)", (OUTBOX,))
+        more = stash(conn, topic, ["a"])
+        await until_waiting(conn)
+    seen = read(kafka_real.bootstrap, topic)
+    check_complete(seen, {"a": [*held, *more["a"]], "b": stashed["b"]})
+    check_exactly_once(seen)
+
+
+async def test_a_topic_that_is_not_there_cools_down_alone(
+    tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+) -> None:
+    missing = next(topics)
+    waits = stash(conn, missing, ["a", "b"])
+    options = (
+        "topic_cooldown_limit = 0.5\n[outbox.orders.kafka_options]\n"
+        '"allow.auto.create.topics" = false\n"topic.metadata.propagation.max.ms" = 200'
+    )
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap, options)) as events:
+        await wait_until_async(lambda: any(isinstance(event, TopicDown) for event in events))
+        stashed = stash(conn, topic, ["a"] * 100)
+        await until_waiting(conn, [*waits["a"], *waits["b"]])
+        create_topic(kafka_real.bootstrap, missing)
+        await until_waiting(conn)
+    told: list[Event] = [event for event in events if isinstance(event, TopicDown | TopicUp)]
+    assert [(type(event), event.topic) for event in told] == [(TopicDown, missing), (TopicUp, missing)]  # type: ignore[attr-defined]
+    for name, ids in ((topic, stashed), (missing, waits)):
+        seen = read(kafka_real.bootstrap, name)
+        check_complete(seen, ids)
+        check_exactly_once(seen)
+
+
+async def test_of_records_that_wait_the_newest_is_enough(
+    tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+) -> None:
+    stashed = stash(conn, topic, ["a", "b"] * 40)  # fewer than the first mark takes
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap, "compact = true")):
+        await until_waiting(conn)
+    found = sorted((one.key or "", one.id) for one in read(kafka_real.bootstrap, topic))
+    assert found == [("a", stashed["a"][-1]), ("b", stashed["b"][-1])]
+
+
+# --- zombies, and workers that are killed -------------------------------------------------------
+
+
+def chunk_of(topic: str, *ids: int) -> Chunk:
+    machine = InFlight(Rules(window=100))
+    machine.add([Record(number, 0.0, topic, "k", b"v") for number in ids])
+    chunk = machine.take(0.0)
+    assert chunk is not None
+    return chunk
+
+
+async def outcome_of(producer: TransactionalProducer, chunk: Chunk) -> Mapping[int, Any]:
+    """Send a chunk; what of it failed."""
+    producer.send(chunk)
+    settled: list[tuple[Chunk, Mapping[int, Any]]] = []
+
+    def is_settled() -> bool:
+        settled.extend(producer.settled())
+        return bool(settled)
+
+    await wait_until_async(is_settled)
+    ((_, failures),) = settled
+    return failures
+
+
+async def test_what_a_zombie_sends_is_never_committed(kafka_real: RealKafka, topic: str) -> None:
+    clients = Clients(kafka_real.bootstrap, 8.0, {})
+    producers = [
+        TransactionalProducer(
+            clients, f"zombie.{topic}", epoch, {}, may_send=lambda: True, on_settled=lambda: None
+        )
+        for epoch in (1, 2)
+    ]
+    zombie, successor = producers
+    try:
+        assert await zombie.open() == frozenset()
+        assert await outcome_of(zombie, chunk_of(topic, 1, 2)) == {}
+        assert await successor.open() == {1, 2}, "what the zombie has sent, and perhaps not purged"
+        failures = await outcome_of(zombie, chunk_of(topic, 3, 4))
+        assert {number: failure.fault for number, failure in failures.items()} == {
+            3: Fault.TOPIC,
+            4: Fault.TOPIC,
+        }
+        assert await outcome_of(successor, chunk_of(topic, 3, 4)) == {}
+    finally:
+        for producer in producers:
+            producer.stop()
+    assert [(one.id, one.epoch) for one in read(kafka_real.bootstrap, topic, committed=True)] == [
+        (1, 1),
+        (2, 1),
+        (3, 2),
+        (4, 2),
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_worker_is_killed_between_kafka_and_the_purge(
+    mode: str, tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+) -> None:
+    """The records that its leader has sent and not purged come again, except in transactions."""
+    stashed = stash(conn, topic, [str(number % 10) for number in range(500)])
+    config = configured(
+        tmp_path,
+        dsn,
+        kafka_real.bootstrap,
+        MODES[mode] + "\nmessage_timeout = 2",
+        session_timeout=5,
+        receive_deadline=2,
+    )
+    (file,) = list(tmp_path.glob("*.toml"))  # noqa: ASYNC240 # nothing runs yet
+    with (tmp_path / "log").open("wb") as log:
+        doomed = start(
+            "tests.helpers.armed",
+            ["--config", str(file), "worker"],
+            environment=os.environ | {VARIABLE: "before_purge:kill"},
+            output=log,
+        )
+    assert await asyncio.to_thread(doomed.wait, LIMIT) == -9
+    async with running(config):
+        await until_waiting(conn)
+    seen = read(kafka_real.bootstrap, topic, committed=mode == "transactions")
+    check_complete(seen, stashed)
+    if mode == "transactions":
+        check_exactly_once(seen)
+    else:
+        assert len(seen) > 500, "it was killed after Kafka had some"
+        check_strict(seen) if mode == "strict" else check_windowed(seen, 100)
