@@ -1947,6 +1947,7 @@ BEGIN
     ON CONFLICT (tube, kind, partitions, coalesce(partition, -1)) DO UPDATE
     SET reason = excluded.reason, until = excluded.until, paused_by = session_user, paused_at = clock_timestamp()
     RETURNING p.pause_id INTO number;
+    PERFORM tube_private_forget_rest(tube);
     PERFORM tube_audit_add('pause', tube, jsonb_strip_nulls(jsonb_build_object('partition', in_partition, 'until', ends,
         'reason', tube_private_masked(tube_pause.reason))));
     RETURN number;
@@ -2439,6 +2440,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    PERFORM tube_private_forget_rest(tube);
     -- Not the reason: what a sink says of a document may quote it.
     PERFORM tube_audit_add('stop', tube, jsonb_build_object('partition', tube_pods_stop.partition, 'why', why,
         'keys', tube_private_some_keys(ARRAY(
@@ -4242,6 +4244,12 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_forget_rest(tube text) RETURNS void
+    LANGUAGE sql
+    AS $_$
+    DELETE FROM tube_halted AS h USING tube_leader AS l WHERE l.tube = $1 AND h.leader_id = l.leader_id
+$_$;
+
 CREATE FUNCTION tube.tube_private_free_parked(outbox text, ids bigint[]) RETURNS bigint
     LANGUAGE plpgsql
     AS $_$
@@ -4409,7 +4417,10 @@ CREATE FUNCTION tube.tube_private_in_flight(leader_id uuid, seq bigint) RETURNS 
     LANGUAGE sql STABLE
     AS $_$
     SELECT EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = $1)
-        AND (NOT EXISTS (SELECT FROM tube_halted AS h WHERE h.leader_id = $1)
+        AND (NOT EXISTS (
+                SELECT FROM tube_halted AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
+                CROSS JOIN LATERAL tube_private_pause_of(l.tube, l.partitions, l.partition) AS p
+                WHERE h.leader_id = $1)
             OR EXISTS (SELECT FROM tube_step AS s WHERE s.leader_id = $1 AND s.seq = $2 AND s.ended_at IS NULL))
 $_$;
 
@@ -8322,6 +8333,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment
 REVOKE ALL ON FUNCTION tube.tube_private_forget(tube text, tables regclass[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_forget_failures(reg tube.tube_registry, places tid[], in_key text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_forget_rest(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_free_parked(outbox text, ids bigint[]) FROM PUBLIC;
 

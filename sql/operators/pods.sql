@@ -35,11 +35,15 @@ $$;
 
 -- tube_private_in_flight: whether a live term has marked a pod, for a query whose pods are called p.
 --
--- A term that has come to rest for a pause has none, but for the pod of a step that it takes.
+-- A term that has come to rest for a pause that is still in force has none, but for the pod of a step that it takes. After
+-- the pause it may mark before its next renewal says that it does not rest any more.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_in_flight(leader_id uuid, seq bigint) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = $1)
-        AND (NOT EXISTS (SELECT FROM tube_halted AS h WHERE h.leader_id = $1)
+        AND (NOT EXISTS (
+                SELECT FROM tube_halted AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
+                CROSS JOIN LATERAL tube_private_pause_of(l.tube, l.partitions, l.partition) AS p
+                WHERE h.leader_id = $1)
             OR EXISTS (SELECT FROM tube_step AS s WHERE s.leader_id = $1 AND s.seq = $2 AND s.ended_at IS NULL))
 $$;
 
