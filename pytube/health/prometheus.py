@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ import psycopg
 from pytube.db.errors import translated
 from pytube.errors import UsageError
 from pytube.health.status import PartitionStatus
+from pytube.tubes.queries import within
 
 if TYPE_CHECKING:  # from the extra `metrics`
     from prometheus_client import Metric
@@ -40,6 +41,14 @@ _WRITERS = """
 """
 
 
+_SIZES = """
+    SELECT c.relname, pg_catalog.pg_total_relation_size(c.oid)
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s AND c.relname IN (SELECT l.tube FROM {s}.tube_list() AS l)
+    ORDER BY c.relname
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Writers:
     """The open transactions of one role that write."""
@@ -57,6 +66,13 @@ def read_writers(connection: psycopg.Connection) -> list[Writers]:
         return [Writers(*row) for row in connection.execute(_WRITERS).fetchall()]
 
 
+def read_sizes(connection: psycopg.Connection, schema: str) -> dict[str, int]:
+    """Bytes of the table of each tube, with its indexes."""
+    with translated():
+        rows = connection.execute(within(_SIZES, schema), {"schema": schema}).fetchall()
+    return {str(tube): int(size) for tube, size in rows}
+
+
 @dataclass(frozen=True, slots=True)
 class HostReading:
     """What was read of one host; nothing when it is down."""
@@ -65,6 +81,8 @@ class HostReading:
     """None for the only one, which has no name."""
     rows: Sequence[PartitionStatus] = ()
     writers: Sequence[Writers] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of tubes; those that have no rows here are left out."""
     is_up: bool = True
 
 
@@ -95,6 +113,7 @@ class _Fleet:
             yield self._gauge(name, text, _PARTITION, partial(_of_partitions, value))
         for name, text, classes in _OF_CLASS:
             yield self._gauge(name, text, _CLASS, partial(_of_classes, classes))
+        yield self._gauge("bytes", "Size of the tube's table with its indexes.", ("tube",), _sizes)
         yield self._gauge(
             "transaction_age_seconds",
             "Age of the oldest open transaction of a role that writes: what pins the settled seq.",
@@ -135,6 +154,10 @@ def _of_classes(
     classes: Mapping[str, Callable[[PartitionStatus], float | None]], host: HostReading
 ) -> _Samples:
     return [((*_key(row), label), of(row)) for row in host.rows for label, of in classes.items()]
+
+
+def _sizes(host: HostReading) -> _Samples:
+    return [((tube,), host.sizes.get(tube)) for tube in sorted({row.tube for row in host.rows})]
 
 
 def _is_led(row: PartitionStatus) -> bool:

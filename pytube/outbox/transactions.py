@@ -37,6 +37,7 @@ from pytube.outbox.inflight import Chunk, Failure, Fault
 from pytube.outbox.messages import UNSENT, Handed, failure_of
 from pytube.outbox.widths import Widths
 from pytube.sinks.kafka_clients import Clients
+from pytube.threads import in_thread
 
 _STEP = 1.0
 """Seconds that one try of a commit lasts at most."""
@@ -154,7 +155,7 @@ class TransactionalProducer:
             BrokerUnavailable: no broker answers, or it refuses us.
         """
         try:
-            sent = await asyncio.to_thread(self._open)
+            sent = await in_thread(self._open)
         except KafkaException as error:
             raise BrokerUnavailable(f"Kafka: {self._clients.say(error.args[0])}") from None
         threading.Thread(target=self._run, name=f"kafka-{self._id}", daemon=True).start()

@@ -218,6 +218,13 @@ class TestBad:
             message == "key worker.receive_deadline: expected more than worker.heartbeat (0.3 s), got 0.2 s"
         )
 
+    def test_a_limit_on_partitions_where_a_group_gives_them_out(self) -> None:
+        message = refused(minimal('[kafka]\nbootstrap_servers = "k:1"\n[worker]\npartitions = 2'))
+        assert message == (
+            "key worker.partitions: under the election neli the group gives out the partitions, and a member "
+            'can\'t refuse one; take the key out, or set worker.election = "lease"'
+        )
+
     def test_neli_without_a_broker(self) -> None:
         message = refused(minimal('[worker]\nelection = "neli"'))
         assert message.startswith('key worker.election: "neli" needs a broker; add a section [kafka]')
