@@ -75,8 +75,9 @@ class Fleet:
             try:
                 with self._session(database) as connection:
                     rows = read_status(connection, database.schema, tube)
+                    outboxes = read_outboxes(connection, database.schema, tube)
                     writers, sizes = read_writers(connection), read_sizes(connection, database.schema)
-                    readings.append(HostReading(database.host, rows, writers, sizes))
+                    readings.append(HostReading(database.host, rows, outboxes, writers, sizes))
             except DatabaseUnavailable:
                 if database.host is None:
                     raise
