@@ -151,7 +151,9 @@ class WorkerCollector:
             yield self._by_host(name, text, _PARTITION, partial(_values, value))
 
     def _of_outboxes(self) -> Iterator[Metric]:
-        """What partitions of outboxes hold."""
+        """What partitions of outboxes hold; nothing where no outbox is served."""
+        if not any(host.of_kind(Outbox) for host in self._view.hosts):
+            return
         now = time()
         yield self._by_host(
             "outbox_records",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
@@ -21,9 +23,12 @@ from pytube.sources import queries as of_tubes
 from pytube.sources.terms import Candidate, Term
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
+from pytube.worker.exporter import View, WorkerCollector
+from pytube.worker.host import Host
 from pytube.worker.limits import TermLimits
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.outbox_worker import OutboxLimits, OutboxWorker
+from tests.docs.pages import BY_NAME, table_rows
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase
 
@@ -346,6 +351,28 @@ async def test_an_outage_is_told_of_once() -> None:
         assert len(rig.emitted(kind)) == 1
     assert rig.worker.sink_is_up
     assert rig.worker.counters.parked == [0, 0]
+
+
+async def test_its_metrics_are_those_on_the_page() -> None:
+    rig = Rig()
+    rig.table.stash(*"abc")
+    rig.kafka.paused = True
+    async with rig.running():
+        await rig.until(lambda: rig.kafka.under_way, "it is sent")
+        working = {("orders", 0): rig.worker}
+        host = SimpleNamespace(name=None, working=lambda: working, of_kind=lambda _: {"orders": None})
+        collector = WorkerCollector(View([cast("Host", host)], {}, lambda: True))
+        families = list(collector._of_outboxes())
+    found = {
+        (one.name, one.type, frozenset(label for sample in one.samples for label in sample.labels))
+        for one in families
+    }
+    rows = table_rows(BY_NAME["docs/metrics.md"].section("Metrics of outboxes"))
+    assert found == {(row[0].strip("`"), row[1], frozenset(re.findall(r"`(\w+)`", row[2]))) for row in rows}
+    assert [sample.value for sample in families[0].samples] == [0, 3], "waiting, and in flight"
+    meter = rig.worker.read_metrics()
+    assert meter is not None
+    assert (meter.touches, meter.in_flight, meter.waiting) == (3, 3, 0)
 
 
 async def test_the_end_of_a_term_ends_its_worker() -> None:
