@@ -165,8 +165,17 @@ def parked(conn: Conn) -> list[tuple[int, bool]]:
     return conn.execute("SELECT id, behind FROM outbox_parked(%s) ORDER BY id", (OUTBOX,)).fetchall()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("limit", [1_000, 1_000_000], ids=["client", "broker"])
+@pytest.mark.parametrize(
+    ("mode", "limit"),
+    [
+        pytest.param("windowed", 1_000, id="windowed-client"),
+        pytest.param("windowed", 1_000_000, id="windowed-broker"),
+        pytest.param("transactions", 1_000, id="transactions-client"),
+        pytest.param("transactions", 1_000_000, id="transactions-broker", marks=pytest.mark.soak),
+        pytest.param("strict", 1_000, id="strict-client", marks=pytest.mark.soak),
+        pytest.param("strict", 1_000_000, id="strict-broker"),
+    ],
+)
 async def test_a_record_that_is_too_large_is_parked_alone(
     mode: str, limit: int, tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
 ) -> None:
@@ -307,7 +316,7 @@ async def test_what_a_zombie_sends_is_never_committed(kafka_real: RealKafka, top
     ]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["windowed", "transactions", pytest.param("strict", marks=pytest.mark.soak)])
 async def test_a_worker_is_killed_between_kafka_and_the_purge(
     mode: str, tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
 ) -> None:
@@ -318,8 +327,8 @@ async def test_a_worker_is_killed_between_kafka_and_the_purge(
         dsn,
         kafka_real.bootstrap,
         MODES[mode] + "\nmessage_timeout = 2",
-        session_timeout=5,
-        receive_deadline=2,
+        session_timeout=4,
+        receive_deadline=1,
     )
     (file,) = list(tmp_path.glob("*.toml"))  # noqa: ASYNC240 # nothing runs yet
     with (tmp_path / "log").open("wb") as log:

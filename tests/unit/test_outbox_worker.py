@@ -14,8 +14,9 @@ from uuid import uuid4
 import pytest
 
 from pytube import clock
+from pytube.config import parse
 from pytube.db.session import Queries
-from pytube.errors import Fenced
+from pytube.errors import ConfigError, Fenced
 from pytube.events import Event, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.outbox import source_queries as queries
 from pytube.outbox.inflight import Chunk, Failure, Fault, Record, Rules
@@ -27,6 +28,7 @@ from pytube.worker.exporter import View, WorkerCollector
 from pytube.worker.host import Host
 from pytube.worker.limits import TermLimits
 from pytube.worker.metrics import TubeMetrics
+from pytube.worker.outbox import Outbox
 from pytube.worker.outbox_worker import OutboxLimits, OutboxWorker
 from tests.docs.pages import BY_NAME, table_rows
 from tests.helpers.waiting import wait_until_async
@@ -373,6 +375,36 @@ async def test_its_metrics_are_those_on_the_page() -> None:
     meter = rig.worker.read_metrics()
     assert meter is not None
     assert (meter.touches, meter.in_flight, meter.waiting) == (3, 3, 0)
+
+
+OUTBOX = """
+[postgres]
+dsn = "host=/nowhere"
+[kafka]
+bootstrap_servers = "127.0.0.1:1"
+options = { "socket.timeout.ms" = 1000 }
+[outbox.o]
+"""
+
+
+def made(settings: str) -> Outbox:
+    return Outbox(parse(OUTBOX + settings), "o", uuid4(), cast("Any", None), lambda _: None)
+
+
+def test_settings_are_tried_when_a_worker_is_made() -> None:
+    assert made('kafka_options = { "compression.type" = "lz4" }').limits.hold == 14.0
+    with pytest.raises(ConfigError, match="outbox 'o': kafka_options: No such configuration property"):
+        made('kafka_options = { "compresion.type" = "lz4" }')
+    with pytest.raises(ConfigError, match=r"kafka_options: transactional\.id can't be set there"):
+        made('kafka_options = { "transactional.id" = "x" }')
+
+
+def test_fewer_acknowledgements_take_the_idempotence_away() -> None:
+    outbox = made('kafka_options = { "acks" = 1 }')
+    assert outbox._producer_settings["enable.idempotence"] is False
+    assert outbox._producer_settings["max.in.flight.requests.per.connection"] == 1
+    with pytest.raises(ConfigError, match="transactions need acks"):
+        made('transactions = true\nkafka_options = { "acks" = 1 }')
 
 
 async def test_the_end_of_a_term_ends_its_worker() -> None:
