@@ -35,7 +35,7 @@ from pytube.election.neli.clients import PASSING
 from pytube.errors import BrokerUnavailable
 from pytube.outbox.inflight import Chunk, Failure, Fault
 from pytube.outbox.messages import UNSENT, Handed, failure_of
-from pytube.outbox.partitioner import Widths
+from pytube.outbox.widths import Widths
 from pytube.sinks.kafka_clients import Clients
 
 _STEP = 1.0

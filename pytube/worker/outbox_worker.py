@@ -104,6 +104,8 @@ class OutboxWorker:
         self._settled_chunks = 0
         self._exchange: asyncio.Task[list[Record]] | None = None
         """Purges and marks records, one at a time, while this worker handles those of the one before."""
+        self._reserved = 0
+        """Records that were marked and are not in the machine yet."""
         self._bytes_per_record: HighAverage | None = None
         self._mark_covers_refusals = False
         """Whether the mark under way began after all that the machine has had refused."""
@@ -171,11 +173,11 @@ class OutboxWorker:
     def _room(self) -> int:
         """Records that may still be held."""
         limits, average = self._limits, self._bytes_per_record
+        held = self.machine.held + self._reserved
         if average is None:
-            return _CAUTIOUS
+            return _CAUTIOUS - held
         most = min(limits.in_flight, int(limits.in_flight_bytes / max(1.0, average.value)))
-        # With nothing held there is room for one, however large.
-        return max(most - self.machine.held, 0 if self.machine.held else 1)
+        return max(most - held, 0 if held else 1)  # with nothing held there is room for one, however large
 
     def _may_mark(self) -> bool:
         """Whether there is room for more records, and trust."""
@@ -225,6 +227,7 @@ class OutboxWorker:
             self._send_heartbeat()
         if records:
             await fault(Point.AFTER_MARK)
+            self._reserved = len(records)
         return records
 
     async def _mark_while_purging(self, done: Sequence[int], limit: int) -> list[Record]:
@@ -262,6 +265,7 @@ class OutboxWorker:
         """Hold marked records; whether there are any."""
         if not records:
             return False
+        self._reserved = 0
         size = sum([len(record.value or b"") for record in records])
         if self._bytes_per_record is None:
             self._bytes_per_record = HighAverage(size / len(records))

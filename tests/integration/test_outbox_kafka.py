@@ -16,7 +16,7 @@ from pytube.embedded.kafka_real import RealKafka
 from pytube.events import Event, RecordParked, TopicDown, TopicUp
 from pytube.outbox.headers import ENQUEUED
 from pytube.outbox.inflight import Chunk, Fault, InFlight, Record, Rules
-from pytube.outbox.partitioner import murmur2
+from pytube.outbox.murmur2 import kafka_partition
 from pytube.outbox.transactions import TransactionalProducer
 from pytube.sinks.kafka_clients import Clients
 from tests.helpers.armed import VARIABLE
@@ -116,7 +116,7 @@ async def test_headers_keys_and_tombstones(
     ]
     assert {one.epoch for one in seen} == epochs
     assert seen[0].headers["a"] == "3", "the last of that name; all are there"
-    assert seen[4].partition == murmur2("elsewhere") % 3
+    assert seen[4].partition == kafka_partition("elsewhere", 3)
 
 
 async def test_our_hash_is_librdkafkas(
@@ -126,7 +126,7 @@ async def test_our_hash_is_librdkafkas(
     async with running(configured(tmp_path, dsn, kafka_real.bootstrap)):
         await until_waiting(conn)
     for one in read(kafka_real.bootstrap, topic):
-        assert one.partition == murmur2(one.key or "") % 3
+        assert one.partition == kafka_partition(one.key or "", 3)
 
 
 async def test_an_adopted_table_is_polled(

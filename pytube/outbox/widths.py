@@ -1,31 +1,12 @@
-"""The Kafka partition of a record whose partition key is another one than its key."""
+"""How many partitions topics have: needed for records whose partition key is another one than their key."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import lru_cache
 
-_MASK = 0xFFFFFFFF
 _FRESH = 60.0
 """Seconds for which a topic's number of partitions counts as known."""
-
-
-@lru_cache(maxsize=65536)
-def murmur2(key: str) -> int:
-    """The hash of Java's producer, and of librdkafka's `murmur2`; not negative."""
-    data = key.encode()
-    length = len(data)
-    value = 0x9747B28C ^ length
-    for at in range(0, length - 3, 4):
-        block = int.from_bytes(data[at : at + 4], "little") * 0x5BD1E995 & _MASK
-        block = (block ^ block >> 24) * 0x5BD1E995 & _MASK
-        value = (value * 0x5BD1E995 & _MASK) ^ block
-    rest = data[length & ~3 :]
-    if rest:
-        value = (value ^ int.from_bytes(rest, "little")) * 0x5BD1E995 & _MASK
-    value = (value ^ value >> 13) * 0x5BD1E995 & _MASK
-    return (value ^ value >> 15) & 0x7FFFFFFF
 
 
 class Widths:
