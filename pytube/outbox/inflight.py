@@ -180,6 +180,8 @@ class Chunk:
     size: int
     careful: bool
     """Whether no other chunk of the topic flies, and each record is of another lane."""
+    replaced: list[int]
+    """Ids of older records that are done with these, by compaction."""
     failures: Mapping[int, Failure] | None = None
     """What failed, by id; None until the chunk is settled."""
 
@@ -188,6 +190,10 @@ class Chunk:
         if len(self.parts) == 1:
             return self.parts[0][1]
         return [record for _, part in self.parts for record in part]
+
+    def done(self) -> list[int]:
+        """The ids of all records that are done when the chunk is written."""
+        return [record.id for record in self.records()] + self.replaced
 
 
 @dataclass(eq=False, slots=True)
@@ -382,7 +388,12 @@ class InFlight:
             if lane.waiting and lane.flying < window and lane.flying + lane.unpurged < rules.window:
                 lane.queued = True
                 ready.append(lane)
-        return Chunk(topic.name, parts, size, careful) if parts else None
+        return Chunk(topic.name, parts, size, careful, self._replaced(parts)) if parts else None
+
+    def _replaced(self, parts: Iterable[tuple[_Lane, list[Record]]]) -> list[int]:
+        if not self._absorbed:
+            return []
+        return [older.id for _, part in parts for one in part for older in self._absorbed.get(one.id, ())]
 
     def _compact(self, lane: _Lane) -> None:
         """Of each key keep the newest record that waits; it takes the others with it when it is done."""
@@ -446,9 +457,7 @@ class InFlight:
         for lane, _ in chunk.parts:
             self._reopen(topic, lane, now)
 
-    def _part(
-        self, topic: _Topic, lane: _Lane, part: list[Record], failures: Mapping[int, Failure]
-    ) -> None:
+    def _part(self, topic: _Topic, lane: _Lane, part: list[Record], failures: Mapping[int, Failure]) -> None:
         """Finish what was written before the first failure; the rest is to be sent again."""
         first = next((i for i, record in enumerate(part) if record.id in failures), len(part))
         self._write(topic, lane, part[:first])

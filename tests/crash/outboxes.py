@@ -181,7 +181,8 @@ class Outboxes:
         """Until each outbox has delivered more records than before."""
         before = {mode: self.delivered(mode) for mode in MODES}
         self.wait_until(
-            lambda: all(self.delivered(mode) >= before[mode] + 20 for mode in MODES), f"deliveries after {what}"
+            lambda: all(self.delivered(mode) >= before[mode] + 20 for mode in MODES),
+            f"deliveries after {what}",
         )
 
     def wait_until_drained(self, left: Mapping[str, Sequence[int]] | None = None) -> None:
