@@ -7,7 +7,8 @@ Readers at `read_committed` see each record once, whatever is killed, because of
   be late with its own call, and fence its successor; so the right to send is looked at again after the
   call.
 - Each transaction also commits, as the offset of a consumer group of the same name, which records it has: the
-  *receipt*. A term reads the last one when it begins. These records it purges, and does not send again.
+  *receipt*. A term reads the last one when it begins. These records it purges, and does not send again; nor
+  older ones that they have replaced, which would be the newest at a reader then.
 - A receipt also has what earlier transactions have sent and is not purged yet, or not on the disk. Where
   that is too much for a receipt, the commit waits for the purge.
 
@@ -86,7 +87,7 @@ def fitting(chunks: Sequence[Chunk]) -> int:
     """How many of the chunks, at least one, go into one transaction."""
     ids: list[int] = []
     for count, chunk in enumerate(chunks):
-        ids += [record.id for record in chunk.records()]
+        ids += chunk.done()
         if count and (len(ids) > _MOST or len(write_receipt(ids)) > _LONGEST_RECEIPT):
             return count
     return len(chunks)
@@ -284,7 +285,7 @@ class TransactionalProducer:
                 self._has_failed = True
                 self._fail_waiting()
             else:
-                ids = [record.id for chunk in chunks for record in chunk.records()]
+                ids = [number for chunk in chunks for number in chunk.done()]
                 self._unpurged.append((self._given + len(self._settled), ids))
         self._loop.call_soon_threadsafe(self._on_settled)
 
@@ -331,7 +332,7 @@ class TransactionalProducer:
 
     def _wait_for_receipt(self, chunks: Sequence[Chunk]) -> str | None:
         """What the transaction is to leave behind; None: it is stopped while it waits for purges."""
-        ids = [record.id for chunk in chunks for record in chunk.records()]
+        ids = [number for chunk in chunks for number in chunk.done()]
         with self._changed:
             while not self._stopped:
                 receipt = write_receipt(

@@ -224,6 +224,7 @@ class OutboxWorker:
         if done:
             await fault(Point.AFTER_PURGE)
             self._outgoing.confirm_purged(chunks)
+            self.machine.confirm_purged(time.monotonic())
             self.meter.count_purged(done)
             self._send_heartbeat()
         if records:
