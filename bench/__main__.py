@@ -32,6 +32,9 @@ SCENARIOS = (
     "sink_redis",
     "sink_webhook",
     "searchable",
+    "outbox",
+    "outbox_stash",
+    "outbox_latency",
     "observing",
     "verify",
 )

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.outbox_pump import pump
 from pytube.cli.output import key_shown, print_json, print_rows, seconds
 from pytube.errors import UsageError
 from pytube.outbox.admin import Outboxes, OutboxPartition, OutboxSettings, read_outboxes, unknown_outbox
@@ -33,6 +34,9 @@ _NONE = "there are no outboxes; make one with: pytube outbox create NAME"
 @click.group()
 def outbox() -> None:
     """Make, adopt, list and drop outboxes; retry what they have parked."""
+
+
+outbox.add_command(pump)
 
 
 @contextmanager

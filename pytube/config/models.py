@@ -393,7 +393,7 @@ class OutboxConfig(Section):
     in_flight_bytes: int = Field(default=64 * 1024 * 1024, ge=1)
     """Bytes of their values, about."""
 
-    mark_limit: int = Field(default=2000, ge=1, le=100_000)
+    mark_limit: int = Field(default=5000, ge=1, le=100_000)
     """Records that one mark takes at most."""
 
     compact: bool = False
