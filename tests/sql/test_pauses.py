@@ -124,6 +124,15 @@ def test_a_rest_counts_for_its_own_pause_only(conn: Conn, term: Term) -> None:
     assert scalar(conn, "SELECT tube_pods_ack(%s)", (TUBE,)) == 1
 
 
+def test_a_leader_that_is_told_of_no_pause_is_not_noted_as_resting(conn: Conn, term: Term) -> None:
+    """It marks as soon as it has that answer; a pause that begins meanwhile must not find it at rest."""
+    conn.execute("SELECT tube_pause(%s)", (TUBE,))
+    renew(conn, term, halted=True)
+    conn.execute("SELECT tube_resume(%s)", (TUBE,))
+    assert renew(conn, term, halted=True) == (None, None)
+    assert scalar(conn, "SELECT count(*) FROM tube_halted") == 0
+
+
 def test_a_worker_stops_the_tube_once_and_only_resume_ends_that(conn: Conn, term: Term) -> None:
     conn.execute("SELECT tube_pause(%s, NULL, '1 hour')", (TUBE,))
     assert stop(conn, term)
