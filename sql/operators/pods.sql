@@ -132,10 +132,11 @@ COMMENT ON FUNCTION :"schema".tube_pods_count IS 'Counts pods that wait in a tub
 -- tube_private_hold_pods: locks pods for one of the functions below; their places, of those in flight and of the others.
 --
 -- First they are locked, then looked at by a statement of its own: a worker that has marked one meanwhile is seen. While
--- they are locked, they stay where they are.
+-- they are locked, they stay where they are. only_free: those in flight are passed over, and don't count for in_limit: they
+-- are the first of the queue, and may be more than that.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_hold_pods(
     reg :"schema".tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text,
-    in_limit integer, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text
+    in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -146,8 +147,9 @@ BEGIN
     FOR condition IN
         SELECT r.condition FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r
     LOOP
-        EXECUTE format('SELECT array_agg(h.ctid) FROM (SELECT p.ctid FROM %s AS p WHERE %s AND p.ids <> ''{}'''
+        EXECUTE format('SELECT array_agg(h.ctid) FROM (SELECT p.ctid FROM %s AS p WHERE %s AND p.ids <> ''{}''%s'
             ' ORDER BY p.seq LIMIT %s FOR UPDATE) AS h', tube_private_qualify(reg.tube), condition,
+            CASE WHEN only_free THEN ' AND (p.leader_id IS NULL OR NOT tube_private_in_flight(p.leader_id, p.seq))' END,
             in_limit - cardinality(locked)) INTO more;
         locked := locked || coalesce(more, '{}');
         EXIT WHEN cardinality(locked) = in_limit;
@@ -188,7 +190,8 @@ DECLARE
     chosen tid[];
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = reg.tube FOR KEY SHARE;
-    SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit);
+    SELECT * INTO held
+    FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit, in_key IS NULL);
     chosen := held.free || CASE WHEN in_key IS NULL THEN '{}' ELSE held.flying END;
     IF chosen = '{}' THEN
         RETURN 0;
@@ -227,7 +230,7 @@ DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, in_limit);
     held record;
 BEGIN
-    SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit);
+    SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit, false);
     IF held.flying <> '{}' THEN
         RAISE EXCEPTION '% of these pods are in flight, the first is %, by %', cardinality(held.flying), held.first_flying,
             held.of_client

@@ -88,6 +88,20 @@ def test_a_row_of_the_list(conn: Conn, term: Term) -> None:
     assert row["control"] is None
 
 
+def test_a_retry_finds_what_waits_behind_more_in_flight_than_it_may_take_at_once(
+    conn: Conn, term: Term
+) -> None:
+    """0 says that nothing is left to retry, and what is in flight is the first of the queue."""
+    touch(conn, ids=(1,))
+    touch(conn, ids=(2,))
+    mark(conn, term)
+    waiting = touch(conn, ids=(3,))
+    bounds = f", in_to => {waiting}, in_limit => 1"
+    assert call(conn, "tube_pods_retry", bounds) == 1
+    assert call(conn, "tube_pods_retry", bounds) == 0
+    assert waiting not in pods(conn)
+
+
 @pytest.mark.usefixtures("term")
 def test_a_control_pod_shows_its_type_and_not_its_payload(conn: Conn) -> None:
     conn.execute("""SELECT queue_touch(0, '{}', 'T', '{"type": "odd", "secret": "x"}')""")
