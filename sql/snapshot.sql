@@ -2393,7 +2393,7 @@ BEGIN
         RETURN 0;
     END IF;
     EXECUTE format(CASE WHEN in_key IS NULL
-        THEN 'INSERT INTO %1$s (op, shard, ids) SELECT p.op, p.shard, p.ids FROM %1$s AS p'
+        THEN 'INSERT INTO %1$s (op, shard, ids, payload) SELECT p.op, p.shard, p.ids, p.payload FROM %1$s AS p'
             ' WHERE p.ctid = ANY ($1) ORDER BY p.seq'
         ELSE 'INSERT INTO %1$s (op, shard, ids) SELECT ''U'', p.shard, ARRAY[%3$L]::%2$s[] FROM %1$s AS p'
             ' WHERE p.ctid = ANY ($1) GROUP BY p.shard' END, queue, reg.key_type, in_key) USING chosen;

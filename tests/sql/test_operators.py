@@ -103,6 +103,14 @@ def test_a_retry_finds_what_waits_behind_more_in_flight_than_it_may_take_at_once
 
 
 @pytest.mark.usefixtures("term")
+def test_a_retried_pod_keeps_its_payload(conn: Conn) -> None:
+    """Our worker has no use for it; a consumer that reads `tube_pods_sql` may."""
+    conn.execute("""SELECT queue_touch(0, '{7}', 'T', '{"why": "by hand"}')""")
+    assert call(conn, "tube_pods_retry") == 1
+    assert scalar(conn, "SELECT payload FROM tube.queue") == {"why": "by hand"}
+
+
+@pytest.mark.usefixtures("term")
 def test_a_control_pod_shows_its_type_and_not_its_payload(conn: Conn) -> None:
     conn.execute("""SELECT queue_touch(0, '{}', 'T', '{"type": "odd", "secret": "x"}')""")
     assert scalar(conn, "SELECT control FROM tube_pods_list('queue')") == "odd"
