@@ -389,11 +389,12 @@ CREATE FUNCTION tube.tube_attempts_reset(tube text, in_partition integer DEFAULT
     AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, NULL, NULL, in_shard, in_key, 1);
+    of_key CONSTANT text := tube_private_key_text(reg, in_key);
     gone integer;
 BEGIN
     DELETE FROM tube_attempt AS a
     WHERE a.tube = reg.tube AND (in_partition IS NULL OR a.shard % reg.partitions = in_partition)
-        AND a.shard = coalesce(in_shard, a.shard) AND a.id = coalesce(in_key, a.id);
+        AND a.shard = coalesce(in_shard, a.shard) AND a.id = coalesce(of_key, a.id);
     GET DIAGNOSTICS gone = ROW_COUNT;
     IF gone > 0 THEN
         PERFORM tube_audit_add('pods reset', reg.tube, jsonb_strip_nulls(jsonb_build_object(
@@ -3563,7 +3564,7 @@ BEGIN
         RAISE EXCEPTION 'no seq is from % to %', in_from, in_to
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give the lesser one first.';
     END IF;
-    EXECUTE format('SELECT %L::%s', in_key, reg.key_type); -- 22P02, 22003
+    PERFORM tube_private_key_text(reg, in_key);
     RETURN reg;
 END
 $$;
@@ -4249,7 +4250,7 @@ BEGIN
         DELETE FROM tube_attempt AS a
         USING (SELECT DISTINCT p.shard, unnest(p.ids::text[]) AS id FROM %s AS p WHERE p.ctid = ANY ($2)) AS k
         WHERE a.tube = $1 AND a.shard = k.shard AND md5(a.id) = md5(k.id) AND a.id = k.id AND k.id = coalesce($3, k.id)$sql$,
-        tube_private_qualify(reg.tube)) USING reg.tube, places, in_key;
+        tube_private_qualify(reg.tube)) USING reg.tube, places, tube_private_key_text(reg, in_key);
 END
 $_$;
 
@@ -4615,6 +4616,17 @@ CREATE FUNCTION tube.tube_private_key_text(value text) RETURNS text
 CREATE FUNCTION tube.tube_private_key_text(value character varying) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (value)::text;
+
+CREATE FUNCTION tube.tube_private_key_text(reg tube.tube_registry, in_key text) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    kept text;
+BEGIN
+    EXECUTE format('SELECT %L::%s::text', in_key, reg.key_type) INTO kept;
+    RETURN kept;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_key_type(tube text) RETURNS regtype
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -7027,6 +7039,7 @@ CREATE FUNCTION tube.tube_step_ask(tube text, seq bigint, shard integer, key tex
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, NULL, seq, seq, shard, key, 1);
     of_partition CONSTANT integer := shard % reg.partitions;
+    of_key CONSTANT text := tube_private_key_text(reg, key); -- or the worker would find no row of it, and delete the document
     number bigint;
     wrong text;
 BEGIN
@@ -7057,14 +7070,15 @@ BEGIN
             ELSE NOT EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = s.leader_id) END;
     DELETE FROM tube_step AS s WHERE s.tube = reg.tube AND s.ended_at < clock_timestamp() - interval '1 day';
     INSERT INTO tube_step AS s (tube, partitions, partition, seq, shard, id, expires_at)
-    VALUES (reg.tube, reg.partitions, of_partition, tube_step_ask.seq, tube_step_ask.shard, key, clock_timestamp() + lasts)
+    VALUES (reg.tube, reg.partitions, of_partition, tube_step_ask.seq, tube_step_ask.shard, of_key,
+        clock_timestamp() + lasts)
     ON CONFLICT DO NOTHING RETURNING s.step_id INTO number;
     IF number IS NULL THEN
         RAISE EXCEPTION 'another step of partition % of tube % is under way', of_partition, quote_literal(reg.tube)
             USING ERRCODE = 'TU144', HINT = 'Another operator steps through this partition. Wait, or agree with them.';
     END IF;
     PERFORM tube_audit_add('pods step', reg.tube,
-        jsonb_build_object('partition', of_partition, 'seq', seq, 'shard', shard, 'key', left(key, 100)));
+        jsonb_build_object('partition', of_partition, 'seq', seq, 'shard', shard, 'key', left(of_key, 100)));
     RETURN number;
 END
 $$;
@@ -8388,6 +8402,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_key_fits(column_type oid, key_type regt
 REVOKE ALL ON FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_sql(value text, key_type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_key_text(reg tube.tube_registry, in_key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
 

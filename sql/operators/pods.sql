@@ -66,8 +66,20 @@ BEGIN
         RAISE EXCEPTION 'no seq is from % to %', in_from, in_to
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give the lesser one first.';
     END IF;
-    EXECUTE format('SELECT %L::%s', in_key, reg.key_type); -- 22P02, 22003
+    PERFORM tube_private_key_text(reg, in_key);
     RETURN reg;
+END
+$$;
+
+-- tube_private_key_text: a key as texts of keys are kept and sent: 7 for 007, a uuid in small letters. 22P02, 22003 when it
+-- is none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_text(reg :"schema".tube_registry, in_key text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    kept text;
+BEGIN
+    EXECUTE format('SELECT %L::%s::text', in_key, reg.key_type) INTO kept;
+    RETURN kept;
 END
 $$;
 
@@ -262,11 +274,12 @@ CREATE OR REPLACE FUNCTION :"schema".tube_attempts_reset(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, NULL, NULL, in_shard, in_key, 1);
+    of_key CONSTANT text := tube_private_key_text(reg, in_key);
     gone integer;
 BEGIN
     DELETE FROM tube_attempt AS a
     WHERE a.tube = reg.tube AND (in_partition IS NULL OR a.shard % reg.partitions = in_partition)
-        AND a.shard = coalesce(in_shard, a.shard) AND a.id = coalesce(in_key, a.id);
+        AND a.shard = coalesce(in_shard, a.shard) AND a.id = coalesce(of_key, a.id);
     GET DIAGNOSTICS gone = ROW_COUNT;
     IF gone > 0 THEN
         PERFORM tube_audit_add('pods reset', reg.tube, jsonb_strip_nulls(jsonb_build_object(
@@ -287,7 +300,7 @@ BEGIN
         DELETE FROM tube_attempt AS a
         USING (SELECT DISTINCT p.shard, unnest(p.ids::text[]) AS id FROM %s AS p WHERE p.ctid = ANY ($2)) AS k
         WHERE a.tube = $1 AND a.shard = k.shard AND md5(a.id) = md5(k.id) AND a.id = k.id AND k.id = coalesce($3, k.id)$sql$,
-        tube_private_qualify(reg.tube)) USING reg.tube, places, in_key;
+        tube_private_qualify(reg.tube)) USING reg.tube, places, tube_private_key_text(reg, in_key);
 END
 $$;
 

@@ -309,3 +309,11 @@ def test_a_drop_forgets_keys_and_touches_nothing(conn: Conn, term: Term) -> None
 def test_an_unknown_tube_or_a_bad_limit_is_refused(conn: Conn, name: str) -> None:
     assert sqlstate(conn, f"SELECT {name}('no')") == "TU102"
     assert sqlstate(conn, f"SELECT {name}('queue', in_limit => 0)") == "22023"
+
+
+@pytest.mark.parametrize("act", ["tube_pods_ack", "tube_attempts_reset"])
+def test_failures_are_forgotten_however_the_key_is_written(conn: Conn, term: Term, act: str) -> None:
+    touch(conn, ids=(7,))
+    fail(conn, term, 7)
+    assert call(conn, act, ", in_key => '007'") == 1
+    assert scalar(conn, "SELECT count(*) FROM tube_attempt") == 0

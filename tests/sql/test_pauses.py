@@ -275,3 +275,9 @@ def test_a_step_is_not_taken_after_the_pause(conn: Conn, resting: Term) -> None:
     step = ask(conn, touch(conn))
     conn.execute("SELECT tube_resume(%s)", (TUBE,))
     assert take(conn, resting, step) is None
+
+
+def test_a_step_names_its_key_as_the_source_does(conn: Conn, resting: Term) -> None:
+    """A worker that read rows by another text would find none, and delete the document."""
+    number = ask(conn, touch(conn, ids=(7,)), "007")
+    assert take(conn, resting, number) == (scalar(conn, "SELECT max(seq) FROM tube.queue"), 0, "7")
