@@ -88,6 +88,28 @@ def test_a_row_of_the_list(conn: Conn, term: Term) -> None:
     assert row["control"] is None
 
 
+def test_a_retry_finds_what_waits_behind_more_in_flight_than_it_may_take_at_once(
+    conn: Conn, term: Term
+) -> None:
+    """0 says that nothing is left to retry, and what is in flight is the first of the queue."""
+    touch(conn, ids=(1,))
+    touch(conn, ids=(2,))
+    mark(conn, term)
+    waiting = touch(conn, ids=(3,))
+    bounds = f", in_to => {waiting}, in_limit => 1"
+    assert call(conn, "tube_pods_retry", bounds) == 1
+    assert call(conn, "tube_pods_retry", bounds) == 0
+    assert waiting not in pods(conn)
+
+
+@pytest.mark.usefixtures("term")
+def test_a_retried_pod_keeps_its_payload(conn: Conn) -> None:
+    """Our worker has no use for it; a consumer that reads `tube_pods_sql` may."""
+    conn.execute("""SELECT queue_touch(0, '{7}', 'T', '{"why": "by hand"}')""")
+    assert call(conn, "tube_pods_retry") == 1
+    assert scalar(conn, "SELECT payload FROM tube.queue") == {"why": "by hand"}
+
+
 @pytest.mark.usefixtures("term")
 def test_a_control_pod_shows_its_type_and_not_its_payload(conn: Conn) -> None:
     conn.execute("""SELECT queue_touch(0, '{}', 'T', '{"type": "odd", "secret": "x"}')""")
@@ -287,3 +309,11 @@ def test_a_drop_forgets_keys_and_touches_nothing(conn: Conn, term: Term) -> None
 def test_an_unknown_tube_or_a_bad_limit_is_refused(conn: Conn, name: str) -> None:
     assert sqlstate(conn, f"SELECT {name}('no')") == "TU102"
     assert sqlstate(conn, f"SELECT {name}('queue', in_limit => 0)") == "22023"
+
+
+@pytest.mark.parametrize("act", ["tube_pods_ack", "tube_attempts_reset"])
+def test_failures_are_forgotten_however_the_key_is_written(conn: Conn, term: Term, act: str) -> None:
+    touch(conn, ids=(7,))
+    fail(conn, term, 7)
+    assert call(conn, act, ", in_key => '007'") == 1
+    assert scalar(conn, "SELECT count(*) FROM tube_attempt") == 0
