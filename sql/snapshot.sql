@@ -1244,6 +1244,17 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_index_sql(tube text, partitions integer) IS 'Returns the CREATE INDEX statement to run before a repartition, so that the repartition does not block writers.';
 
+CREATE FUNCTION tube.tube_instances(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, instance_id uuid, client_id text, seen_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT i.tube, i.instance_id, i.client_id, i.seen_at FROM tube_instance AS i
+    WHERE in_tube IS NULL OR i.tube = in_tube
+    ORDER BY i.tube, i.instance_id
+$$;
+
+COMMENT ON FUNCTION tube.tube_instances(in_tube text) IS 'Lists the processes that take part in the lease election.';
+
 CREATE FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[] DEFAULT NULL::text[]) RETURNS TABLE(state text, unit_count integer, unit_bounds text[], stage text, known boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1828,6 +1839,45 @@ CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS T
 $$;
 
 COMMENT ON FUNCTION tube.tube_list(in_tbl regclass) IS 'Lists the tubes and the tables attached to them.';
+
+CREATE FUNCTION tube.tube_load(in_most integer DEFAULT 100) RETURNS TABLE(tube text, partition integer, waiting integer, since timestamp with time zone, backfill integer, backfill_since timestamp with time zone, inserted bigint, deleted bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    class integer;
+    pods integer;
+    oldest timestamptz;
+BEGIN
+    IF in_most IS NULL OR in_most < 1 THEN
+        RAISE EXCEPTION 'in_most is %', coalesce(in_most::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 or more.';
+    END IF;
+    FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
+        tube := reg.tube;
+        inserted := pg_stat_get_tuples_inserted(to_regclass(quote_ident(reg.tube)));
+        deleted := pg_stat_get_tuples_deleted(to_regclass(quote_ident(reg.tube)));
+        FOR partition, class, pods, oldest IN EXECUTE tube_private_load_sql(reg, in_most) LOOP
+            IF class = 0 THEN
+                waiting := pods;
+                since := oldest;
+            ELSE
+                backfill := pods;
+                backfill_since := oldest;
+                RETURN NEXT;
+            END IF;
+        END LOOP;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_load(in_most integer) IS 'Shows how much waits in each partition of each tube, at a glance.';
 
 CREATE FUNCTION tube.tube_park_count(in_tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(count bigint, newest bigint)
     LANGUAGE sql SECURITY DEFINER
@@ -4660,6 +4710,29 @@ BEGIN
     RETURN found;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_load_sql(reg tube.tube_registry, most integer) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    fits CONSTANT boolean := EXISTS (
+        SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid);
+BEGIN
+    RETURN format('SELECT n.slice / 2, n.slice %% 2, c.pods, c.since FROM generate_series(0, %s) AS n (slice), LATERAL (%s) AS c '
+        'ORDER BY n.slice', reg.partitions * 2 - 1,
+        CASE WHEN fits THEN format($sql$
+            SELECT count(*)::integer AS pods, min(q.ts) AS since
+            FROM (
+                SELECT p.ts FROM %I.%I AS p
+                WHERE (p.shard %% %s) = n.slice / 2 AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = n.slice %% 2
+                    AND (p.payload IS NULL OR p.ids <> '{}')
+                ORDER BY p.seq LIMIT %s
+            ) AS q$sql$, tube_private_schema(), reg.tube, reg.partitions, most) ELSE format($sql$
+            SELECT least(%s, regexp_replace(s.count, '\D', '', 'g')::bigint)::integer AS pods, s.min_ts AS since
+            FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS s WHERE r.tube = %L$sql$,
+            most, reg.tube) END);
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_lock_backfill(backfill_id bigint, held boolean DEFAULT false) RETURNS tube.tube_backfill
     LANGUAGE plpgsql
@@ -7992,6 +8065,11 @@ GRANT ALL ON FUNCTION tube.tube_index_fit() TO tube_worker;
 REVOKE ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) TO tube_admin;
 
+REVOKE ALL ON FUNCTION tube.tube_instances(in_tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_instances(in_tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_instances(in_tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_instances(in_tube text) TO tube_monitor;
+
 REVOKE ALL ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) TO tube_writer;
@@ -8085,6 +8163,11 @@ GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_monitor;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_load(in_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_load(in_most integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_load(in_most integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_load(in_most integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) TO tube_admin;
@@ -8408,6 +8491,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_key_text(reg tube.tube_registry, in_key
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_load_sql(reg tube.tube_registry, most integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_lock_backfill(backfill_id bigint, held boolean) FROM PUBLIC;
 
