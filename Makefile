@@ -3,6 +3,7 @@
 #   make demo                  the demonstration, against a mock of Kafka
 #   make demo KAFKA=real       against a real broker
 #   make demo ELECTION=lease   without Kafka
+#   make demo SINK=opensearch  the copy in a real server: opensearch, redis, kafka or postgres
 #   make test [ARGS=…]         all tests; ARGS go to pytest, e.g. ARGS="-m unit" or ARGS="-k mark -x"
 #   make soak [MINUTES=60]     random faults for so long, then `make points`; writes docs/reliability.md
 #   make chaos [MINUTES=10]    the random faults alone; SEED=7 draws the same ones again
@@ -15,6 +16,8 @@
 
 SHELL := /bin/bash
 BIN := .venv/bin
+# Without bytecode each of the many processes that tests and demo start would compile its libraries anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests wait for time-outs and servers more than they compute, so more of them than there are cores.
 JOBS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 CHAOS = $(BIN)/python -m tests.crash.chaos $(if $(SEED),--seed $(SEED))
@@ -30,7 +33,7 @@ help:
 venv: .venv/installed
 
 demo: venv
-	@$(BIN)/pytube demo $(if $(KAFKA),--kafka $(KAFKA)) $(if $(ELECTION),--election $(ELECTION))
+	@$(BIN)/pytube demo $(if $(KAFKA),--kafka $(KAFKA)) $(if $(ELECTION),--election $(ELECTION)) $(if $(SINK),--sink $(SINK))
 
 test: venv
 	@bash .ci/system

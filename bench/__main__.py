@@ -17,6 +17,7 @@ SCENARIOS = (
     "drain",
     "worker",
     "latency",
+    "isolation",
     "capture",
     "options",
     "takeover",
@@ -30,6 +31,12 @@ SCENARIOS = (
     "opensearch",
     "sink_redis",
     "sink_webhook",
+    "searchable",
+    "outbox",
+    "outbox_stash",
+    "outbox_latency",
+    "observing",
+    "verify",
 )
 """`latency`, which has a target in milliseconds, comes early: some machines slow down in minutes of work."""
 SPARK = ("spark_touch", "spark_keys", "spark_read", "spark_reconcile", "spark_growth", "spark_fifty")

@@ -12,10 +12,10 @@ import orjson
 from opensearchpy import AsyncOpenSearch
 from opensearchpy.helpers import async_bulk
 
-from bench.frame.page import Section, Target
-from bench.frame.rounds import interleave, rates
+from bench.frame.page import Section
+from bench.frame.rounds import interleave
+from bench.frame.sends import show, target
 from bench.frame.server import Server
-from bench.frame.statistics import ratios, spread
 from pytube.embedded.opensearch import OpenSearch
 from pytube.model import OK, Batch, Documents, Token
 from pytube.sinks.opensearch import OpenSearchSink
@@ -76,26 +76,10 @@ def run(server: Server) -> Section:
         )
         runner.run(cases.client.close())
     server.drop("bench_opensearch")
-    section.table(
-        ["", "documents/s", "client CPU µs per document"],
-        [
-            [
-                WORDS[name],
-                spread(rates(taken, name)).text(0),
-                f"{spread([reading.own_cpu_each for reading in found]).middle:,.1f}",
-            ]
-            for name, found in taken.items()
-        ],
-    )
-    to_lines = ratios(rates(taken, "sink"), rates(taken, "lines"))
-    to_helper = ratios(rates(taken, "sink"), rates(taken, "helper"))
-    section.say(
-        f"Speed of the sink to ready-made lines: {to_lines.text()}; to the client's helper: "
-        f"{to_helper.text()}."
-    )
+    show(section, taken, WORDS, to="lines")
     section.targets += [
-        Target("OpenSearch: to ready-made lines", TO_LINES, to_lines.middle),
-        Target("OpenSearch: to the client's helper", TO_HELPER, to_helper.middle),
+        target(taken, "OpenSearch: to ready-made lines", "sink", "lines", TO_LINES),
+        target(taken, "OpenSearch: to the client's helper", "sink", "helper", TO_HELPER),
     ]
     return section
 

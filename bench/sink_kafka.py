@@ -9,10 +9,10 @@ from functools import partial
 
 from confluent_kafka import Producer
 
-from bench.frame.page import Section, Target
-from bench.frame.rounds import interleave, rates
+from bench.frame.page import Section
+from bench.frame.rounds import interleave
+from bench.frame.sends import show, target
 from bench.frame.server import Server
-from bench.frame.statistics import ratios, spread
 from bench.sinks.batches import AT_ONCE, DOCUMENTS, EACH, at_once, batches, bodies, pieces
 from pytube.embedded.kafka_real import RealKafka
 from pytube.model import OK
@@ -56,23 +56,10 @@ def run(server: Server) -> Section:
 
         taken = interleave(readings, {name: case(name) for name in works}, ROUNDS)
     server.drop("bench_sink_kafka")
-    section.table(
-        ["", "documents/s", "client CPU µs per document"],
-        [
-            [
-                WORDS[name],
-                spread(rates(taken, name)).text(0),
-                f"{spread([reading.own_cpu_each for reading in found]).middle:,.1f}",
-            ]
-            for name, found in taken.items()
-        ],
+    show(section, taken, WORDS, to="producer")
+    section.targets.append(
+        target(taken, "Kafka: to a producer that never waits", "sink", "producer", TO_PRODUCER)
     )
-    plain = ratios(rates(taken, "sink"), rates(taken, "producer"))
-    committed = ratios(rates(taken, "transactions"), rates(taken, "sink"))
-    section.say(
-        f"The sink to the producer: {plain.text()}. With transactions to without: {committed.text()}."
-    )
-    section.targets.append(Target("Kafka: to a producer that never waits", TO_PRODUCER, plain.middle))
     return section
 
 

@@ -8,10 +8,10 @@ from functools import partial
 
 import psycopg
 
-from bench.frame.page import Section, Target
-from bench.frame.rounds import interleave, rates
+from bench.frame.page import Section
+from bench.frame.rounds import interleave
+from bench.frame.sends import show, target
 from bench.frame.server import Server, connect
-from bench.frame.statistics import ratios, spread
 from bench.sinks.batches import AT_ONCE, DOCUMENTS, EACH, at_once, batches, bodies
 from pytube.model import OK
 from pytube.sinks.postgres import PostgresSink
@@ -72,22 +72,8 @@ def run(server: Server) -> Section:
         taken = interleave(
             readings, {name: case(name) for name in works}, ROUNDS, lambda _: admin.execute("VACUUM")
         )
-    section.table(
-        ["", "documents/s", "server CPU µs each", "client CPU µs each"],
-        [
-            [
-                WORDS[name],
-                spread(rates(taken, name)).text(0),
-                f"{spread([reading.cpu_each for reading in found]).middle:,.1f}",
-                f"{spread([reading.own_cpu_each for reading in found]).middle:,.1f}",
-            ]
-            for name, found in taken.items()
-        ],
-    )
-    to_upsert = ratios(rates(taken, "sink"), rates(taken, "upsert"))
-    to_copy = ratios(rates(taken, "sink"), rates(taken, "copy"))
-    section.say(f"The sink to upserts by hand: {to_upsert.text()}; to COPY and an upsert: {to_copy.text()}.")
-    section.targets.append(Target("Postgres: to COPY and an upsert", TO_COPY, to_copy.middle))
+    show(section, taken, WORDS, to="copy", server=True)
+    section.targets.append(target(taken, "Postgres: to COPY and an upsert", "sink", "copy", TO_COPY))
     server.drop("bench_sink_postgres")
     return section
 

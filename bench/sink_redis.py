@@ -11,11 +11,10 @@ from itertools import count
 
 import redis.asyncio
 
-from bench.frame.page import Section, Target
-from bench.frame.rounds import interleave, rates
-from bench.frame.sends import AT_ONCE, BATCHES, DOCUMENTS, batches, send_all
+from bench.frame.page import Section
+from bench.frame.rounds import interleave
+from bench.frame.sends import AT_ONCE, BATCHES, DOCUMENTS, batches, send_all, show, target
 from bench.frame.server import Server
-from bench.frame.statistics import ratios, spread
 from pytube.embedded.ports import HOST, Port
 from pytube.model import Batch
 from pytube.sinks.redis import RedisSink
@@ -62,21 +61,10 @@ def _measure(server: Server, section: Section, url: str) -> None:
         {name: lambda name=name: asyncio.run(_case(name, url, next(rounds))) for name in WORDS},  # type: ignore[misc]
         ROUNDS,
     )
-    section.table(
-        ["", "documents/s", "ratio to MSET", "own CPU µs"],
-        [
-            [
-                words,
-                spread(rates(taken, name)).text(0),
-                ratios(rates(taken, name), rates(taken, "mset")).text(),
-                f"{spread([reading.own_cpu_each for reading in taken[name]]).middle:.1f}",
-            ]
-            for name, words in WORDS.items()
-        ],
-    )
+    show(section, taken, WORDS, to="mset")
     for other, goal in (("pipeline", TO_PIPELINE), ("mset", TO_MSET)):
-        reached = ratios(rates(taken, "json"), rates(taken, other)).middle
-        section.targets.append(Target(f"{WORDS['json']}, to {WORDS[other]}", goal, reached))
+        name = f"{WORDS['json']}, to {WORDS[other]}"
+        section.targets.append(target(taken, name, "json", other, goal))
 
 
 async def _case(name: str, url: str, round_: int) -> float:

@@ -10,14 +10,13 @@ from itertools import count
 import httpcore
 import orjson
 
-from bench.frame.page import Section, Target
-from bench.frame.rounds import interleave, rates
-from bench.frame.sends import AT_ONCE, BATCHES, DOCUMENTS, batches, send_all
+from bench.frame.page import Section
+from bench.frame.rounds import interleave
+from bench.frame.sends import AT_ONCE, BATCHES, DOCUMENTS, batches, send_all, show, target
 from bench.frame.server import Server
-from bench.frame.statistics import ratios, spread
 from pytube.model import Batch
 from pytube.sinks.webhook import WebhookSink
-from pytube.sinks.webhook_message import body_of, item
+from pytube.sinks.webhook_message import body_of, lines
 
 ROUNDS = 7
 TO_BARE = 0.7
@@ -49,7 +48,7 @@ def _measure(server: Server, section: Section, url: str) -> None:
 
     def before(name: str) -> None:
         sent = batches(next(rounds))
-        bodies = [body_of([item(orjson.dumps(b.tube), d) for d in b], "ndjson") for b in sent]
+        bodies = [body_of(lines(orjson.dumps(b.tube), b.documents), "ndjson") for b in sent]
         made[name] = list(zip(sent, bodies, strict=True))
 
     taken = interleave(
@@ -61,20 +60,9 @@ def _measure(server: Server, section: Section, url: str) -> None:
         ROUNDS,
         before,
     )
-    reached = ratios(rates(taken, "sink"), rates(taken, "bare"))
-    section.table(
-        ["", "documents/s", "ratio", "own CPU µs"],
-        [
-            [
-                words,
-                spread(rates(taken, name)).text(0),
-                reached.text() if name == "sink" else "",
-                f"{spread([reading.own_cpu_each for reading in taken[name]]).middle:.1f}",
-            ]
-            for name, words in WORDS.items()
-        ],
-    )
-    section.targets.append(Target(f"{WORDS['sink']}, to {WORDS['bare']}", TO_BARE, reached.middle))
+    show(section, taken, WORDS, to="bare")
+    name = f"{WORDS['sink']}, to {WORDS['bare']}"
+    section.targets.append(target(taken, name, "sink", "bare", TO_BARE))
 
 
 async def _sink(url: str, sent: list[Batch]) -> float:

@@ -9,16 +9,17 @@ from pytube.collision import refuse_collision
 
 if TYPE_CHECKING:
     from pytube.config import Config
+    from pytube.delivered import wait, wait_async
     from pytube.worker import Worker
 
-__all__ = ["Config", "Worker", "__version__"]
+__all__ = ["Config", "Worker", "__version__", "wait", "wait_async"]
 __version__ = "0.1.0"
 
 refuse_collision()
 
 
 def __getattr__(name: str) -> Any:
-    """`Worker` and `Config`, imported when they are first used: they take longer to load than the rest."""
+    """What the package offers, imported when it is first used: it takes longer to load than the rest."""
     if name == "Worker":
         from pytube.worker import Worker
 
@@ -27,4 +28,8 @@ def __getattr__(name: str) -> Any:
         from pytube.config import Config
 
         return Config
+    if name in ("wait", "wait_async"):
+        from pytube import delivered
+
+        return getattr(delivered, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

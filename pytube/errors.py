@@ -129,6 +129,44 @@ class TubeHasWorkers(UsageError):
     """Workers lead the tube, so no stream may purge it. TU133."""
 
 
+# --- operators --------------------------------------------------------------------------------
+
+
+class ParkLimitReached(UsageError):
+    """More keys of the tube would be parked than its `park_limit` allows; none is. TU141."""
+
+
+class PodsInFlight(UsageError):
+    """A worker has the pods in flight: pause the tube or the partition first. TU142."""
+
+
+class NotPaused(UsageError):
+    """The partition is not paused, or no worker has come to rest there, so nothing can be stepped. TU143."""
+
+
+class StepBusy(UsageError):
+    """Another step of the partition is under way. TU144."""
+
+
+class PodGone(UsageError):
+    """The pod is gone, or does not have the key. TU145."""
+
+
+# --- waiting and looking ----------------------------------------------------------------------
+
+
+class NotDelivered(PytubeError):
+    """What was waited for is not at the sink."""
+
+
+class WaitTimeout(NotDelivered):
+    """Touches still wait in the tube after the time limit."""
+
+
+class KeysParked(NotDelivered):
+    """All touches have left the tube, but some keys are parked, so their documents are not at the sink."""
+
+
 # --- backfills and jobs -----------------------------------------------------------------------
 
 
@@ -264,5 +302,10 @@ SQLSTATES: dict[str, type[PytubeError]] = {
     "TU131": UnknownJob,
     "TU132": JobDone,
     "TU133": TubeHasWorkers,
+    "TU141": ParkLimitReached,
+    "TU142": PodsInFlight,
+    "TU143": NotPaused,
+    "TU144": StepBusy,
+    "TU145": PodGone,
 }
 """SQLSTATE to the type that it is raised as in Python."""

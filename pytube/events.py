@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from pytube.model import Id
@@ -12,6 +12,9 @@ from pytube.model import Id
 @dataclass(frozen=True, slots=True)
 class Event:
     """Base of all events."""
+
+    host: str | None = field(default=None, kw_only=True)
+    """The Postgres host that the event is of; None for the only one, and for the whole process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class PartitionEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted(Event):
-    """The database is as it should be and the sinks are open: the worker joins its elections."""
+    """What is up is as it should be: the worker joins its elections. What is down was told before."""
 
     version: str
     tubes: tuple[str, ...]
@@ -115,6 +118,15 @@ class Parked(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class TubeStopped(PartitionEvent):
+    """The whole tube is stopped: it delivers nothing until somebody resumes it."""
+
+    why: str
+    """`poison`: a document can't be delivered, and the tube has `on_poison = "stop"`; or `park_limit`."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordParked(PartitionEvent):
     """A record of an outbox was set aside with its error; `tube` is the name of the outbox."""
 
@@ -131,6 +143,20 @@ class TopicDown(PartitionEvent):
 
     topic: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPaused(PartitionEvent):
+    """The partition has come to rest for a pause: it is led, and nothing is marked or sent."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResumed(PartitionEvent):
+    """Its pause is over after `seconds`."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +193,25 @@ class SourceUp(PartitionEvent):
     """Rows can be read again after `seconds`."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoadShed(Event):
+    """The worker gives up all partitions of a tube that it leads, because others do better."""
+
+    tube: str
+    partitions: tuple[int, ...]
+    """What it led."""
+    reason: str
+    seconds: float
+    """For so long it leaves the tube to the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResumed(Event):
+    """The worker takes its part in a tube again that it had given up."""
+
+    tube: str
 
 
 @dataclass(frozen=True, slots=True)

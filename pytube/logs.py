@@ -22,6 +22,7 @@ from pytube.events import (
     DatabaseDown,
     Event,
     LeaderFenced,
+    LoadShed,
     MeterRead,
     Parked,
     RecordParked,
@@ -30,12 +31,14 @@ from pytube.events import (
     SweepFailed,
     TopicDown,
     TrustLapsed,
+    TubeStopped,
 )
 
 Format = Literal["auto", "human", "json"]
 _WARNINGS = (
     DatabaseDown,
     LeaderFenced,
+    LoadShed,
     Parked,
     RecordParked,
     SinkDown,
@@ -44,7 +47,7 @@ _WARNINGS = (
     TopicDown,
     TrustLapsed,
 )
-_FIRST = ("tube", "partition")
+_FIRST = ("host", "tube", "partition")
 """Fields that lead, in this order."""
 _LONGEST_TRACE = 8_000
 """Characters of a stack trace; of a longer one the beginning and the end are kept."""
@@ -109,11 +112,20 @@ class Logger:
         )
 
 
+def host_fields(host: str | None) -> dict[str, object]:
+    """The fields of a logger that tells of one Postgres host; none for the only one, which has no name."""
+    return {} if host is None else {"host": host}
+
+
 def log_event(log: Logger, event: Event) -> None:
     """Log an event: its name (`leader_acquired`), its fields, and a level; idle readings at debug level."""
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
-    if isinstance(event, _WARNINGS):
+    if event.host is None:
+        del fields["host"]
+    if isinstance(event, TubeStopped):
+        level = logging.ERROR
+    elif isinstance(event, _WARNINGS):
         level = logging.WARNING
     elif isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting):
         level = logging.DEBUG

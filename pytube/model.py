@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import Any, NamedTuple, TypeAlias, cast, overload
 from uuid import UUID
 
@@ -231,6 +231,13 @@ class Documents(Sequence[Document]):
             groups.setdefault(shard, []).append(key)
         return groups
 
+    def runs(self) -> Iterator[tuple[int, list[Id], list[bytes | None]]]:
+        """Shard, ids and bodies of the documents, cut where the shard changes."""
+        end = 0
+        for shard, run in groupby(self._shards):
+            start, end = end, end + len(list(run))
+            yield shard, self._ids[start:end], self._bodies[start:end]
+
     @property
     def sizes(self) -> list[int]:
         """Bytes of each body; 0 for a delete."""
@@ -256,6 +263,9 @@ class Batch:
     token: Token
     documents: Sequence[Document]
     send_before: float = field(default=float("inf"))
+    host: str | None = None
+    """The Postgres host that the partition is of, where there are several: they have partitions of the same
+    number. None for the only one."""
     _trusted_until: float = field(default=float("inf"), init=False)
 
     def __len__(self) -> int:

@@ -108,9 +108,9 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_channel, :"schema".tube_index_fit, :"schema".tube_leader_acquire, :"schema".tube_leader_epoch,
     :"schema".tube_leader_release, :"schema".tube_leader_renew, :"schema".tube_leader_wait,
     :"schema".tube_leaders_renew, :"schema".tube_lease_leave, :"schema".tube_lease_tick, :"schema".tube_lease_ticks,
-    :"schema".tube_pods_delete, :"schema".tube_pods_mark, :"schema".tube_pods_park, :"schema".tube_pods_purge,
-    :"schema".tube_pods_reset, :"schema".tube_pods_sql, :"schema".tube_pods_unpark, :"schema".tube_settle_done, :"schema".tube_settle_holders,
-    :"schema".tube_settle_left, :"schema".tube_settle_seq, :"schema".tube_sleep, :"schema".tube_stream_purge,
+    :"schema".tube_pause_reason, :"schema".tube_pods_delete, :"schema".tube_pods_fail, :"schema".tube_pods_mark, :"schema".tube_pods_park, :"schema".tube_pods_purge,
+    :"schema".tube_pods_reset, :"schema".tube_pods_sql, :"schema".tube_pods_stop, :"schema".tube_pods_unpark, :"schema".tube_settle_done, :"schema".tube_settle_holders,
+    :"schema".tube_settle_left, :"schema".tube_settle_seq, :"schema".tube_sleep, :"schema".tube_step_end, :"schema".tube_step_take, :"schema".tube_stream_purge,
     :"schema".tube_sweep_end, :"schema".tube_sweep_ready, :"schema".tube_sweep_touch, :"schema".tube_sync,
     :"schema".tube_wake, :"schema".tube_wakes
 TO :"role_worker";
@@ -131,11 +131,20 @@ GRANT EXECUTE ON FUNCTION :"schema".tube_private_outbox_figures, :"schema".tube_
 TO :"role_admin", :"role_worker", :"role_monitor";
 
 -- tube_monitor: looks at all of it, but for the payloads of pods. The worker may, too.
-GRANT SELECT ON :"schema".tube_parked, :"schema".tube_backfill TO :"role_worker", :"role_monitor";
+GRANT SELECT ON :"schema".tube_attempt, :"schema".tube_parked, :"schema".tube_backfill TO :"role_worker", :"role_monitor";
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_backfill_list, :"schema".tube_id_column, :"schema".tube_job_list, :"schema".tube_leaders,
-    :"schema".tube_list, :"schema".tube_park_list, :"schema".tube_stats, :"schema".tube_terms
+    :"schema".tube_audit_list, :"schema".tube_backfill_list, :"schema".tube_id_column, :"schema".tube_job_list,
+    :"schema".tube_instances, :"schema".tube_keys_waiting, :"schema".tube_leaders, :"schema".tube_list,
+    :"schema".tube_load, :"schema".tube_park_count,
+    :"schema".tube_park_list, :"schema".tube_pause_list, :"schema".tube_pods_count, :"schema".tube_pods_list,
+    :"schema".tube_pods_of, :"schema".tube_stats, :"schema".tube_terms
 TO :"role_worker", :"role_monitor";
+
+-- Who writes may wait until it is delivered.
+GRANT EXECUTE ON FUNCTION
+    :"schema".tube_delivered_channel, :"schema".tube_delivered_parked, :"schema".tube_delivered_watch, :"schema".tube_settle_holders,
+    :"schema".tube_settle_left, :"schema".tube_settle_seq, :"schema".tube_undelivered
+TO :"role_worker", :"role_writer", :"role_monitor";
 
 -- tube_writer: touches, also what a query of theirs gives, and by jobs of their own, which COPY into the
 -- tubes. The right to insert stands with each tube; its seq comes from here.
@@ -161,6 +170,9 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_as_caller, :"schema".tube_keys_as_caller, :"schema".tube_keys_put, :"schema".tube_pods_insert,
     :"schema".tube_pods_put
 TO :"role_worker", :"role_writer";
+
+-- Whoever may touch records what is done by hand.
+GRANT EXECUTE ON FUNCTION :"schema".tube_audit_add TO :"role_worker", :"role_writer";
 
 -- Who goes on with a job, or with the ranges of a backfill, has to know what is in.
 GRANT EXECUTE ON FUNCTION :"schema".tube_job_units TO :"role_worker", :"role_writer";

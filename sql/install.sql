@@ -72,6 +72,7 @@ SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_v
 \ir pods/consume.sql
 \ir pods/put.sql
 \ir pods/settle.sql
+\ir pods/wait.sql
 
 -- Outboxes: messages for Kafka. ---------------------------------------------------------------------------
 \ir outbox/tables.sql
@@ -91,6 +92,13 @@ SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_v
 -- Jobs: what several sessions write at once, in units, each once. --------------------------------------------
 \ir jobs/jobs.sql
 \ir jobs/ranges.sql
+
+-- Operators: what people do by hand. ------------------------------------------------------------------------
+\ir operators/audit.sql
+\ir operators/pauses.sql
+\ir operators/parked.sql
+\ir operators/pods.sql
+\ir operators/steps.sql
 
 -- Rights, and the generated functions of tubes that were there before: attached tables are changed with
 -- the rights of whoever installs. ---------------------------------------------------------------------------

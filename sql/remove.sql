@@ -72,7 +72,9 @@ BEGIN
     END LOOP;
 END
 $$;
-DROP TABLE :"schema".tube_audit, :"schema".tube_outbox_retry, :"schema".tube_outbox_parked, :"schema".tube_outbox,
+DROP TABLE :"schema".tube_audit, :"schema".tube_attempt, :"schema".tube_parked_document, :"schema".tube_paused,
+    :"schema".tube_halted, :"schema".tube_step;
+DROP TABLE :"schema".tube_outbox_retry, :"schema".tube_outbox_parked, :"schema".tube_outbox,
     :"schema".tube_job_unit, :"schema".tube_job, :"schema".tube_backfill, :"schema".tube_parked,
     :"schema".tube_sleeper, :"schema".tube_instance, :"schema".tube_trouble, :"schema".tube_term, :"schema".tube_leader,
     :"schema".tube_attachment, :"schema".tube_installation, :"schema".tube_version, :"schema".tube_registry;

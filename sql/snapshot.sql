@@ -383,6 +383,73 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement with the rights and search_path of the caller and returns its rows; tube_pods_insert uses it.';
 
+CREATE FUNCTION tube.tube_attempts_reset(tube text, in_partition integer DEFAULT NULL::integer, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, NULL, NULL, in_shard, in_key, 1);
+    of_key CONSTANT text := tube_private_key_text(reg, in_key);
+    gone integer;
+BEGIN
+    DELETE FROM tube_attempt AS a
+    WHERE a.tube = reg.tube AND (in_partition IS NULL OR a.shard % reg.partitions = in_partition)
+        AND a.shard = coalesce(in_shard, a.shard) AND a.id = coalesce(of_key, a.id);
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    IF gone > 0 THEN
+        PERFORM tube_audit_add('pods reset', reg.tube, jsonb_strip_nulls(jsonb_build_object(
+            'partition', in_partition, 'shard', in_shard, 'key', left(in_key, 100), 'keys', gone)));
+    END IF;
+    RETURN gone;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_attempts_reset(tube text, in_partition integer, in_shard integer, in_key text) IS 'Forgets the failed attempts of keys that are to be sent again.';
+
+CREATE FUNCTION tube.tube_audit_add(action text, tube text DEFAULT NULL::text, details jsonb DEFAULT '{}'::jsonb) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    number bigint;
+BEGIN
+    IF action IS NULL OR length(action) NOT BETWEEN 1 AND 100 THEN
+        RAISE EXCEPTION 'the action is %', quote_nullable(left(action, 100))
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a word or two, at most 100 characters.';
+    ELSIF jsonb_typeof(details) IS DISTINCT FROM 'object' OR octet_length(details::text) > 8192 THEN
+        RAISE EXCEPTION 'the details are no JSON object of at most 8192 bytes'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give filters, counts and the first keys.';
+    END IF;
+    INSERT INTO tube_audit AS a (client, action, tube, details)
+    VALUES (nullif(current_setting('application_name'), ''), tube_audit_add.action, tube_audit_add.tube,
+        tube_audit_add.details)
+    RETURNING a.audit_id INTO number;
+    RETURN number;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) IS 'Records in the audit what was done by hand.';
+
+CREATE FUNCTION tube.tube_audit_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(audit_id bigint, done_at timestamp with time zone, done_by name, client text, action text, tube text, details jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    IF in_limit IS NULL OR in_limit < 0 THEN
+        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
+    END IF;
+    RETURN QUERY
+    SELECT a.audit_id, a.done_at, a.done_by, a.client, a.action, a.tube, a.details
+    FROM tube_audit AS a
+    WHERE in_tube IS NULL OR a.tube = in_tube
+    ORDER BY a.audit_id DESC
+    LIMIT in_limit;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) IS 'Lists what was done by hand, the latest first.';
+
 CREATE TABLE tube.tube_backfill (
     backfill_id bigint NOT NULL,
     tube text NOT NULL,
@@ -1000,6 +1067,41 @@ CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
 
 COMMENT ON FUNCTION tube.tube_channel(tube text) IS 'Returns the NOTIFY channel on which writers wake the sleeping workers of a tube.';
 
+CREATE FUNCTION tube.tube_delivered_channel(tube text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    RETURN ('pytube_done_'::text || md5((('tube'::text || '.'::text) || tube)));
+
+COMMENT ON FUNCTION tube.tube_delivered_channel(tube text) IS 'Returns the NOTIFY channel on which purges tell those who wait for deliveries of a tube.';
+
+CREATE FUNCTION tube.tube_delivered_parked(tube text) RETURNS TABLE(parked bigint, shard integer, id text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM tube_private_require(tube);
+    RETURN QUERY
+    SELECT count(*) OVER (), f.shard, f.id
+    FROM (SELECT k.shard, k.id FROM tube_parked AS k WHERE k.tube = tube_delivered_parked.tube AND k.id IS NOT NULL LIMIT 1000) AS f
+    LIMIT 1;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_delivered_parked(tube text) IS 'Counts the keys of a tube that are parked instead of delivered.';
+
+CREATE FUNCTION tube.tube_delivered_watch(tube text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM tube_private_require(tube);
+    -- All, whatever the number of partitions is now: it may change while the session waits.
+    PERFORM pg_advisory_lock_shared(tube_private_watch_lock(tube, p.part)) FROM generate_series(0, 15) AS p (part);
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_delivered_watch(tube text) IS 'Has purges of a tube notify tube_delivered_channel(tube), until the session ends.';
+
 CREATE FUNCTION tube.tube_drop(tube text, force boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1141,6 +1243,17 @@ END
 $$;
 
 COMMENT ON FUNCTION tube.tube_index_sql(tube text, partitions integer) IS 'Returns the CREATE INDEX statement to run before a repartition, so that the repartition does not block writers.';
+
+CREATE FUNCTION tube.tube_instances(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, instance_id uuid, client_id text, seen_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT i.tube, i.instance_id, i.client_id, i.seen_at FROM tube_instance AS i
+    WHERE in_tube IS NULL OR i.tube = in_tube
+    ORDER BY i.tube, i.instance_id
+$$;
+
+COMMENT ON FUNCTION tube.tube_instances(in_tube text) IS 'Lists the processes that take part in the lease election.';
 
 CREATE FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[] DEFAULT NULL::text[]) RETURNS TABLE(state text, unit_count integer, unit_bounds text[], stage text, known boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1365,6 +1478,25 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) IS 'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';
 
+CREATE FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) RETURNS TABLE(shard integer, id text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    key_type CONSTANT regtype := (tube_private_require(tube)).key_type;
+BEGIN
+    RETURN QUERY EXECUTE format($sql$
+        SELECT DISTINCT w.shard, w.id::text
+        FROM %s AS p, unnest(p.ids) AS k (id), unnest($2, $3::%s[]) AS w (shard, id)
+        WHERE p.seq <= $1 AND p.shard = ANY ($2) AND p.ids && $3::%2$s[] AND w.shard = p.shard AND w.id = k.id$sql$,
+        tube_private_qualify(tube), key_type)
+    USING up_to, shards, ids;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) IS 'Lists those of some keys that wait in a tube.';
+
 CREATE FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text DEFAULT 'neli'::text, hold interval DEFAULT '00:00:15'::interval, lease interval DEFAULT NULL::interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1536,7 +1668,7 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the current leader of each partition.';
 
-CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb DEFAULT NULL::jsonb) RETURNS TABLE(leader_id uuid, renewed boolean)
+CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb DEFAULT NULL::jsonb) RETURNS TABLE(leader_id uuid, renewed boolean, paused text, step bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -1563,16 +1695,44 @@ BEGIN
             e.value #>> '{sink,reason}', clock_timestamp() - (e.value #>> '{sink,seconds}')::float8 * interval '1 second',
             e.value #>> '{source,reason}', clock_timestamp() - (e.value #>> '{source,seconds}')::float8 * interval '1 second'
         FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
+        WHERE e.value ?| ARRAY['sink', 'source']
         ON CONFLICT (leader_id) DO UPDATE
         SET sink_down = excluded.sink_down, sink_down_since = excluded.sink_down_since,
             source_down = excluded.source_down, source_down_since = excluded.source_down_since
         WHERE (t.sink_down, t.source_down) IS DISTINCT FROM (excluded.sink_down, excluded.source_down)
     ), mended AS (
         DELETE FROM tube_trouble AS t USING renewal AS r
-        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text) IS NULL
+        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ?| ARRAY['sink', 'source']) IS NOT TRUE
+    ), paused AS MATERIALIZED ( -- nearly always none, as of steps
+        SELECT l.leader_id, o.reason
+        FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id
+        CROSS JOIN LATERAL tube_private_pause_of(l.tube, l.partitions, l.partition) AS o
+        WHERE EXISTS (SELECT FROM tube_paused AS a WHERE a.tube = l.tube) -- or the function is not called
+    ), halted AS (
+        -- Only for a pause that this answer names: a worker that is told of none marks at once. And only where no row is
+        -- seen, or it would wait for an operator who pauses anew in an open transaction (tube_private_forget_rest).
+        INSERT INTO tube_halted AS t (leader_id, since)
+        SELECT r.leader_id, clock_timestamp() - (e.value #>> '{paused,seconds}')::float8 * interval '1 second'
+        FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
+        JOIN paused AS p ON p.leader_id = r.leader_id
+        WHERE e.value ? 'paused' AND NOT EXISTS (SELECT FROM tube_halted AS h WHERE h.leader_id = r.leader_id)
+        ON CONFLICT DO NOTHING
+    ), resumed AS (
+        DELETE FROM tube_halted AS t
+        WHERE t.leader_id IN (
+            SELECT h.leader_id FROM tube_halted AS h JOIN renewal AS r ON r.leader_id = h.leader_id
+            WHERE (troubles -> r.leader_id::text ? 'paused') IS NOT TRUE
+                OR NOT EXISTS (SELECT FROM paused AS p WHERE p.leader_id = r.leader_id)
+            FOR UPDATE OF h SKIP LOCKED)
     )
-    SELECT l.leader_id, r.leader_id IS NOT NULL
+    SELECT l.leader_id, r.leader_id IS NOT NULL, p.reason, s.step_id
     FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
+    LEFT JOIN paused AS p ON p.leader_id = l.leader_id
+    LEFT JOIN LATERAL (
+        SELECT o.step_id FROM tube_step AS o
+        WHERE o.tube = l.tube AND o.partition = l.partition AND o.ended_at IS NULL AND o.leader_id IS NULL
+            AND o.partitions = l.partitions AND o.expires_at > clock_timestamp()
+    ) AS s ON true
     WHERE tube_leaders_renew.tube IS NULL OR l.tube = tube_leaders_renew.tube;
 END
 $$;
@@ -1680,7 +1840,82 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_list(in_tbl regclass) IS 'Lists the tubes and the tables attached to them.';
 
-CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(park_id bigint, tube text, shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer, epoch bigint, parked_at timestamp with time zone)
+CREATE FUNCTION tube.tube_load(in_most integer DEFAULT 100) RETURNS TABLE(tube text, partition integer, waiting integer, since timestamp with time zone, backfill integer, backfill_since timestamp with time zone, inserted bigint, deleted bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    class integer;
+    pods integer;
+    oldest timestamptz;
+BEGIN
+    IF in_most IS NULL OR in_most < 1 THEN
+        RAISE EXCEPTION 'in_most is %', coalesce(in_most::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 or more.';
+    END IF;
+    FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
+        tube := reg.tube;
+        inserted := pg_stat_get_tuples_inserted(to_regclass(quote_ident(reg.tube)));
+        deleted := pg_stat_get_tuples_deleted(to_regclass(quote_ident(reg.tube)));
+        FOR partition, class, pods, oldest IN EXECUTE tube_private_load_sql(reg, in_most) LOOP
+            IF class = 0 THEN
+                waiting := pods;
+                since := oldest;
+            ELSE
+                backfill := pods;
+                backfill_since := oldest;
+                RETURN NEXT;
+            END IF;
+        END LOOP;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_load(in_most integer) IS 'Shows how much waits in each partition of each tube, at a glance.';
+
+CREATE FUNCTION tube.tube_park_count(in_tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(count bigint, newest bigint)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+    SELECT count(*), max(k.park_id) FROM tube_private_parked($1, $2, $3, $4, $5, NULL) AS k
+$_$;
+
+COMMENT ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) IS 'Counts parked keys.';
+
+CREATE FUNCTION tube.tube_park_drop(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval, in_newest bigint DEFAULT NULL::bigint, in_limit integer DEFAULT 10000) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    of_tube CONSTANT text := (tube_private_require(tube_park_drop.tube)).tube;
+    keys text[];
+BEGIN
+    PERFORM tube_private_check_limit(in_limit);
+    WITH gone AS (
+        DELETE FROM tube_parked AS k
+        WHERE k.park_id IN (
+            SELECT p.park_id FROM tube_private_parked(of_tube, in_shard, in_key, in_error, in_older, in_newest) AS p
+            ORDER BY p.park_id LIMIT in_limit FOR UPDATE)
+        RETURNING k.park_id, k.shard, k.id
+    )
+    SELECT array_agg(concat(g.shard, '/', g.id) ORDER BY g.park_id) INTO keys FROM gone AS g;
+    IF keys IS NULL THEN
+        RETURN 0;
+    END IF;
+    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, in_key, in_error, in_older, keys, cardinality(keys));
+    RETURN cardinality(keys);
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) IS 'Forgets parked keys; the sink stays as it is.';
+
+CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(park_id bigint, tube text, shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer, epoch bigint, parked_at timestamp with time zone, first_at timestamp with time zone, retried_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -1690,15 +1925,166 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
     END IF;
     RETURN QUERY
-    SELECT k.park_id, k.tube, k.shard, k.id, k.op, k.seq, k.payload, k.error, k.attempts, k.epoch, k.parked_at
-    FROM tube_parked AS k
-    WHERE in_tube IS NULL OR k.tube = in_tube
+    SELECT k.park_id, k.tube, k.shard, k.id, k.op, k.seq, k.payload, k.error, k.attempts, k.epoch, k.parked_at,
+        k.first_at, k.retried_at
+    FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_older, NULL) AS k
     ORDER BY k.parked_at DESC, k.park_id DESC
     LIMIT in_limit;
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) IS 'Lists parked keys with their errors, latest first.';
+COMMENT ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) IS 'Lists parked keys with their errors, latest first.';
+
+CREATE FUNCTION tube.tube_park_retry(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval, in_newest bigint DEFAULT NULL::bigint, in_limit integer DEFAULT 10000) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    of_tube CONSTANT text := (tube_private_require(tube_park_retry.tube)).tube;
+    chosen bigint[];
+    keys text[];
+BEGIN
+    PERFORM tube_private_check_limit(in_limit);
+    PERFORM FROM tube_registry AS r WHERE r.tube = of_tube FOR KEY SHARE;
+    chosen := ARRAY(
+        SELECT k.park_id FROM tube_parked AS k
+        WHERE k.park_id IN (
+                SELECT p.park_id FROM tube_private_parked(of_tube, in_shard, in_key, in_error, in_older, in_newest) AS p
+                WHERE in_key IS NOT NULL OR p.retried_at IS NULL
+                ORDER BY p.park_id LIMIT in_limit)
+            AND (in_key IS NOT NULL OR k.retried_at IS NULL) -- of a row that another operator has just retried
+        ORDER BY k.park_id FOR UPDATE);
+    IF chosen = '{}' THEN
+        RETURN 0;
+    END IF;
+    EXECUTE format($sql$
+        INSERT INTO %1$s (op, shard, ids)
+        SELECT 'U', k.shard, array_agg(k.id::%2$s)
+        FROM (
+            SELECT p.shard, p.id, (row_number() OVER (PARTITION BY p.shard ORDER BY p.park_id) - 1) / 250 AS chunk
+            FROM tube_parked AS p WHERE p.park_id = ANY ($1) AND p.id IS NOT NULL) AS k
+        GROUP BY k.shard, k.chunk ORDER BY k.shard, k.chunk$sql$,
+        tube_private_qualify(of_tube), tube_private_key_type(of_tube)) USING chosen;
+    EXECUTE format($sql$
+        INSERT INTO %s (op, shard, ids, payload)
+        SELECT p.op, p.shard, '{}', p.payload
+        FROM tube_parked AS p WHERE p.park_id = ANY ($1) AND p.id IS NULL ORDER BY p.seq$sql$,
+        tube_private_qualify(of_tube)) USING chosen;
+    keys := ARRAY(SELECT concat(p.shard, '/', p.id) FROM tube_parked AS p WHERE p.park_id = ANY (chosen[:10]) ORDER BY p.park_id);
+    PERFORM tube_private_wake_sleepers(of_tube,
+        ARRAY(SELECT DISTINCT p.shard FROM tube_parked AS p WHERE p.park_id = ANY (chosen)));
+    DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod is parked anew, by its seq
+    UPDATE tube_parked AS p SET retried_at = clock_timestamp() WHERE p.park_id = ANY (chosen);
+    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, in_key, in_error, in_older, keys, cardinality(chosen));
+    RETURN cardinality(chosen);
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) IS 'Touches parked keys, so that they are tried again.';
+
+CREATE FUNCTION tube.tube_pause(tube text, in_partition integer DEFAULT NULL::integer, lasts interval DEFAULT NULL::interval, reason text DEFAULT NULL::text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    of_partitions CONSTANT integer := (tube_private_require_any(tube)).partitions;
+    ends CONSTANT timestamptz := clock_timestamp() + lasts;
+    number bigint;
+BEGIN
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_pause.tube FOR KEY SHARE;
+    IF lasts <= interval '0' THEN
+        RAISE EXCEPTION 'the pause would last %', lasts
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a time of more than 0, or NULL for no end.';
+    ELSIF in_partition IS NOT NULL THEN
+        PERFORM tube_private_check_partition(tube, of_partitions, in_partition);
+    END IF;
+    INSERT INTO tube_paused AS p (tube, partition, partitions, kind, reason, until)
+    VALUES (tube_pause.tube, in_partition, CASE WHEN in_partition IS NULL THEN 0 ELSE of_partitions END, 'operator',
+        tube_private_masked(tube_pause.reason), ends)
+    ON CONFLICT (tube, kind, partitions, coalesce(partition, -1)) DO UPDATE
+    SET reason = excluded.reason, until = excluded.until, paused_by = session_user, paused_at = clock_timestamp()
+    RETURNING p.pause_id INTO number;
+    PERFORM tube_private_forget_rest(tube);
+    PERFORM tube_audit_add('pause', tube, jsonb_strip_nulls(jsonb_build_object('partition', in_partition, 'until', ends,
+        'reason', tube_private_masked(tube_pause.reason))));
+    RETURN number;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) IS 'Pauses the delivery of a tube, or of one of its partitions.';
+
+CREATE FUNCTION tube.tube_pause_list(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partition integer, kind text, reason text, until timestamp with time zone, halted_since timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT r.tube, n.partition, p.kind, p.reason, p.until, h.since
+    FROM tube_registry AS r
+    CROSS JOIN LATERAL generate_series(0, r.partitions - 1) AS n (partition)
+    CROSS JOIN LATERAL tube_private_pause_of(r.tube, r.partitions, n.partition) AS p
+    LEFT JOIN tube_leader AS l ON l.tube = r.tube AND l.partition = n.partition
+    LEFT JOIN tube_halted AS h ON h.leader_id = l.leader_id
+    WHERE (in_tube IS NULL OR r.tube = in_tube) AND EXISTS (SELECT FROM tube_paused AS s WHERE s.tube = r.tube)
+    ORDER BY r.tube, n.partition
+$$;
+
+COMMENT ON FUNCTION tube.tube_pause_list(in_tube text) IS 'Lists the partitions that are paused, with the reason.';
+
+CREATE FUNCTION tube.tube_pause_reason(tube text, partitions integer, partition integer) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+    SELECT p.reason FROM tube_private_pause_of($1, $2, $3) AS p
+$_$;
+
+COMMENT ON FUNCTION tube.tube_pause_reason(tube text, partitions integer, partition integer) IS 'Returns why a partition is to pause, or NULL.';
+
+CREATE FUNCTION tube.tube_pods_ack(tube text, in_partition integer DEFAULT NULL::integer, in_from bigint DEFAULT NULL::bigint, in_to bigint DEFAULT NULL::bigint, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_limit integer DEFAULT 10000) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, in_limit);
+    held record;
+BEGIN
+    SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit, false);
+    IF held.flying <> '{}' THEN
+        RAISE EXCEPTION '% of these pods are in flight, the first is %, by %', cardinality(held.flying), held.first_flying,
+            held.of_client
+            USING ERRCODE = 'TU142', HINT = 'Pause the tube or the partition first (tube_pause), and try again.';
+    ELSIF held.free = '{}' THEN
+        RETURN 0;
+    END IF;
+    PERFORM tube_private_forget_failures(reg, held.free, in_key);
+    PERFORM tube_private_remove_key(reg, held.free, in_key);
+    PERFORM tube_private_audit_pods('pods ack', reg.tube, in_partition, in_from, in_to, in_shard, in_key,
+        cardinality(held.free));
+    RETURN cardinality(held.free);
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_pods_ack(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) IS 'Takes pods away as if they were delivered; nothing is sent.';
+
+CREATE FUNCTION tube.tube_pods_count(tube text, in_partition integer DEFAULT NULL::integer, in_from bigint DEFAULT NULL::bigint, in_to bigint DEFAULT NULL::bigint, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text) RETURNS TABLE(pods bigint, in_flight bigint, control bigint, newest bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, 1);
+BEGIN
+    RETURN QUERY EXECUTE format($sql$
+        SELECT count(*), count(*) FILTER (WHERE c.leader_id IS NOT NULL AND tube_private_in_flight(c.leader_id, c.seq)),
+            count(*) FILTER (WHERE c.ids = '{}'), max(c.seq)
+        FROM (%s) AS c$sql$,
+        tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, 9223372036854775807));
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_pods_count(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) IS 'Counts pods that wait in a tube.';
 
 CREATE FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1724,6 +2110,36 @@ END
 $_$;
 
 COMMENT ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) IS 'Deletes pods of a partition by seq, for consumers that have no term; a worker calls tube_pods_purge.';
+
+CREATE FUNCTION tube.tube_pods_fail(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    my_epoch bigint;
+    written integer;
+BEGIN
+    PERFORM tube_private_check_items(items);
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_pods_fail.tube FOR KEY SHARE;
+    my_epoch := tube_private_hold_term(
+        tube_pods_fail.tube, tube_pods_fail.partitions, tube_pods_fail.partition, tube_pods_fail.leader_id);
+    PERFORM tube_private_check_shards(
+        tube_pods_fail.tube, tube_pods_fail.partitions, tube_pods_fail.partition, items);
+    INSERT INTO tube_attempt AS a (tube, shard, id, attempts, error, epoch, next_at)
+    SELECT DISTINCT ON (i.shard, i.id) tube_pods_fail.tube, i.shard, i.id, i.attempts, i.error, my_epoch,
+        clock_timestamp() + coalesce(i.delay, 0) * interval '1 second'
+    FROM jsonb_to_recordset(items) AS i (shard integer, id text, error text, attempts integer, delay float8)
+    ORDER BY i.shard, i.id, i.attempts DESC
+    ON CONFLICT (tube, shard, md5(id)) DO UPDATE
+    SET attempts = excluded.attempts, error = excluded.error, epoch = excluded.epoch, last_at = excluded.last_at,
+        next_at = excluded.next_at;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    RETURN written;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_pods_fail(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) IS 'Keeps the failed attempts of keys that are to be sent again.';
 
 CREATE FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character DEFAULT 'B'::bpchar, approx_size bigint DEFAULT NULL::bigint, fetch_chunk_size integer DEFAULT 20000, insert_chunk_size integer DEFAULT 250, in_search_path text DEFAULT current_setting('search_path'::text)) RETURNS void
     LANGUAGE plpgsql
@@ -1821,6 +2237,33 @@ $_$;
 
 COMMENT ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) IS 'Touches all ids that a query returns; the query runs with the caller''s rights.';
 
+CREATE FUNCTION tube.tube_pods_list(tube text, in_partition integer DEFAULT NULL::integer, in_from bigint DEFAULT NULL::bigint, in_to bigint DEFAULT NULL::bigint, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_limit integer DEFAULT 100, in_keys integer DEFAULT 100) RETURNS TABLE(seq bigint, partition integer, op text, shard integer, keys text[], key_count integer, control text, ts timestamp with time zone, state text, client_id text, failures bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, in_limit);
+BEGIN
+    RETURN QUERY EXECUTE format($sql$
+        SELECT c.seq, c.shard %% %s, c.op::text, c.shard::integer, c.ids[:$2]::text[], cardinality(c.ids),
+            CASE WHEN c.ids = '{}' THEN coalesce(c.payload ->> 'type', 'other') END, c.ts,
+            CASE WHEN c.leader_id IS NULL THEN 'waiting' WHEN f.flies THEN 'in flight' ELSE 'left' END,
+            CASE WHEN f.flies THEN l.client_id END,
+            (SELECT count(*) FROM unnest(c.ids::text[]) AS k (id) JOIN tube_attempt AS a
+                ON a.tube = $1 AND a.shard = c.shard AND md5(a.id) = md5(k.id) AND a.id = k.id)
+        FROM (%s) AS c
+        CROSS JOIN LATERAL (SELECT tube_private_in_flight(c.leader_id, c.seq)) AS f (flies)
+        LEFT JOIN tube_leader AS l ON l.leader_id = c.leader_id
+        ORDER BY c.class, c.seq$sql$, reg.partitions,
+        tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit)) USING reg.tube, in_keys;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) IS 'Lists the pods that wait in a tube, in processing order.';
+
 CREATE FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer DEFAULT 1000, floor bigint DEFAULT 0, backfill_floor bigint DEFAULT 0, exclude_backfill boolean DEFAULT false) RETURNS TABLE(seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1850,69 +2293,111 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) IS 'Marks the next pods of a partition for a term and returns them in processing order.';
 
-CREATE FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) RETURNS integer
+CREATE FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer DEFAULT 100000) RETURNS TABLE(seq bigint, op text, ts timestamp with time zone, keys integer, marked_by uuid, looked_at bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    parts CONSTANT integer := (tube_private_require(tube)).partitions;
+    pods text;
+BEGIN
+    SELECT string_agg(format('(SELECT * FROM %s AS q WHERE %s AND (CASE WHEN q.op = ''B'' THEN 1 ELSE 0 END) = %s'
+            ' ORDER BY q.seq LIMIT $3)', tube_private_qualify(tube), s.slice, c.class), ' UNION ALL ' ORDER BY c.class)
+    INTO pods
+    FROM unnest((tube_private_slices(tube, parts, tube_pods_of.shard % parts)).slices) AS s (slice),
+        generate_series(0, 1) AS c (class);
+    RETURN QUERY EXECUTE format($sql$
+        WITH pods AS MATERIALIZED (SELECT p.* FROM (%s) AS p LIMIT $3),
+        looked AS (SELECT count(*) AS n FROM pods)
+        SELECT f.seq, f.op::text, f.ts, cardinality(f.ids), f.leader_id, l.n
+        FROM looked AS l LEFT JOIN (SELECT * FROM pods AS p WHERE p.shard = $1 AND p.ids @> ARRAY[$2::%s]) AS f ON true
+        ORDER BY (f.op = 'B'), f.seq$sql$, pods, tube_private_key_type(tube))
+    USING tube_pods_of.shard, tube_pods_of.id, most;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) IS 'Lists the pods of a tube that one key waits in.';
+
+CREATE FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 #variable_conflict use_column
 DECLARE
     my_epoch bigint;
-    stranger integer;
-    parked   integer;
+    written  bigint[];
 BEGIN
-    IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'items is no JSON array'
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per key.';
-    END IF;
+    PERFORM tube_private_check_items(items);
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_pods_park.tube FOR KEY SHARE;
     PERFORM tube_private_require(tube_pods_park.tube);
     my_epoch := tube_private_hold_term(
         tube_pods_park.tube, tube_pods_park.partitions, tube_pods_park.partition, tube_pods_park.leader_id);
-    SELECT i.shard INTO stranger
-    FROM jsonb_to_recordset(items) AS i (shard integer)
-    WHERE i.shard < 0 OR mod(i.shard, tube_pods_park.partitions) <> tube_pods_park.partition
-    LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'shard % is not in partition % of tube %', stranger,
-            tube_pods_park.partition, quote_literal(tube_pods_park.tube)
-            USING ERRCODE = 'TU106', HINT = 'Park keys of the term''s own partition only.';
-    END IF;
+    PERFORM tube_private_check_shards(
+        tube_pods_park.tube, tube_pods_park.partitions, tube_pods_park.partition, items);
 
     WITH item AS MATERIALIZED (
-        SELECT i.shard, i.id, i.op, i.seq, nullif(i.payload, 'null'), i.error, i.attempts, my_epoch
+        SELECT i.shard, i.id, i.op, i.seq, nullif(i.payload, 'null') AS payload, i.error, i.attempts, my_epoch AS epoch
         FROM jsonb_to_recordset(items) AS i (
             shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer)
+    ), tried AS (
+        DELETE FROM tube_attempt AS a USING item AS i
+        WHERE a.tube = tube_pods_park.tube AND a.shard = i.shard AND md5(a.id) = md5(i.id) AND a.id = i.id
+        RETURNING a.shard, a.id, a.first_at
     ), keys AS (
-        INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch)
-        SELECT DISTINCT ON (i.shard, i.id) tube_pods_park.tube, i.*
-        FROM item AS i WHERE i.id IS NOT NULL ORDER BY i.shard, i.id, i.seq DESC
+        INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch, first_at)
+        SELECT DISTINCT ON (i.shard, i.id) tube_pods_park.tube, i.*, coalesce(t.first_at, clock_timestamp())
+        FROM item AS i LEFT JOIN tried AS t ON t.shard = i.shard AND t.id = i.id
+        WHERE i.id IS NOT NULL ORDER BY i.shard, i.id, i.seq DESC
         ON CONFLICT (tube, shard, md5(id)) WHERE id IS NOT NULL
         DO UPDATE SET op = excluded.op, seq = excluded.seq, payload = excluded.payload, error = excluded.error,
-            attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp()
+            attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp(), retried_at = NULL
         RETURNING park_id
     ), control AS (
-        INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch)
-        SELECT DISTINCT ON (i.seq) tube_pods_park.tube, i.*
+        INSERT INTO tube_parked AS k (tube, shard, id, op, seq, payload, error, attempts, epoch, first_at)
+        SELECT DISTINCT ON (i.seq) tube_pods_park.tube, i.*, clock_timestamp()
         FROM item AS i WHERE i.id IS NULL ORDER BY i.seq
         ON CONFLICT (tube, seq) WHERE id IS NULL
         DO UPDATE SET op = excluded.op, payload = excluded.payload, error = excluded.error,
             attempts = excluded.attempts, epoch = excluded.epoch, parked_at = clock_timestamp()
         RETURNING park_id
     )
-    SELECT count(*) INTO parked FROM (TABLE keys UNION ALL TABLE control) AS rows;
-    RETURN parked;
+    SELECT array_agg(r.park_id) INTO written FROM (TABLE keys UNION ALL TABLE control) AS r;
+    IF in_limit < (
+        SELECT count(*) FROM (
+            SELECT FROM tube_parked AS k WHERE k.tube = tube_pods_park.tube AND k.retried_at IS NULL
+            LIMIT in_limit::bigint + 1) AS n)
+    THEN
+        RAISE EXCEPTION 'more than % keys of tube % would be parked', in_limit, quote_literal(tube_pods_park.tube)
+            USING ERRCODE = 'TU141', HINT = 'Mend what they have in common, retry or drop some, and resume the tube.';
+    END IF;
+
+    DELETE FROM tube_parked_document AS d WHERE d.park_id = ANY (written);
+    INSERT INTO tube_parked_document (park_id, document)
+    SELECT DISTINCT ON (k.park_id) k.park_id, decode(i.document, 'base64')
+    FROM jsonb_to_recordset(items) AS i (shard integer, id text, seq bigint, document text)
+    JOIN tube_parked AS k ON k.tube = tube_pods_park.tube AND k.shard = i.shard AND md5(k.id) = md5(i.id) AND k.id = i.id
+    WHERE i.document IS NOT NULL
+    ORDER BY k.park_id, i.seq DESC;
+    RETURN coalesce(cardinality(written), 0);
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) IS 'Sets failed keys aside, each with its error, so that the partition can go on.';
+COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer) IS 'Sets failed keys aside, each with its error, so that the partition can go on.';
 
 CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    RETURN tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
+DECLARE
+    purged CONSTANT integer := tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
         coalesce(seqs, '{}'));
+BEGIN
+    PERFORM tube_private_tell_watchers(tube, partitions, partition);
+    RETURN purged;
 END
 $$;
 
@@ -1941,6 +2426,40 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Gives marked pods of a term back, so that the next mark returns them again.';
 
+CREATE FUNCTION tube.tube_pods_retry(tube text, in_partition integer DEFAULT NULL::integer, in_from bigint DEFAULT NULL::bigint, in_to bigint DEFAULT NULL::bigint, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_limit integer DEFAULT 10000) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, in_limit);
+    queue CONSTANT text := tube_private_qualify(reg.tube);
+    held record;
+    chosen tid[];
+BEGIN
+    PERFORM FROM tube_registry AS r WHERE r.tube = reg.tube FOR KEY SHARE;
+    SELECT * INTO held
+    FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit, in_key IS NULL);
+    chosen := held.free || CASE WHEN in_key IS NULL THEN '{}' ELSE held.flying END;
+    IF chosen = '{}' THEN
+        RETURN 0;
+    END IF;
+    EXECUTE format(CASE WHEN in_key IS NULL
+        THEN 'INSERT INTO %1$s (op, shard, ids, payload) SELECT p.op, p.shard, p.ids, p.payload FROM %1$s AS p'
+            ' WHERE p.ctid = ANY ($1) ORDER BY p.seq'
+        ELSE 'INSERT INTO %1$s (op, shard, ids) SELECT ''U'', p.shard, ARRAY[%3$L]::%2$s[] FROM %1$s AS p'
+            ' WHERE p.ctid = ANY ($1) GROUP BY p.shard' END, queue, reg.key_type, in_key) USING chosen;
+    PERFORM tube_private_wake_sleepers(reg.tube, NULL);
+    IF in_key IS NULL THEN
+        EXECUTE format('DELETE FROM %s AS p WHERE p.ctid = ANY ($1)', queue) USING chosen;
+    END IF;
+    PERFORM tube_private_audit_pods('pods retry', reg.tube, in_partition, in_from, in_to, in_shard, in_key,
+        cardinality(chosen));
+    RETURN cardinality(chosen);
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_pods_retry(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) IS 'Puts the keys of waiting pods into the queue anew.';
+
 CREATE FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean DEFAULT false) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1964,6 +2483,34 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) IS 'Returns the text of a query that reads the pods of a partition in processing order.';
 
+CREATE FUNCTION tube.tube_pods_stop(tube text, partitions integer, partition integer, leader_id uuid, why text, reason text, items jsonb) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    IF why IS NULL OR why NOT IN ('poison', 'park_limit') THEN
+        RAISE EXCEPTION 'a tube is not stopped for %', quote_nullable(why)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is ''poison'' or ''park_limit''.';
+    END IF;
+    PERFORM tube_pods_fail(tube, partitions, partition, leader_id, items);
+    INSERT INTO tube_paused AS p (tube, partition, partitions, kind, reason)
+    VALUES (tube_pods_stop.tube, NULL, 0, why, tube_private_masked(tube_pods_stop.reason))
+    ON CONFLICT (tube, kind, partitions, coalesce(partition, -1)) DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM tube_private_forget_rest(tube);
+    -- Not the reason: what a sink says of a document may quote it.
+    PERFORM tube_audit_add('stop', tube, jsonb_build_object('partition', tube_pods_stop.partition, 'why', why,
+        'keys', tube_private_some_keys(ARRAY(
+            SELECT format('%s/%s', i.shard, i.id) FROM jsonb_to_recordset(items) AS i (shard integer, id text)))));
+    RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_pods_stop(tube text, partitions integer, partition integer, leader_id uuid, why text, reason text, items jsonb) IS 'Stops a tube for a document that can''t be delivered, until it is resumed.';
+
 CREATE FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1985,11 +2532,18 @@ BEGIN
       AND k.id = key.id
       AND mod(k.shard, partitions) = partition;
     GET DIAGNOSTICS removed = ROW_COUNT;
+    DELETE FROM tube_attempt AS a
+    USING unnest(shards, ids) AS key (shard, id)
+    WHERE a.tube = tube_pods_unpark.tube
+      AND a.shard = key.shard
+      AND md5(a.id) = md5(key.id)
+      AND a.id = key.id
+      AND mod(a.shard, partitions) = partition;
     RETURN removed;
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys that were delivered in the meantime.';
+COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys, and failures of keys, that were delivered in the meantime.';
 
 CREATE FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2296,6 +2850,22 @@ BEGIN
     att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att.tbl, tube_private_key_type(att.tube)));
     RETURN tube_private_with_columns(att);
 END
+$$;
+
+CREATE FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_older interval, keys text[], count integer) RETURNS void
+    LANGUAGE sql
+    AS $$
+    SELECT tube_audit_add(action, tube, jsonb_strip_nulls(jsonb_build_object(
+        'shard', in_shard, 'key', left(in_key, 100), 'by_error', CASE WHEN in_error IS NOT NULL THEN true END,
+        'older', in_older::text, 'count', count, 'keys', tube_private_some_keys(keys))))
+$$;
+
+CREATE FUNCTION tube.tube_private_audit_pods(action text, tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, pods integer) RETURNS void
+    LANGUAGE sql
+    AS $$
+    SELECT tube_audit_add(action, tube, jsonb_strip_nulls(jsonb_build_object(
+        'partition', in_partition, 'shard', in_shard, 'key', left(in_key, 100), 'from', in_from, 'to', in_to,
+        'pods', pods)))
 $$;
 
 CREATE FUNCTION tube.tube_private_backfill_count_ends(backfill_id bigint) RETURNS void
@@ -2941,6 +3511,28 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_check_items(items jsonb) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
+        RAISE EXCEPTION 'items is no JSON array'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per key.';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_check_limit(in_limit integer) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF in_limit IS NULL OR in_limit < 1 THEN
+        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 or more.';
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_check_messages(topics integer, keys integer, bodies integer, headers jsonb, partition_keys integer, wrong_topic text, missing boolean, homeless boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2984,6 +3576,62 @@ BEGIN
     ELSIF partition IS NULL OR partition NOT BETWEEN 0 AND actual - 1 THEN
         RAISE EXCEPTION 'tube % has no partition %', quote_literal(tube), coalesce(partition::text, 'NULL')
             USING ERRCODE = 'TU103', HINT = format('Its partitions are 0 to %s.', actual - 1);
+    END IF;
+END
+$$;
+
+CREATE TABLE tube.tube_registry (
+    tube text NOT NULL,
+    partitions integer NOT NULL,
+    predicate text,
+    generation bigint DEFAULT 1 NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    last_epoch bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    key_type regtype DEFAULT 'bigint'::regtype NOT NULL,
+    shape text DEFAULT '0001'::text NOT NULL,
+    number bigint NOT NULL,
+    kind text DEFAULT 'tube'::text NOT NULL,
+    CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
+    CONSTRAINT tube_registry_kind_check CHECK ((kind = ANY (ARRAY['tube'::text, 'outbox'::text]))),
+    CONSTRAINT tube_registry_partitions_check CHECK (((partitions >= 1) AND (partitions <= 1024)))
+);
+
+CREATE FUNCTION tube.tube_private_check_pods(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) RETURNS tube.tube_registry
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+BEGIN
+    PERFORM tube_private_check_limit(in_limit);
+    IF in_partition IS NOT NULL THEN
+        PERFORM tube_private_check_partition(tube, reg.partitions, in_partition);
+    END IF;
+    IF in_shard < 0 OR in_shard % reg.partitions <> in_partition THEN
+        RAISE EXCEPTION 'shard % is in no partition that was asked for', in_shard
+            USING ERRCODE = 'TU106', HINT = 'The partition of a shard is the shard modulo the number of partitions.';
+    ELSIF in_from > in_to THEN
+        RAISE EXCEPTION 'no seq is from % to %', in_from, in_to
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give the lesser one first.';
+    END IF;
+    PERFORM tube_private_key_text(reg, in_key);
+    RETURN reg;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_check_shards(tube text, partitions integer, partition integer, items jsonb) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    stranger integer;
+BEGIN
+    SELECT i.shard INTO stranger
+    FROM jsonb_to_recordset(items) AS i (shard integer)
+    WHERE i.shard < 0 OR mod(i.shard, partitions) <> partition
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'shard % is not in partition % of tube %', stranger, partition, quote_literal(tube)
+            USING ERRCODE = 'TU106', HINT = 'Give keys of the term''s own partition only.';
     END IF;
 END
 $$;
@@ -3395,6 +4043,9 @@ BEGIN
     DELETE FROM tube_trouble AS t USING tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
         AND t.leader_id = l.leader_id;
+    DELETE FROM tube_halted AS t USING tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+        AND t.leader_id = l.leader_id;
     DELETE FROM tube_term AS t
     WHERE t.tube = tube_private_end_terms.tube
       AND t.ended_at < clock_timestamp() - interval '1 day'
@@ -3641,6 +4292,24 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_forget_failures(reg tube.tube_registry, places tid[], in_key text) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+BEGIN
+    EXECUTE format($sql$
+        DELETE FROM tube_attempt AS a
+        USING (SELECT DISTINCT p.shard, unnest(p.ids::text[]) AS id FROM %s AS p WHERE p.ctid = ANY ($2)) AS k
+        WHERE a.tube = $1 AND a.shard = k.shard AND md5(a.id) = md5(k.id) AND a.id = k.id AND k.id = coalesce($3, k.id)$sql$,
+        tube_private_qualify(reg.tube)) USING reg.tube, places, tube_private_key_text(reg, in_key);
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_forget_rest(tube text) RETURNS void
+    LANGUAGE sql
+    AS $_$
+    DELETE FROM tube_halted AS h USING tube_leader AS l WHERE l.tube = $1 AND h.leader_id = l.leader_id
+$_$;
+
 CREATE FUNCTION tube.tube_private_free_parked(outbox text, ids bigint[]) RETURNS bigint
     LANGUAGE plpgsql
     AS $_$
@@ -3742,6 +4411,40 @@ CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURN
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
+CREATE FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) RETURNS record
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    locked tid[] := '{}';
+    more tid[];
+    condition text;
+BEGIN
+    FOR condition IN
+        SELECT r.condition FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r
+    LOOP
+        EXECUTE format('SELECT array_agg(h.ctid) FROM (SELECT p.ctid FROM %s AS p WHERE %s AND p.ids <> ''{}''%s'
+            ' ORDER BY p.seq LIMIT %s FOR UPDATE) AS h', tube_private_qualify(reg.tube), condition,
+            CASE WHEN only_free THEN ' AND (p.leader_id IS NULL OR NOT tube_private_in_flight(p.leader_id, p.seq))' END,
+            in_limit - cardinality(locked)) INTO more;
+        locked := locked || coalesce(more, '{}');
+        EXIT WHEN cardinality(locked) = in_limit;
+    END LOOP;
+    EXECUTE format($sql$
+        SELECT coalesce(array_agg(p.ctid) FILTER (WHERE NOT f.flies), '{}'),
+            coalesce(array_agg(p.ctid) FILTER (WHERE f.flies), '{}'),
+            min(p.seq) FILTER (WHERE f.flies), min(l.client_id) FILTER (WHERE f.flies)
+        FROM %s AS p
+        CROSS JOIN LATERAL (
+            SELECT p.leader_id IS NOT NULL AND tube_private_in_flight(p.leader_id, p.seq)) AS f (flies)
+        LEFT JOIN tube_leader AS l ON l.leader_id = p.leader_id
+        WHERE p.ctid = ANY ($1)$sql$, tube_private_qualify(reg.tube))
+    USING locked INTO free, flying, first_flying, of_client;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
     LANGUAGE plpgsql
     AS $_$
@@ -3770,6 +4473,17 @@ CREATE FUNCTION tube.tube_private_holds_backfill(backfill_id bigint) RETURNS boo
             AND l.classid::bigint << 32 | l.objid::bigint = tube_private_backfill_key(backfill_id)
             AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
 $$;
+
+CREATE FUNCTION tube.tube_private_in_flight(leader_id uuid, seq bigint) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $_$
+    SELECT EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = $1)
+        AND (NOT EXISTS (
+                SELECT FROM tube_halted AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
+                CROSS JOIN LATERAL tube_private_pause_of(l.tube, l.partitions, l.partition) AS p
+                WHERE h.leader_id = $1)
+            OR EXISTS (SELECT FROM tube_step AS s WHERE s.leader_id = $1 AND s.seq = $2 AND s.ended_at IS NULL))
+$_$;
 
 CREATE FUNCTION tube.tube_private_index(tube text, partitions integer, OUT name text, OUT ddl text) RETURNS record
     LANGUAGE plpgsql IMMUTABLE
@@ -3953,6 +4667,17 @@ CREATE FUNCTION tube.tube_private_key_text(value character varying) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (value)::text;
 
+CREATE FUNCTION tube.tube_private_key_text(reg tube.tube_registry, in_key text) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    kept text;
+BEGIN
+    EXECUTE format('SELECT %L::%s::text', in_key, reg.key_type) INTO kept;
+    RETURN kept;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_key_type(tube text) RETURNS regtype
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -3965,6 +4690,49 @@ CREATE FUNCTION tube.tube_private_key_uuid(value anyelement) RETURNS uuid
 CREATE FUNCTION tube.tube_private_key_uuid(value uuid) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN value;
+
+CREATE FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) RETURNS bigint
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    found bigint;
+BEGIN
+    EXECUTE (
+        SELECT 'SELECT least(' || string_agg(format(
+            '(SELECT p.seq FROM %s AS p WHERE %s AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = %s ORDER BY p.seq LIMIT 1)',
+            tube_private_qualify(tube), s.slice, c.class), ', ') || ')'
+        FROM unnest((tube_private_slices(tube, partitions, partition)).slices) AS s (slice), generate_series(0, 1) AS c (class)
+    ) INTO found;
+    RETURN found;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_load_sql(reg tube.tube_registry, most integer) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    fits CONSTANT boolean := EXISTS (
+        SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid);
+BEGIN
+    RETURN format('SELECT n.slice / 2, n.slice %% 2, c.pods, c.since FROM generate_series(0, %s) AS n (slice), LATERAL (%s) AS c '
+        'ORDER BY n.slice', reg.partitions * 2 - 1,
+        CASE WHEN fits THEN format($sql$
+            SELECT count(*)::integer AS pods, min(q.ts) AS since
+            FROM (
+                SELECT p.ts FROM %I.%I AS p
+                WHERE (p.shard %% %s) = n.slice / 2 AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = n.slice %% 2
+                    AND (p.payload IS NULL OR p.ids <> '{}')
+                ORDER BY p.seq LIMIT %s
+            ) AS q$sql$, tube_private_schema(), reg.tube, reg.partitions, most) ELSE format($sql$
+            SELECT least(%s, regexp_replace(s.count, '\D', '', 'g')::bigint)::integer AS pods, s.min_ts AS since
+            FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS s WHERE r.tube = %L$sql$,
+            most, reg.tube) END);
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_lock_backfill(backfill_id bigint, held boolean DEFAULT false) RETURNS tube.tube_backfill
     LANGUAGE plpgsql
@@ -4076,23 +4844,6 @@ BEGIN
 END
 $_$;
 
-CREATE TABLE tube.tube_registry (
-    tube text NOT NULL,
-    partitions integer NOT NULL,
-    predicate text,
-    generation bigint DEFAULT 1 NOT NULL,
-    version bigint DEFAULT 1 NOT NULL,
-    last_epoch bigint DEFAULT 0 NOT NULL,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    key_type regtype DEFAULT 'bigint'::regtype NOT NULL,
-    shape text DEFAULT '0001'::text NOT NULL,
-    number bigint NOT NULL,
-    kind text DEFAULT 'tube'::text NOT NULL,
-    CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
-    CONSTRAINT tube_registry_kind_check CHECK ((kind = ANY (ARRAY['tube'::text, 'outbox'::text]))),
-    CONSTRAINT tube_registry_partitions_check CHECK (((partitions >= 1) AND (partitions <= 1024)))
-);
-
 CREATE FUNCTION tube.tube_private_make_flag(reg tube.tube_registry) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -4194,6 +4945,14 @@ BEGIN
             ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
     RETURN CASE WHEN merged THEN format('WITH marked AS (%s) SELECT * FROM marked ORDER BY seq', mark) ELSE mark END;
 END
+$_$;
+
+CREATE FUNCTION tube.tube_private_masked(text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $_$
+    SELECT left(regexp_replace(regexp_replace(regexp_replace($1, '[[:cntrl:]]', ' ', 'g'),
+        '://[^/\s]*@', '://********@', 'g'),
+        '\m((?:password|passwd|secret|token|api[_-]?key)["'']?\s*[=:]\s*)[^\s,;&]+', '\1********', 'gi'), 500)
 $_$;
 
 CREATE FUNCTION tube.tube_private_member_oids(tbl regclass) RETURNS oid[]
@@ -4469,6 +5228,33 @@ CREATE FUNCTION tube.tube_private_owner_of(tbl regclass) RETURNS regrole
     LANGUAGE sql STABLE
     AS $$ SELECT c.relowner::regrole FROM pg_class AS c WHERE c.oid = tbl $$;
 
+CREATE TABLE tube.tube_parked (
+    park_id bigint NOT NULL,
+    tube text NOT NULL,
+    shard integer NOT NULL,
+    id text,
+    op text NOT NULL,
+    seq bigint NOT NULL,
+    payload jsonb,
+    error text NOT NULL,
+    attempts integer NOT NULL,
+    epoch bigint NOT NULL,
+    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    first_at timestamp with time zone DEFAULT now() NOT NULL,
+    retried_at timestamp with time zone
+);
+
+CREATE FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint) RETURNS SETOF tube.tube_parked
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT k.* FROM tube_parked AS k
+    WHERE (in_tube IS NULL OR k.tube = in_tube) AND (in_shard IS NULL OR k.shard = in_shard)
+        AND (in_key IS NULL OR k.id = in_key)
+        AND (in_error IS NULL OR strpos(lower(k.error), lower(in_error)) > 0)
+        AND (in_older IS NULL OR k.parked_at < clock_timestamp() - in_older)
+        AND (in_newest IS NULL OR k.park_id <= in_newest)
+$$;
+
 CREATE FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) RETURNS void
     LANGUAGE plpgsql
     SET standard_conforming_strings TO 'on'
@@ -4581,6 +5367,58 @@ BEGIN
         MESSAGE = format('%s: the locks could not be had within %s attempts of 100 ms', what, attempts),
         HINT = 'Some transaction holds a lock for long: look for it in pg_locks, or try again later.';
 END
+$$;
+
+CREATE FUNCTION tube.tube_private_pause_of(in_tube text, in_partitions integer, in_partition integer, OUT reason text, OUT kind text, OUT until timestamp with time zone) RETURNS SETOF record
+    LANGUAGE sql STABLE ROWS 1
+    AS $$
+    SELECT concat_ws(': ', CASE p.kind WHEN 'operator' THEN 'by ' || p.paused_by ELSE p.kind END, p.reason), p.kind, p.until
+    FROM tube_paused AS p
+    WHERE p.tube = in_tube AND (p.until IS NULL OR p.until > clock_timestamp())
+        AND (p.partition IS NULL OR mod(p.partition - in_partition, gcd(p.partitions, in_partitions)) = 0)
+    ORDER BY p.kind = 'operator', p.until DESC NULLS FIRST LIMIT 1
+$$;
+
+CREATE FUNCTION tube.tube_private_pod_ranges(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) RETURNS TABLE(class integer, condition text)
+    LANGUAGE sql
+    AS $$
+    SELECT c.class, concat(s.slice, ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = ', c.class,
+        ' AND p.seq >= ' || in_from, ' AND p.seq <= ' || in_to, ' AND p.shard = ' || in_shard,
+        CASE WHEN in_key IS NOT NULL THEN format(' AND p.ids @> ARRAY[%L]::%s[]', in_key, reg.key_type) END)
+    FROM generate_series(0, 1) AS c (class), generate_series(0, reg.partitions - 1) AS n (partition),
+        LATERAL unnest((tube_private_slices(reg.tube, reg.partitions, n.partition)).slices) AS s (slice)
+    WHERE n.partition = coalesce(in_partition, in_shard % reg.partitions, n.partition)
+    ORDER BY c.class, n.partition
+$$;
+
+CREATE FUNCTION tube.tube_private_pod_with(reg tube.tube_registry, in_seq bigint, in_shard integer, in_key text) RETURNS tid
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    condition text;
+    place tid;
+BEGIN
+    FOR condition IN
+        SELECT r.condition FROM tube_private_pod_ranges(reg, NULL, in_seq, in_seq, in_shard, in_key) AS r
+    LOOP
+        EXECUTE format('SELECT p.ctid FROM %s AS p WHERE %s FOR UPDATE', tube_private_qualify(reg.tube), condition)
+        INTO place;
+        EXIT WHEN place IS NOT NULL;
+    END LOOP;
+    RETURN place;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_pods_chosen(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit bigint) RETURNS text
+    LANGUAGE sql
+    AS $$
+    SELECT format('SELECT c.* FROM (%s) AS c ORDER BY c.class, c.seq LIMIT %s', string_agg(format(
+        '(SELECT %s AS class, p.* FROM %s AS p WHERE %s ORDER BY p.seq LIMIT %s)', r.class, tube_private_qualify(reg.tube),
+        r.condition, in_limit), ' UNION ALL '), in_limit)
+    FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r
 $$;
 
 CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer, dense boolean) RETURNS text
@@ -5129,6 +5967,21 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_remove_key(reg tube.tube_registry, places tid[], in_key text) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    queue CONSTANT text := tube_private_qualify(reg.tube);
+BEGIN
+    EXECUTE format('DELETE FROM %s AS p WHERE p.ctid = ANY ($1)%s', queue, CASE WHEN in_key IS NOT NULL
+        THEN format(' AND array_remove(p.ids, %L::%s) = ''{}''', in_key, reg.key_type) ELSE '' END) USING places;
+    IF in_key IS NOT NULL THEN
+        EXECUTE format('UPDATE %1$s AS p SET ids = array_remove(p.ids, %2$L::%3$s) WHERE p.ctid = ANY ($1)',
+            queue, in_key, reg.key_type) USING places;
+    END IF;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_repartition(tube text, partitions integer) RETURNS void
     LANGUAGE plpgsql
     AS $_$
@@ -5406,6 +6259,13 @@ BEGIN
     END IF;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_some_keys(keys text[]) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    AS $_$
+    SELECT coalesce(jsonb_agg(left(k.key, 100) ORDER BY k.place), '[]')
+    FROM unnest($1[:10]) WITH ORDINALITY AS k (key, place)
+$_$;
 
 CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_attachment
     LANGUAGE sql SECURITY DEFINER
@@ -5723,6 +6583,17 @@ CREATE FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, 
     SELECT array_agg(t.id) FROM taken AS t
 $_$;
 
+CREATE FUNCTION tube.tube_private_tell_watchers(tube text, partitions integer, partition integer) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(tube_private_watch_lock(tube, partition)) THEN
+        PERFORM pg_notify(tube_delivered_channel(tube), concat_ws(' ', partitions, partition,
+            coalesce(tube_private_least_seq(tube, partitions, partition), 0)));
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $_$
@@ -5963,6 +6834,14 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_watch_lock(tube text, partition integer) RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    AS $$
+BEGIN
+    RETURN hashtextextended(tube_private_schema() || ' watch ' || tube, partition % 16);
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql STABLE
     AS $$
@@ -6019,6 +6898,34 @@ BEGIN
     END;
 END
 $$;
+
+CREATE FUNCTION tube.tube_resume(tube text, in_partition integer DEFAULT NULL::integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    of_partitions CONSTANT integer := (tube_private_require_any(tube)).partitions;
+    ended integer;
+BEGIN
+    IF in_partition IS NOT NULL THEN
+        PERFORM tube_private_check_partition(tube, of_partitions, in_partition);
+    END IF;
+    WITH gone AS (
+        DELETE FROM tube_paused AS p
+        WHERE p.tube = tube_resume.tube
+            AND (in_partition IS NULL OR (p.partition = in_partition AND p.partitions = of_partitions))
+        RETURNING p.until
+    )
+    SELECT count(*) FILTER (WHERE g.until IS NULL OR g.until > clock_timestamp()) INTO ended FROM gone AS g;
+    IF ended > 0 THEN
+        PERFORM tube_audit_add('resume', tube,
+            jsonb_strip_nulls(jsonb_build_object('partition', in_partition, 'pauses', ended)));
+    END IF;
+    RETURN ended;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_resume(tube text, in_partition integer) IS 'Ends the pauses of a tube, or of one of its partitions.';
 
 CREATE FUNCTION tube.tube_seq_advance(beyond bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6198,6 +7105,150 @@ $_$;
 
 COMMENT ON FUNCTION tube.tube_stats() IS 'Shows how much waits in each partition of each tube.';
 
+CREATE FUNCTION tube.tube_step_ask(tube text, seq bigint, shard integer, key text, lasts interval DEFAULT '00:00:30'::interval) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_check_pods(tube, NULL, seq, seq, shard, key, 1);
+    of_partition CONSTANT integer := shard % reg.partitions;
+    of_key CONSTANT text := tube_private_key_text(reg, key); -- or the worker would find no row of it, and delete the document
+    number bigint;
+    wrong text;
+BEGIN
+    PERFORM FROM tube_registry AS r WHERE r.tube = reg.tube FOR KEY SHARE;
+    wrong := CASE
+        WHEN tube_pause_reason(reg.tube, reg.partitions, of_partition) IS NULL THEN
+            format('partition %s of tube %L is not paused', of_partition, reg.tube)
+        WHEN NOT EXISTS (SELECT FROM tube_leader AS l
+            WHERE l.tube = reg.tube AND l.partition = of_partition AND l.leader_id IS NOT NULL) THEN
+            format('no worker leads partition %s of tube %L', of_partition, reg.tube)
+        WHEN NOT EXISTS (SELECT FROM tube_leader AS l JOIN tube_halted AS h ON h.leader_id = l.leader_id
+            WHERE l.tube = reg.tube AND l.partition = of_partition) THEN
+            format('the leader of partition %s of tube %L has not come to rest yet', of_partition, reg.tube)
+        END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU143', MESSAGE = wrong,
+            HINT = 'A step is taken by the leader of a paused partition: pause it, and see that a worker runs.';
+    END IF;
+    IF tube_private_pod_with(reg, seq, shard, key) IS NULL THEN
+        RAISE EXCEPTION 'pod % of tube % has no key %/%, or is gone', seq, quote_literal(reg.tube), shard, key
+            USING ERRCODE = 'TU145', HINT = 'List the pods again: somebody else may have stepped over it.';
+    END IF;
+    -- One that nobody took in time, or whose term is over, is over.
+    UPDATE tube_step AS s SET ended_at = clock_timestamp(), outcome = 'unsent',
+        error = CASE WHEN s.leader_id IS NULL THEN 'no worker took it in time' ELSE 'its term is over' END
+    WHERE s.tube = reg.tube AND s.partition = of_partition AND s.ended_at IS NULL
+        AND CASE WHEN s.leader_id IS NULL THEN s.expires_at <= clock_timestamp()
+            ELSE NOT EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = s.leader_id) END;
+    DELETE FROM tube_step AS s WHERE s.tube = reg.tube AND s.ended_at < clock_timestamp() - interval '1 day';
+    INSERT INTO tube_step AS s (tube, partitions, partition, seq, shard, id, expires_at)
+    VALUES (reg.tube, reg.partitions, of_partition, tube_step_ask.seq, tube_step_ask.shard, of_key,
+        clock_timestamp() + lasts)
+    ON CONFLICT DO NOTHING RETURNING s.step_id INTO number;
+    IF number IS NULL THEN
+        RAISE EXCEPTION 'another step of partition % of tube % is under way', of_partition, quote_literal(reg.tube)
+            USING ERRCODE = 'TU144', HINT = 'Another operator steps through this partition. Wait, or agree with them.';
+    END IF;
+    PERFORM tube_audit_add('pods step', reg.tube,
+        jsonb_build_object('partition', of_partition, 'seq', seq, 'shard', shard, 'key', left(of_key, 100)));
+    RETURN number;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_step_ask(tube text, seq bigint, shard integer, key text, lasts interval) IS 'Asks the leader of a paused partition to deliver one document.';
+
+CREATE FUNCTION tube.tube_step_cancel(in_step bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    UPDATE tube_step AS s SET ended_at = clock_timestamp(), outcome = 'unsent', error = 'it was taken back'
+    WHERE s.step_id = in_step AND s.leader_id IS NULL AND s.ended_at IS NULL;
+    RETURN FOUND;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_step_cancel(in_step bigint) IS 'Takes a step back that no term has taken yet.';
+
+CREATE FUNCTION tube.tube_step_end(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint, outcome text, error text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    step tube_step;
+    reg tube_registry;
+    place tid;
+BEGIN
+    PERFORM tube_private_hold_term(
+        tube_step_end.tube, tube_step_end.partitions, tube_step_end.partition, tube_step_end.leader_id);
+    UPDATE tube_step AS s
+    SET ended_at = clock_timestamp(), outcome = tube_step_end.outcome, error = tube_step_end.error
+    WHERE s.step_id = in_step AND s.leader_id = tube_step_end.leader_id AND s.ended_at IS NULL
+    RETURNING s.* INTO step;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    reg := tube_private_require(step.tube);
+    place := tube_private_pod_with(reg, step.seq, step.shard, step.id);
+    EXECUTE format('UPDATE %s AS p SET leader_id = NULL WHERE p.ctid = $1 AND p.leader_id = $2 RETURNING p.ctid',
+        tube_private_qualify(step.tube)) USING place, step.leader_id INTO place;
+    IF step.outcome IN ('delivered', 'skipped') THEN
+        PERFORM tube_private_remove_key(reg, ARRAY[place], step.id);
+        PERFORM tube_pods_unpark($1, $2, $3, $4, ARRAY[step.shard], ARRAY[step.id]);
+    END IF;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_step_end(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint, outcome text, error text) IS 'Says what became of a step, and gives its pod back.';
+
+CREATE FUNCTION tube.tube_step_state(in_step bigint) RETURNS TABLE(outcome text, error text, taken boolean, over boolean)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT s.outcome, s.error, s.leader_id IS NOT NULL, CASE
+        WHEN s.ended_at IS NOT NULL THEN false
+        WHEN s.leader_id IS NULL THEN s.expires_at <= clock_timestamp()
+        ELSE NOT EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = s.leader_id) END
+    FROM tube_step AS s WHERE s.step_id = in_step
+$$;
+
+COMMENT ON FUNCTION tube.tube_step_state(in_step bigint) IS 'Returns what became of a step.';
+
+CREATE FUNCTION tube.tube_step_take(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint) RETURNS TABLE(seq bigint, ts timestamp with time zone, shard integer, key text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    step tube_step;
+    reg tube_registry;
+BEGIN
+    PERFORM tube_private_hold_term(
+        tube_step_take.tube, tube_step_take.partitions, tube_step_take.partition, tube_step_take.leader_id);
+    UPDATE tube_step AS s SET leader_id = tube_step_take.leader_id
+    WHERE s.step_id = in_step AND s.ended_at IS NULL AND s.leader_id IS NULL AND s.expires_at > clock_timestamp()
+        AND (s.tube, s.partitions, s.partition) = ($1, $2, $3)
+        AND tube_pause_reason($1, $2, $3) IS NOT NULL
+    RETURNING s.* INTO step;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    reg := tube_private_require(step.tube);
+    RETURN QUERY EXECUTE format(
+        'UPDATE %s AS p SET leader_id = $1 WHERE p.ctid = $2 RETURNING p.seq, p.ts, p.shard::integer, $3',
+        tube_private_qualify(step.tube))
+    USING step.leader_id, tube_private_pod_with(reg, step.seq, step.shard, step.id), step.id;
+    IF NOT FOUND THEN
+        UPDATE tube_step AS s SET ended_at = clock_timestamp(), outcome = 'unsent', error = 'the pod is gone'
+        WHERE s.step_id = in_step;
+    END IF;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_step_take(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint) IS 'Takes a step for a term, and marks its pod.';
+
 CREATE FUNCTION tube.tube_stream_purge(tube text, seq bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -6364,6 +7415,24 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_terms(in_tube text) IS 'Lists the terms of a tube, current and ended, for at least a day.';
 
+CREATE FUNCTION tube.tube_undelivered(tube text, up_to bigint) RETURNS TABLE(partition integer, partitions integer, least_seq bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    partitions := (tube_private_require(tube)).partitions;
+    FOR part IN 0 .. partitions - 1 LOOP
+        partition := part;
+        least_seq := tube_private_least_seq(tube, partitions, part);
+        IF least_seq <= up_to THEN
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) IS 'Lists the partitions of a tube in which pods up to a seq have not been delivered.';
+
 CREATE FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid DEFAULT NULL::uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -6404,6 +7473,19 @@ ALTER TABLE tube.tube_attachment ALTER COLUMN "position" ADD GENERATED ALWAYS AS
     CACHE 1
 );
 
+CREATE TABLE tube.tube_attempt (
+    tube text NOT NULL,
+    shard integer NOT NULL,
+    id text NOT NULL,
+    attempts integer NOT NULL,
+    error text NOT NULL,
+    epoch bigint NOT NULL,
+    first_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    last_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    next_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE tube.tube_audit (
     audit_id bigint NOT NULL,
     done_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -6431,6 +7513,12 @@ ALTER TABLE tube.tube_backfill ALTER COLUMN backfill_id ADD GENERATED ALWAYS AS 
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE tube.tube_halted (
+    leader_id uuid NOT NULL,
+    since timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
 
 CREATE TABLE tube.tube_installation (
     one boolean DEFAULT true NOT NULL,
@@ -6502,22 +7590,35 @@ CREATE TABLE tube.tube_outbox_retry (
     slot integer NOT NULL
 );
 
-CREATE TABLE tube.tube_parked (
+CREATE TABLE tube.tube_parked_document (
     park_id bigint NOT NULL,
-    tube text NOT NULL,
-    shard integer NOT NULL,
-    id text,
-    op text NOT NULL,
-    seq bigint NOT NULL,
-    payload jsonb,
-    error text NOT NULL,
-    attempts integer NOT NULL,
-    epoch bigint NOT NULL,
-    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    document bytea NOT NULL
 );
 
 ALTER TABLE tube.tube_parked ALTER COLUMN park_id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME tube.tube_parked_park_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE tube.tube_paused (
+    pause_id bigint NOT NULL,
+    tube text NOT NULL,
+    partition integer,
+    partitions integer NOT NULL,
+    kind text NOT NULL,
+    reason text,
+    paused_by name DEFAULT SESSION_USER NOT NULL,
+    paused_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    until timestamp with time zone,
+    CONSTRAINT tube_paused_kind_check CHECK ((kind = ANY (ARRAY['operator'::text, 'poison'::text, 'park_limit'::text])))
+);
+
+ALTER TABLE tube.tube_paused ALTER COLUMN pause_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME tube.tube_paused_pause_id_seq
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
@@ -6547,6 +7648,33 @@ CREATE TABLE tube.tube_sleeper (
     partitions integer NOT NULL
 )
 WITH (fillfactor='50');
+
+CREATE TABLE tube.tube_step (
+    step_id bigint NOT NULL,
+    tube text NOT NULL,
+    partitions integer NOT NULL,
+    partition integer NOT NULL,
+    seq bigint NOT NULL,
+    shard integer NOT NULL,
+    id text NOT NULL,
+    asked_by name DEFAULT SESSION_USER NOT NULL,
+    asked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    leader_id uuid,
+    outcome text,
+    error text,
+    ended_at timestamp with time zone,
+    CONSTRAINT tube_step_outcome_check CHECK ((outcome = ANY (ARRAY['delivered'::text, 'skipped'::text, 'failed'::text, 'unsent'::text])))
+);
+
+ALTER TABLE tube.tube_step ALTER COLUMN step_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME tube.tube_step_step_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 
 CREATE TABLE tube.tube_term (
     leader_id uuid NOT NULL,
@@ -6587,6 +7715,9 @@ ALTER TABLE ONLY tube.tube_audit
 ALTER TABLE ONLY tube.tube_backfill
     ADD CONSTRAINT tube_backfill_pkey PRIMARY KEY (backfill_id);
 
+ALTER TABLE ONLY tube.tube_halted
+    ADD CONSTRAINT tube_halted_pkey PRIMARY KEY (leader_id);
+
 ALTER TABLE ONLY tube.tube_installation
     ADD CONSTRAINT tube_installation_pkey PRIMARY KEY (one);
 
@@ -6620,8 +7751,14 @@ ALTER TABLE ONLY tube.tube_outbox_retry
 ALTER TABLE ONLY tube.tube_outbox
     ADD CONSTRAINT tube_outbox_tbl_key UNIQUE (tbl);
 
+ALTER TABLE ONLY tube.tube_parked_document
+    ADD CONSTRAINT tube_parked_document_pkey PRIMARY KEY (park_id);
+
 ALTER TABLE ONLY tube.tube_parked
     ADD CONSTRAINT tube_parked_pkey PRIMARY KEY (park_id);
+
+ALTER TABLE ONLY tube.tube_paused
+    ADD CONSTRAINT tube_paused_pkey PRIMARY KEY (pause_id);
 
 ALTER TABLE ONLY tube.tube_registry
     ADD CONSTRAINT tube_registry_number_key UNIQUE (number);
@@ -6632,6 +7769,9 @@ ALTER TABLE ONLY tube.tube_registry
 ALTER TABLE ONLY tube.tube_sleeper
     ADD CONSTRAINT tube_sleeper_pkey PRIMARY KEY (tube, partition);
 
+ALTER TABLE ONLY tube.tube_step
+    ADD CONSTRAINT tube_step_pkey PRIMARY KEY (step_id);
+
 ALTER TABLE ONLY tube.tube_term
     ADD CONSTRAINT tube_term_pkey PRIMARY KEY (leader_id);
 
@@ -6640,6 +7780,8 @@ ALTER TABLE ONLY tube.tube_trouble
 
 ALTER TABLE ONLY tube.tube_version
     ADD CONSTRAINT tube_version_pkc PRIMARY KEY (version_num);
+
+CREATE UNIQUE INDEX tube_attempt_key_idx ON tube.tube_attempt USING btree (tube, shard, md5(id));
 
 CREATE INDEX tube_audit_tube_done_at_idx ON tube.tube_audit USING btree (tube, done_at);
 
@@ -6653,6 +7795,10 @@ CREATE UNIQUE INDEX tube_parked_key_idx ON tube.tube_parked USING btree (tube, s
 
 CREATE UNIQUE INDEX tube_parked_seq_idx ON tube.tube_parked USING btree (tube, seq) WHERE (id IS NULL);
 
+CREATE UNIQUE INDEX tube_paused_what_idx ON tube.tube_paused USING btree (tube, kind, partitions, COALESCE(partition, '-1'::integer));
+
+CREATE UNIQUE INDEX tube_step_open_idx ON tube.tube_step USING btree (tube, partition) WHERE (ended_at IS NULL);
+
 CREATE INDEX tube_term_tube_ended_at_idx ON tube.tube_term USING btree (tube, ended_at);
 
 CREATE TRIGGER tube_backfill_gone_trigger AFTER DELETE ON tube.tube_backfill FOR EACH ROW EXECUTE FUNCTION tube.tube_private_drop_stored('tube_backfill_ids_', 'backfill_id');
@@ -6663,6 +7809,9 @@ CREATE TRIGGER tube_sleeper_flag_trigger AFTER INSERT OR DELETE OR UPDATE ON tub
 
 ALTER TABLE ONLY tube.tube_attachment
     ADD CONSTRAINT tube_attachment_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_attempt
+    ADD CONSTRAINT tube_attempt_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
 ALTER TABLE ONLY tube.tube_backfill
     ADD CONSTRAINT tube_backfill_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
@@ -6688,11 +7837,20 @@ ALTER TABLE ONLY tube.tube_outbox_parked
 ALTER TABLE ONLY tube.tube_outbox_retry
     ADD CONSTRAINT tube_outbox_retry_outbox_fkey FOREIGN KEY (outbox) REFERENCES tube.tube_outbox(outbox) ON DELETE CASCADE;
 
+ALTER TABLE ONLY tube.tube_parked_document
+    ADD CONSTRAINT tube_parked_document_park_id_fkey FOREIGN KEY (park_id) REFERENCES tube.tube_parked(park_id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY tube.tube_parked
     ADD CONSTRAINT tube_parked_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
+ALTER TABLE ONLY tube.tube_paused
+    ADD CONSTRAINT tube_paused_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
 ALTER TABLE ONLY tube.tube_sleeper
     ADD CONSTRAINT tube_sleeper_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_step
+    ADD CONSTRAINT tube_step_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
 GRANT USAGE ON SCHEMA tube TO tube_admin;
 GRANT USAGE ON SCHEMA tube TO tube_worker;
@@ -6772,6 +7930,19 @@ REVOKE ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, stat
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_attempts_reset(tube text, in_partition integer, in_shard integer, in_key text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_attempts_reset(tube text, in_partition integer, in_shard integer, in_key text) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) TO tube_monitor;
 
 GRANT SELECT ON TABLE tube.tube_backfill TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_backfill TO tube_worker;
@@ -6855,6 +8026,24 @@ REVOKE ALL ON FUNCTION tube.tube_channel(tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_delivered_channel(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_delivered_channel(tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_delivered_channel(tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_delivered_channel(tube text) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_delivered_channel(tube text) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_delivered_parked(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_delivered_parked(tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_delivered_parked(tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_delivered_parked(tube text) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_delivered_parked(tube text) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_delivered_watch(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_delivered_watch(tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_delivered_watch(tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_delivered_watch(tube text) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_delivered_watch(tube text) TO tube_monitor;
+
 REVOKE ALL ON FUNCTION tube.tube_drop(tube text, force boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_drop(tube text, force boolean) TO tube_admin;
 
@@ -6875,6 +8064,11 @@ GRANT ALL ON FUNCTION tube.tube_index_fit() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_index_sql(tube text, partitions integer) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_instances(in_tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_instances(in_tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_instances(in_tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_instances(in_tube text) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) TO tube_admin;
@@ -6914,6 +8108,11 @@ REVOKE ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op 
 GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) TO tube_admin;
@@ -6965,27 +8164,77 @@ GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_monitor;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_writer;
 
-REVOKE ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) TO tube_worker;
-GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer) TO tube_monitor;
+REVOKE ALL ON FUNCTION tube.tube_load(in_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_load(in_most integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_load(in_most integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_load(in_most integer) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_pause_list(in_tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pause_list(in_tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pause_list(in_tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_pause_list(in_tube text) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_pause_reason(tube text, partitions integer, partition integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pause_reason(tube text, partitions integer, partition integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pause_reason(tube text, partitions integer, partition integer) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_ack(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_ack(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_count(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_count(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pods_count(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_pods_count(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_fail(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_fail(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pods_fail(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) TO tube_writer;
 
+REVOKE ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) TO tube_monitor;
+
 REVOKE ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) TO tube_admin;
@@ -7000,9 +8249,16 @@ REVOKE ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, parti
 GRANT ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_pods_retry(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_retry(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) TO tube_admin;
+
 REVOKE ALL ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_pods_stop(tube text, partitions integer, partition integer, leader_id uuid, why text, reason text, items jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_stop(tube text, partitions integer, partition integer, leader_id uuid, why text, reason text, items jsonb) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pods_stop(tube text, partitions integer, partition integer, leader_id uuid, why text, reason text, items jsonb) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_admin;
@@ -7030,6 +8286,10 @@ GRANT ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard in
 REVOKE ALL ON FUNCTION tube.tube_private_attachment(tube text, tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_older interval, keys text[], count integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_audit_pods(action text, tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, pods integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_backfill_count_ends(backfill_id bigint) FROM PUBLIC;
 
@@ -7097,11 +8357,22 @@ REVOKE ALL ON FUNCTION tube.tube_private_change_pods(change text, tube text, par
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_ids(ids anyarray) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_check_items(items jsonb) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_limit(in_limit integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_check_messages(topics integer, keys integer, bodies integer, headers jsonb, partition_keys integer, wrong_topic text, missing boolean, homeless boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_check_messages(topics integer, keys integer, bodies integer, headers jsonb, partition_keys integer, wrong_topic text, missing boolean, homeless boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_check_messages(topics integer, keys integer, bodies integer, headers jsonb, partition_keys integer, wrong_topic text, missing boolean, homeless boolean) TO tube_writer;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_partition(tube text, partitions integer, partition integer) FROM PUBLIC;
+
+GRANT SELECT ON TABLE tube.tube_registry TO tube_admin;
+GRANT SELECT ON TABLE tube.tube_registry TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_pods(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_shards(tube text, partitions integer, partition integer, items jsonb) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id uuid, client_id text, election text, hold interval, lease interval) FROM PUBLIC;
 
@@ -7168,6 +8439,10 @@ REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment
 
 REVOKE ALL ON FUNCTION tube.tube_private_forget(tube text, tables regclass[]) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_forget_failures(reg tube.tube_registry, places tid[], in_key text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_forget_rest(tube text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_free_parked(outbox text, ids bigint[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_free_partitions(tube text) FROM PUBLIC;
@@ -7184,9 +8459,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment)
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_holds_backfill(backfill_id bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_in_flight(leader_id uuid, seq bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer, OUT name text, OUT ddl text) FROM PUBLIC;
 
@@ -7207,7 +8486,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment)
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_sql(value text, key_type regtype) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_key_text(reg tube.tube_registry, in_key text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_load_sql(reg tube.tube_registry, most integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_lock_backfill(backfill_id bigint, held boolean) FROM PUBLIC;
 
@@ -7219,9 +8504,6 @@ GRANT ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions inte
 
 REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 
-GRANT SELECT ON TABLE tube.tube_registry TO tube_admin;
-GRANT SELECT ON TABLE tube.tube_registry TO tube_worker;
-
 REVOKE ALL ON FUNCTION tube.tube_private_make_flag(reg tube.tube_registry) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text, body text, callers regrole[]) FROM PUBLIC;
@@ -7229,6 +8511,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_make_function(name text, arguments text
 REVOKE ALL ON FUNCTION tube.tube_private_make_outbox(outbox text, value_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_masked(text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 
@@ -7289,6 +8573,12 @@ GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO t
 
 REVOKE ALL ON FUNCTION tube.tube_private_owner_of(tbl regclass) FROM PUBLIC;
 
+GRANT SELECT ON TABLE tube.tube_parked TO tube_admin;
+GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_parked TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text) FROM PUBLIC;
@@ -7298,6 +8588,14 @@ REVOKE ALL ON FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment) FR
 REVOKE ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_pause_of(in_tube text, in_partitions integer, in_partition integer, OUT reason text, OUT kind text, OUT until timestamp with time zone) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_pod_ranges(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_pod_with(reg tube.tube_registry, in_seq bigint, in_shard integer, in_key text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_pods_chosen(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer, dense boolean) FROM PUBLIC;
 
@@ -7361,6 +8659,8 @@ GRANT ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) TO tube_admin;
 
+REVOKE ALL ON FUNCTION tube.tube_private_remove_key(reg tube.tube_registry, places tid[], in_key text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_repartition(tube text, partitions integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_repartition_outbox(outbox text, partitions integer) FROM PUBLIC;
@@ -7393,6 +8693,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_set_flag() FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_some_keys(keys text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stale_attachments() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_stale_attachments() TO tube_admin;
@@ -7431,6 +8733,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions inte
 
 REVOKE ALL ON FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer, floor bigint) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_tell_watchers(tube text, partitions integer, partition integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_touch_name(tbl regclass, key_type regtype) FROM PUBLIC;
@@ -7453,11 +8757,16 @@ REVOKE ALL ON FUNCTION tube.tube_private_wake_sleepers(tube text, touched intege
 
 REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_watch_lock(tube text, partition integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_with_names(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_wrong_name(name text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_resume(tube text, in_partition integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_resume(tube text, in_partition integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_seq_advance(beyond bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_seq_advance(beyond bigint) TO tube_admin;
@@ -7469,14 +8778,20 @@ GRANT ALL ON FUNCTION tube.tube_settle_done(x xid8) TO tube_worker;
 REVOKE ALL ON FUNCTION tube.tube_settle_holders(tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_settle_holders(tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_settle_holders(tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_settle_holders(tube text) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_settle_holders(tube text) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_settle_left(tube text, holders text[]) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_settle_seq() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_admin;
@@ -7504,6 +8819,23 @@ REVOKE ALL ON FUNCTION tube.tube_stats() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_stats() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_stats() TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_stats() TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_step_ask(tube text, seq bigint, shard integer, key text, lasts interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_step_ask(tube text, seq bigint, shard integer, key text, lasts interval) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_step_cancel(in_step bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_step_cancel(in_step bigint) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_step_end(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint, outcome text, error text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_step_end(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint, outcome text, error text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_step_end(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint, outcome text, error text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_step_state(in_step bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_step_state(in_step bigint) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_step_take(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_step_take(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_step_take(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) TO tube_admin;
@@ -7536,6 +8868,12 @@ GRANT ALL ON FUNCTION tube.tube_terms(in_tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_terms(in_tube text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_terms(in_tube text) TO tube_monitor;
 
+REVOKE ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) TO tube_monitor;
+
 REVOKE ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) TO tube_worker;
@@ -7544,7 +8882,13 @@ REVOKE ALL ON FUNCTION tube.tube_wakes() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_wakes() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_wakes() TO tube_worker;
 
+GRANT SELECT ON TABLE tube.tube_attempt TO tube_admin;
+GRANT SELECT ON TABLE tube.tube_attempt TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_attempt TO tube_monitor;
+
 GRANT SELECT ON TABLE tube.tube_audit TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_halted TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_installation TO tube_admin;
 
@@ -7560,14 +8904,16 @@ GRANT SELECT ON TABLE tube.tube_outbox_parked TO tube_monitor;
 
 GRANT SELECT ON TABLE tube.tube_outbox_retry TO tube_admin;
 
-GRANT SELECT ON TABLE tube.tube_parked TO tube_admin;
-GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;
-GRANT SELECT ON TABLE tube.tube_parked TO tube_monitor;
+GRANT SELECT ON TABLE tube.tube_parked_document TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_paused TO tube_admin;
 
 GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_admin;
 GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_writer;
 
 GRANT SELECT ON TABLE tube.tube_sleeper TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_step TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_term TO tube_admin;
 

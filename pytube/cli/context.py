@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from pytube.cli.settings import Settings
 from pytube.config import PostgresConfig
 from pytube.db.connect import connect_sync
 from pytube.db.errors import translated
-from pytube.errors import ConfigError
+from pytube.errors import ConfigError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,9 @@ class Database:
     schema: str
     answer_timeout: float = PostgresConfig.model_fields["answer_timeout"].default
     """Seconds that a chunk of a backfill may take."""
+
+    host: str | None = None
+    """Its name in the configuration, where there are several."""
 
     @contextmanager
     def connect(self) -> Iterator[psycopg.Connection]:
@@ -39,7 +42,21 @@ class Database:
 
 
 def database_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--dsn` and `--schema`, and pass it the `database` that they or the file mean."""
+    """Give a command `--dsn`, `--schema` and `--host`, and pass it the `database` that is meant."""
+
+    @databases_options
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, databases: Sequence[Database], **options: Any) -> Any:
+        if len(databases) > 1:
+            names = ", ".join(str(database.host) for database in databases)
+            raise UsageError(f"which host? The configuration has several: give --host, one of {names}")
+        return command(*arguments, database=databases[0], **options)
+
+    return wrapper
+
+
+def databases_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As `database_options`, for a command that takes the `databases` of all hosts unless one is named."""
 
     @click.option(
         "--dsn",
@@ -56,11 +73,14 @@ def database_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="NAME",
         help="The schema of our SQL, in place of the configuration's (tube).",
     )
+    @click.option("--host", metavar="NAME", help="The host, where the configuration has several.")
     @functools.wraps(command)
-    def wrapper(*arguments: Any, dsn: str | None, schema: str | None, **options: Any) -> Any:
+    def wrapper(
+        *arguments: Any, dsn: str | None, schema: str | None, host: str | None, **options: Any
+    ) -> Any:
         settings = click.get_current_context().find_object(Settings)
         assert settings is not None
-        return command(*arguments, database=_database(settings, dsn, schema), **options)
+        return command(*arguments, databases=_databases(settings, dsn, schema, host), **options)
 
     return wrapper
 
@@ -70,11 +90,22 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def _database(settings: Settings, dsn: str | None, schema: str | None) -> Database:
+def _databases(
+    settings: Settings, dsn: str | None, schema: str | None, host: str | None
+) -> Sequence[Database]:
     has_file = settings.has_file
     if dsn is not None:
-        return Database(SecretStr(dsn), schema or str(PostgresConfig.model_fields["schema_name"].default))
+        if host is not None:
+            raise UsageError(
+                "--host names a host of the configuration; leave it out, or --dsn and PYTUBE_DSN"
+            )
+        return [Database(SecretStr(dsn), schema or str(PostgresConfig.model_fields["schema_name"].default))]
     if not has_file:
         raise ConfigError(f"which database? There is no {settings.path}; give --dsn, PYTUBE_DSN, or --config")
-    postgres = settings.config().postgres
-    return Database(postgres.dsn, schema or postgres.schema_name, postgres.answer_timeout)
+    config = settings.config()
+    databases = []
+    for name in config.hosts if host is None else [host]:
+        postgres = config.of_host(name).postgres
+        schema_name = schema or postgres.schema_name
+        databases.append(Database(postgres.only_dsn, schema_name, postgres.answer_timeout, name))
+    return databases

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +10,7 @@ import click
 import orjson
 from click.core import ParameterSource
 
-from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.context import Database, database_options, databases_options, json_option
 from pytube.cli.output import print_json, print_text
 from pytube.cli.settings import Settings
 from pytube.config import Config, PostgresConfig, masked
@@ -82,15 +82,15 @@ _COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 @click.command()
 @json_option
-@database_options
+@databases_options
 @click.pass_obj
-def doctor(settings: Settings, database: Database, as_json: bool) -> None:
+def doctor(settings: Settings, databases: Sequence[Database], as_json: bool) -> None:
     """Check everything a worker needs and suggest fixes.
 
     With a configuration file: Postgres, the election, the tubes and the sinks, as a worker with that file has
-    them. Without one: Postgres.
+    them; of several hosts all, unless --host names one. Without one: Postgres.
     """
-    config, origin = _examined(settings, database)
+    config, origin = _examined(settings, databases)
     checks = []
     for check in examine(config, origin):
         checks.append(check)
@@ -105,8 +105,9 @@ def doctor(settings: Settings, database: Database, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _examined(settings: Settings, database: Database) -> tuple[Config, str]:
-    """The configuration, and what names its database: the file, as for a worker, unless an option does."""
+def _examined(settings: Settings, databases: Sequence[Database]) -> tuple[Config, str]:
+    """The configuration, and what names its databases: the file, as for a worker, unless an option does."""
+    database = databases[0]
     context = click.get_current_context()
     by_option = {
         name
@@ -117,10 +118,12 @@ def _examined(settings: Settings, database: Database) -> tuple[Config, str]:
         postgres = PostgresConfig(dsn=database.dsn, schema_name=database.schema)
         return Config(postgres=postgres), "--dsn" if "dsn" in by_option else "PYTUBE_DSN"
     config = settings.config()
+    if context.params["host"] is not None:
+        config = config.of_host(context.params["host"])
     if not by_option:
         return config, str(settings.path)
     postgres = config.postgres.model_copy(
-        update=({"dsn": database.dsn} if "dsn" in by_option else {})
+        update=({"dsn": database.dsn, "hosts": {}} if "dsn" in by_option else {})
         | ({"schema_name": database.schema} if "schema" in by_option else {})
     )
     options = " and ".join(f"--{name}" for name in sorted(by_option))

@@ -35,11 +35,33 @@ COMMANDS = {
         "Serve tubes and outboxes: bring what was touched to the sinks, and messages to Kafka.",
     ),
     "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
-    "park": ("tube", "Documents that could not be delivered."),
+    "touch": (
+        "operators",
+        "Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent anew.",
+    ),
+    "pods": ("pods", "What waits in a tube: look at it, retry, step through, take away."),
+    "park": ("park", "Documents that could not be delivered: look at them, retry or drop them."),
+    "pause": (
+        "operators",
+        "Stop delivering a tube, or one partition: leaders keep leading, and mark and send nothing.",
+    ),
+    "resume": (
+        "operators",
+        "End the pauses of a tube, also when a worker has stopped it; or those of one partition.",
+    ),
+    "audit": ("operators", "List who did what by hand, the latest first; also with tubes that are gone."),
+    "verify": ("verify", "Compare what the sink of a tube holds with the source."),
+    "wait": ("verify", "Wait until what was committed is at the sink."),
+    "explain": ("verify", "Tell where one key is now: in the tube, in flight, parked, at the sink."),
     "backfill": (
         "backfill",
         "Touch every row of a table, at low priority; what the source lacks is swept from the sink.",
     ),
+    "reindex": (
+        "reindex",
+        "Fill a new index while the old one stays live, compare it, and move the alias to it.",
+    ),
+    "sink": ("sink", "Check the sink of a tube."),
     "spark": ("spark", "Fan-outs, backfills and reconciliation by PySpark, on this machine."),
     "demo": (
         "worker",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 import click
-import psycopg
 
-from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.context import Database, databases_options, json_option
+from pytube.cli.fleet import Fleet, Reading
 from pytube.cli.outbox import COLUMNS as OUTBOX_COLUMNS
 from pytube.cli.outbox import shown_rows as shown_outboxes
 from pytube.cli.outbox import troubles as outbox_troubles
@@ -25,11 +27,9 @@ from pytube.cli.output import (
     shown,
     terminal_width,
 )
-from pytube.db.version import check
-from pytube.errors import UnknownTube, UsageError, WrongKind
-from pytube.health.prometheus import exposition, read_writers
-from pytube.health.status import PartitionStatus, read_status
-from pytube.outbox.admin import OutboxPartition, read_outboxes
+from pytube.errors import DatabaseUnavailable, UsageError
+from pytube.health.prometheus import exposition
+from pytube.health.status import PartitionStatus
 
 _COLUMNS = {
     "tube": "tube",
@@ -67,110 +67,141 @@ _NONE = "there are no tubes; make one with: pytube tube create NAME"
     help="Print metrics of the fleet in the text format of Prometheus, for a textfile collector.",
 )
 @json_option
-@database_options
+@databases_options
 def status(
-    database: Database, name: str | None, watch: bool, interval: float, prometheus: bool, as_json: bool
+    databases: Sequence[Database],
+    name: str | None,
+    watch: bool,
+    interval: float,
+    prometheus: bool,
+    as_json: bool,
 ) -> None:
     """What waits in each partition, who leads it, and how far behind it is.
 
     Lag is the age of the oldest touch that waits. A lost partition has a leader that renews its term no more.
     --json tells more, of tubes only, as do the lines of --watch; pytube outbox status --json is for outboxes.
+    Of several hosts all are read, unless --host names one; the exit code is 3 when one of them is down.
     """
     if prometheus and (watch or as_json):
         raise UsageError("--prometheus prints once, in its own format; leave --watch and --json out")
-    with database.connect() as connection:
-        check(connection, database.schema)
-        rows = _read(connection, database.schema, name)
+    with closing(Fleet(databases)) as fleet:
         if prometheus:
-            click.echo(exposition(rows, read_writers(connection)), nl=False)
-            return
-        if not watch:
-            if as_json:
-                print_json([asdict(row) for row in rows])
-            else:
-                _print(rows, _read_outboxes(connection, database.schema, name))
-            return
-        try:
-            if as_json:
-                _watch_json(connection, database.schema, name, interval)
-            elif is_terminal():
-                _watch_table(connection, database.schema, name, interval)
-            else:
-                _watch_lines(connection, database.schema, name, interval)
-        except KeyboardInterrupt:
-            return
+            click.echo(exposition(fleet.read_metrics(name)), nl=False)
+        elif watch:
+            with suppress(KeyboardInterrupt):
+                _watch(fleet, name, interval, as_json=as_json)
+        else:
+            _print_once(fleet, fleet.read(name), as_json=as_json)
 
 
-def _print(rows: list[PartitionStatus], outboxes: list[OutboxPartition]) -> None:
-    """A table of tubes, and one of outboxes where there are any."""
-    if rows or not outboxes:
-        print_rows(_COLUMNS, _shown(rows), _NONE)
-    if outboxes:
-        if rows:
-            click.echo()
-        print_rows(OUTBOX_COLUMNS, shown_outboxes(outboxes), "")
-    for trouble in [*_troubles(rows), *outbox_troubles(outboxes)]:
-        click.echo(trouble, err=not is_terminal())  # no line of the table
+def _print_once(fleet: Fleet, reading: Reading, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_json(reading))
+    else:
+        if reading.rows or not reading.outboxes:
+            print_rows(_columns(fleet), _shown(reading.rows), _NONE if not reading.down else "")
+        if reading.outboxes:
+            if reading.rows:
+                click.echo()
+            print_rows(_outbox_columns(fleet), shown_outboxes(reading.outboxes), "")
+    for trouble in _down(reading) if as_json else _troubles(reading):
+        click.echo(trouble, err=as_json or not is_terminal())  # no line of the table
+    if reading.down:
+        click.get_current_context().exit(DatabaseUnavailable.exit_code)
 
 
-def _watch_json(connection: psycopg.Connection, schema: str, name: str | None, interval: float) -> None:
+def _watch(fleet: Fleet, name: str | None, interval: float, *, as_json: bool) -> None:
+    if as_json:
+        _watch_json(fleet, name, interval)
+    elif is_terminal():
+        _watch_table(fleet, name, interval)
+    else:
+        _watch_lines(fleet, name, interval)
+
+
+def _watch_json(fleet: Fleet, name: str | None, interval: float) -> None:
     while True:
-        print_json([asdict(row) for row in _read(connection, schema, name)])
+        reading = fleet.read(name)
+        print_json(_json(reading))
+        for line in _down(reading):
+            click.echo(line, err=True)
         time.sleep(interval)
 
 
-def _watch_lines(connection: psycopg.Connection, schema: str, name: str | None, interval: float) -> None:
-    columns = {"time": "time"} | _COLUMNS
+def _watch_lines(fleet: Fleet, name: str | None, interval: float) -> None:
+    columns = {"time": "time"} | _columns(fleet)
     click.echo(heading_line(columns))
     while True:
-        rows = _shown(_read(connection, schema, name))
+        reading = fleet.read(name)
         now = datetime.now().astimezone()
-        for line in lines(columns, [row | {"time": now} for row in rows]):
+        for line in lines(columns, [row | {"time": now} for row in _shown(reading.rows)]):
             click.echo(line)  # which flushes
+        for line in _down(reading):
+            click.echo(line, err=True)
         time.sleep(interval)
 
 
-def _watch_table(connection: psycopg.Connection, schema: str, name: str | None, interval: float) -> None:
+def _watch_table(fleet: Fleet, name: str | None, interval: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
     with Live(console=console(), auto_refresh=False) as live:
         while True:
-            rows, outboxes = _read(connection, schema, name), _read_outboxes(connection, schema, name)
-            table = shown(_COLUMNS, _shown(rows), terminal_width()) if rows else [] if outboxes else [_NONE]
+            reading = fleet.read(name)
+            rows, outboxes = _shown(reading.rows), shown_outboxes(reading.outboxes)
+            table = shown(_columns(fleet), rows, terminal_width()) if rows else [] if outboxes else [_NONE]
             if outboxes:
-                table += shown(OUTBOX_COLUMNS, shown_outboxes(outboxes), terminal_width())
-            table += [*_troubles(rows), *outbox_troubles(outboxes)]
-            live.update(Text.from_ansi("\n".join(table)), refresh=True)
+                table += shown(_outbox_columns(fleet), outboxes, terminal_width())
+            live.update(Text.from_ansi("\n".join([*table, *_troubles(reading)])), refresh=True)
             time.sleep(interval)
 
 
-def _read(connection: psycopg.Connection, schema: str, name: str | None) -> list[PartitionStatus]:
-    rows = read_status(connection, schema, name)
-    if name is not None and not rows:
-        if read_outboxes(connection, schema, name):
-            raise WrongKind(f"{name!r} is an outbox, not a tube: pytube outbox status {name}")
-        raise UnknownTube(f"there is no tube {name!r}; `pytube tube list` names those that there are")
-    return rows
+def _columns(fleet: Fleet) -> dict[str, str]:
+    return {"host": "host"} | _COLUMNS if fleet.has_names else _COLUMNS
 
 
-def _read_outboxes(connection: psycopg.Connection, schema: str, name: str | None) -> list[OutboxPartition]:
-    """All outboxes, unless one tube is asked for."""
-    return [] if name is not None else read_outboxes(connection, schema)
+def _outbox_columns(fleet: Fleet) -> dict[str, str]:
+    return {"host": "host"} | OUTBOX_COLUMNS if fleet.has_names else OUTBOX_COLUMNS
 
 
-def _troubles(rows: list[PartitionStatus]) -> list[str]:
-    """A line for each sink and source that is down, of characters that do nothing to a terminal."""
-    lines = (
-        f"{row.tube} partition {row.partition}: {what} down for {seconds(since)}: {reason}"
-        for row in rows
+def _json(reading: Reading) -> list[dict[str, Any]]:
+    """The rows; the host is left out where there is only one."""
+    rows = [asdict(row) for row in reading.rows]
+    return [row if row["host"] is not None else {k: v for k, v in row.items() if k != "host"} for row in rows]
+
+
+def _down(reading: Reading) -> list[str]:
+    return [f"host {host} was not read: {reason}" for host, reason in reading.down.items()]
+
+
+def _troubles(reading: Reading) -> list[str]:
+    """A line for each host, sink and source that is down, of characters that do nothing to a terminal."""
+    lines = [
+        *_down(reading),
+        *(line for row in reading.rows for line in _troubles_of(row)),
+        *outbox_troubles(reading.outboxes),
+    ]
+    return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
+
+
+def _troubles_of(row: PartitionStatus) -> Iterator[str]:
+    host = "" if row.host is None else f"host {row.host}: "
+    yield from (
+        f"{host}{row.tube} partition {row.partition}: {what} down for {seconds(since)}: {reason}"
         for what, reason, since in (
             ("sink", row.sink_down, row.sink_down_for),
             ("source", row.source_down, row.source_down_for),
         )
         if reason is not None
     )
-    return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
+    if row.paused is not None:
+        yield f"{host}{row.tube} partition {row.partition}: {_pause(row)}"
+
+
+def _pause(row: PartitionStatus) -> str:
+    what = "paused" if row.paused_kind == "operator" else "stopped"
+    left = "until it is resumed" if row.paused_for is None else f"for another {seconds(row.paused_for)}"
+    return f"{what} {left}: {row.paused}"
 
 
 def _shown(rows: list[PartitionStatus]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`pytube tube …`: administration of tubes; `pytube park …`: what was set aside with its error."""
+"""`pytube tube …`: administration of tubes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import asdict
 import click
 
 from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.output import key_shown, print_json, print_rows
-from pytube.db.version import check
+from pytube.cli.output import print_json, print_rows
 from pytube.model import KeyType
-from pytube.tubes.admin import Tubes, TubeSettings, parked
+from pytube.tubes.admin import Tubes, TubeSettings
 
 
 @click.group()
@@ -172,33 +171,3 @@ def list_(database: Database, as_json: bool) -> None:
             "key_type": "keys",
         }
         print_rows(columns, rows, "there are no tubes; make one with: pytube tube create NAME")
-
-
-@click.group()
-def park() -> None:
-    """Documents that could not be delivered."""
-
-
-@park.command("list")
-@click.option("--tube", "name", metavar="NAME", help="Only of this tube.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
-@json_option
-@database_options
-def list_parked(database: Database, name: str | None, limit: int, as_json: bool) -> None:
-    """List parked documents, with their errors."""
-    with database.connect() as connection:
-        check(connection, database.schema)
-        rows = parked(connection, database.schema, name, limit)
-    if as_json:
-        print_json(rows)
-        return
-    columns = {
-        "tube": "tube",
-        "shard": "shard",
-        "id": "id",
-        "op": "op",
-        "attempts": "attempts",
-        "parked_at": "since",
-        "error": "error",
-    }
-    print_rows(columns, [row | {"id": key_shown(row["id"])} for row in rows], "nothing is parked")

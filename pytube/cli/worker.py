@@ -29,8 +29,14 @@ GARBAGE_THRESHOLD = 100_000
     metavar="NAME",
     help="Serve this outbox; repeatable. Default without --tube: all configured.",
 )
+@click.option(
+    "--all",
+    "takes_up",
+    is_flag=True,
+    help="Serve each configured tube from its creation until it is dropped; it need not exist yet.",
+)
 @click.pass_obj
-def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...]) -> None:
+def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...], takes_up: bool) -> None:
     """Serve tubes and outboxes: bring what was touched to the sinks, and messages to Kafka.
 
     SIGTERM and SIGINT end it in order: what is in flight is finished, the rest given back. A
@@ -50,7 +56,7 @@ def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...]
     gc.set_threshold(GARBAGE_THRESHOLD)
     # With neither option: all that is configured.
     chosen = (tubes, outboxes) if tubes or outboxes else (None, None)
-    Worker(config, chosen[0], outboxes=chosen[1]).run_until_signal()
+    Worker(config, chosen[0], outboxes=chosen[1], takes_up=takes_up).run_until_signal()
 
 
 @click.command()
@@ -69,6 +75,13 @@ def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...]
     help="How workers agree on who leads; lease needs no broker.",
 )
 @click.option(
+    "--sink",
+    type=click.Choice(["jsonl", "opensearch", "redis", "kafka", "postgres"]),
+    default="jsonl",
+    show_default=True,
+    help="Where the copy is: a file, or a real server, which is started, too. kafka means a real broker.",
+)
+@click.option(
     "--seconds",
     type=click.FloatRange(min=1, max=300),
     default=30,
@@ -83,6 +96,7 @@ def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...]
 def demo(
     kafka: Literal["embedded", "real"],
     election: Literal["neli", "lease"],
+    sink: Literal["jsonl", "opensearch", "redis", "kafka", "postgres"],
     seconds: float,
     directory: Path | None,
 ) -> None:
@@ -90,5 +104,5 @@ def demo(
     # Imported late: it needs packages that nothing else does.
     from pytube.demo import main
 
-    code = main(kafka=kafka, election=election, seconds=seconds, directory=directory)
+    code = main(kafka=kafka, election=election, sink=sink, seconds=seconds, directory=directory)
     click.get_current_context().exit(code)

@@ -161,6 +161,8 @@ def masked(config: Config) -> dict[str, Any]:
         del shown["kafka"]
     else:
         shown["kafka"]["options"] = dict.fromkeys(shown["kafka"]["options"], MASK)
+    if not shown["postgres"]["hosts"]:
+        del shown["postgres"]["hosts"]
     for tube in shown["tube"].values():
         tube["sink"]["options"] = {
             key: _mask_option(key, value) for key, value in tube["sink"]["options"].items()

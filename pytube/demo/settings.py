@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, Self
 
@@ -16,13 +18,11 @@ from pytube.errors import UsageError
 
 Broker = Literal["embedded", "real"]
 Election = Literal["neli", "lease"]
+SinkType = Literal["jsonl", "opensearch", "redis", "kafka", "postgres"]
 
 TUBE = "es-live"
 PARTITIONS = 4
 WORKERS = ("w1", "w2", "w3")
-
-SESSION_TIMEOUT = 4.0
-"""Seconds after which a dead worker's partitions go to others: short, so that the take-over fits."""
 
 _FOLDER = Path(".demo")
 _LOCK = "demo.lock"
@@ -41,7 +41,6 @@ class Folder:
         self.path = (path or _default_folder()).resolve()
         self._lock = self._claim()
         self._empty()
-        self.sink = self.path / "sink.jsonl"
 
     def close(self) -> None:
         """Let another demonstration have the folder."""
@@ -109,12 +108,10 @@ client_id = {name}
 election = "{election}"
 session_timeout = {session_timeout}
 receive_deadline = 2.0
+meter_interval = {meter_interval}
 
 [tube."{tube}".sink]
-type = "jsonl"
-path = {sink}
-client = {name}
-request_timeout = 2.0
+{sink}
 """
 _KAFKA = """
 [kafka]
@@ -122,27 +119,49 @@ bootstrap_servers = {bootstrap}
 """
 
 
-def worker_settings(name: str, *, dsn: str, bootstrap: str | None, election: Election, sink: Path) -> str:
+@dataclass(frozen=True, slots=True)
+class SinkSettings:
+    """What the configuration of a worker says about its sink."""
+
+    options: Mapping[str, object]
+    """The section of the sink."""
+    session_timeout: float = 4.0
+    """Seconds after which a dead worker's partitions go to others: short, so that the take-over fits, and at
+    least 2 more than a request may take."""
+    meter_interval: float = 5.0
+    """How often the workers log what they did."""
+
+
+def worker_settings(
+    name: str, *, dsn: str, bootstrap: str | None, election: Election, sink: SinkSettings
+) -> str:
     """The configuration file of the worker `name`, as a user would write it.
 
     Args:
-        name: its client id, and the label of its lines at the sink.
+        name: its client id.
         dsn: of the source.
         bootstrap: Kafka's bootstrap servers, None without Kafka.
         election: how the workers agree on who leads.
-        sink: the file that all workers append to.
+        sink: where the copy is.
     """
     return _TEMPLATE.format(
         dsn=_quoted(dsn),
         kafka="" if bootstrap is None else _KAFKA.format(bootstrap=_quoted(bootstrap)),
         name=_quoted(name),
         election=election,
-        session_timeout=SESSION_TIMEOUT,
+        session_timeout=sink.session_timeout,
+        meter_interval=sink.meter_interval,
         tube=TUBE,
-        sink=_quoted(str(sink)),
+        sink="\n".join(f"{key} = {_toml(value)}" for key, value in sink.options.items()),
     )
 
 
-def _quoted(text: str) -> str:
-    # A JSON string that leaves non-ASCII as it is is a TOML string.
-    return json.dumps(text, ensure_ascii=False)
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+    return _quoted(value)
+
+
+def _quoted(value: object) -> str:
+    # JSON that leaves non-ASCII as it is is TOML, where strings, numbers, flags and lists are concerned.
+    return json.dumps(value, ensure_ascii=False)

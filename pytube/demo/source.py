@@ -240,7 +240,7 @@ def transactions_in(text: str) -> int | None:
 # --- the probe ----------------------------------------------------------------------------
 
 _INTERVAL = 0.05
-_TELLER = 1
+TELLER = 1
 _NUMBER = re.compile(r"probe (\d+) *")
 _JOIN_TIMEOUT = 10.0
 
@@ -299,7 +299,7 @@ class Probe:
         while not self._stop.wait(_INTERVAL):
             number += 1
             try:
-                self._connection.execute(_PROBE, {"filler": f"probe {number}", "teller": _TELLER})
+                self._connection.execute(_PROBE, {"filler": f"probe {number}", "teller": TELLER})
             except psycopg.Error as error:
                 self._error = error
                 return

@@ -14,9 +14,11 @@ from types import FrameType
 import psycopg
 
 from pytube import logs
+from pytube.demo.copies import check, running
+from pytube.demo.feeds import Feed, FileFeed, ServerFeed
 from pytube.demo.processes import Servers, Workers, running_servers
 from pytube.demo.report import Findings, Takeover, compare, latencies, report, summary
-from pytube.demo.settings import PARTITIONS, TUBE, WORKERS, Broker, Election, Folder
+from pytube.demo.settings import PARTITIONS, TUBE, WORKERS, Broker, Election, Folder, SinkType
 from pytube.demo.source import ACCOUNT_SHARDS, CLIENTS, RATE, TELLER_SHARD, Load, Probe, Source
 from pytube.demo.watch import Screen, Watch
 from pytube.errors import PytubeError
@@ -25,7 +27,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # Seconds; a demonstration that is well comes near none of them.
 _LEAD_LIMIT = 40.0
-_FILL_LIMIT = 60.0
+_FILL_LIMIT = 240.0
 _TAKEOVER_LIMIT = 40.0
 _DRAIN_LIMIT = 60.0
 
@@ -38,14 +40,18 @@ class _Interrupted(BaseException):
         self.number = number
 
 
-def run(*, kafka: Broker, election: Election, seconds: float, directory: Path | None) -> int:
+def run(*, kafka: Broker, election: Election, sink: SinkType, seconds: float, directory: Path | None) -> int:
     """See `pytube.demo.main`."""
+    check(sink)
     screen = Screen()
+    broker: Broker | None = kafka if election == "neli" else None
+    if sink == "kafka":
+        broker = "real"
     try:
         with _interruptible(), Folder(directory) as folder, (folder.path / "demo.log").open("a") as log:
             # The logs of our own code in this process are not for the spectators.
             logs.configure("info", "human", log)
-            return _run(folder, kafka if election == "neli" else None, election, seconds, screen)
+            return _run(folder, broker, election, sink, seconds, screen)
     except _Interrupted as interrupted:
         name = signal.Signals(interrupted.number).name
         screen.line("")
@@ -53,13 +59,25 @@ def run(*, kafka: Broker, election: Election, seconds: float, directory: Path | 
         return 128 + interrupted.number
 
 
-def _run(folder: Folder, broker: Broker | None, election: Election, seconds: float, screen: Screen) -> int:
+def _run(
+    folder: Folder,
+    broker: Broker | None,
+    election: Election,
+    sink: SinkType,
+    seconds: float,
+    screen: Screen,
+) -> int:
     began = time.time()
     try:
         with ExitStack() as stack:
             servers = stack.enter_context(running_servers(folder.path, broker))
             screen.step(f"{servers.names}; election: {election}")
-            found = Story(folder, servers, election, screen, stack).play(seconds)
+            feed: Feed = FileFeed(folder.path / "sink.jsonl")
+            if sink != "jsonl":
+                copy = stack.enter_context(running(sink, folder.path, servers.bootstrap))
+                screen.step(f"the copy is in {copy.name}")
+                feed = ServerFeed(copy, folder.path)
+            found = Story(folder, servers, election, feed, screen, stack).play(seconds)
             screen.step("done")
     except (PytubeError, psycopg.Error, OSError) as error:
         screen.line("")
@@ -110,7 +128,13 @@ class Story:
     """One demonstration. What it starts is ended when the stack that it is given is closed."""
 
     def __init__(
-        self, folder: Folder, servers: Servers, election: Election, screen: Screen, stack: ExitStack
+        self,
+        folder: Folder,
+        servers: Servers,
+        election: Election,
+        feed: Feed,
+        screen: Screen,
+        stack: ExitStack,
     ) -> None:
         """Make the source and the configurations.
 
@@ -118,6 +142,7 @@ class Story:
             folder: where everything goes.
             servers: they run.
             election: of the workers.
+            feed: of the copy.
             screen: receives what happens.
             stack: receives what is to be ended.
         """
@@ -127,9 +152,17 @@ class Story:
         self._load_log = folder.path / "pgbench.log"
         self._source = Source(servers.dsn, self._pgbench, folder.path / "pgbench-init.log")
         stack.callback(self._source.close)
-        self._workers = Workers(folder, dsn=servers.dsn, bootstrap=servers.bootstrap, election=election)
+        self._workers = Workers(
+            folder,
+            dsn=servers.dsn,
+            bootstrap=servers.bootstrap if election == "neli" else None,
+            election=election,
+            sink=feed.settings,
+            log_format=feed.log_format,
+        )
         stack.callback(self._workers.close)
-        self._watch = Watch(self._source, folder.sink, screen)
+        self._feed = feed
+        self._watch = Watch(self._source, feed, screen)
         self._watch.checks.append(self._workers.check)
         self._probe = Probe(servers.dsn)
         stack.callback(self._probe.close)
@@ -248,23 +281,20 @@ class Story:
 
     def _judge(self, kill: _Kill, transactions: int, lasted: float) -> Findings:
         exits = self._workers.stop()
-        replay, tally = self._watch.replay, self._watch.tally
-        replay.finish()
-        sink = {
-            (shard, key): line.doc for (_, shard, key), line in replay.lines.items() if not line.is_delete
-        }
+        while self._feed.poll():
+            pass  # what came in the end
+        tally = self._watch.tally
         commits = self._probe.commits
         sample = latencies(commits, tally.arrivals)
         before = [took for commit, took in zip(commits, sample, strict=False) if commit.at + took < kill.at]
         return Findings(
-            comparison=compare(self._source.documents(), sink),
+            comparison=compare(self._source.documents(), self._feed.documents()),
             transactions=transactions,
             load_seconds=lasted,
             touches=self._source.figures().touches,
             documents=tally.documents,
             peak=tally.peak,
-            torn=replay.torn,
-            stale=replay.stale,
+            remarks=self._feed.remarks(),
             parked=self._source.parked(),
             terms=self._source.terms(),
             takeover=self._takeover(kill),

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pytube.demo.feeds import Feed
 from pytube.demo.processes import DemoFailed
-from pytube.demo.settings import PARTITIONS, WORKERS
-from pytube.demo.source import TELLER_SHARD, Arrival, Figures, Leader, Source, number_in
-from pytube.sinks.jsonl_replay import Line, Replay
+from pytube.demo.settings import WORKERS
+from pytube.demo.source import Figures, Leader, Source
 
 _WIDE = 160
 """Columns of a table that goes to a file or a pipe."""
@@ -78,52 +76,19 @@ class Screen:
         sys.stdout.flush()
 
 
-class Tally:
-    """Counts what came to the sink, in order of arrival; the times are those in the lines."""
-
-    def __init__(self, partitions: int = PARTITIONS) -> None:
-        self._partitions = partitions
-        self.documents = 0
-        self.by_client: Counter[str] = Counter()
-        self.first: dict[tuple[int, int], float] = {}
-        """When each term, as (partition, epoch), first wrote; Unix time."""
-        self.arrivals: list[Arrival] = []
-        """Documents of the probe's row."""
-        self._by_second: Counter[int] = Counter()
-
-    def take(self, line: Line) -> None:
-        """Count one line."""
-        self.documents += 1
-        self.by_client[line.client or "?"] += 1
-        self._by_second[int(line.at)] += 1
-        self.first.setdefault((line.shard % self._partitions, line.token.epoch), line.at)
-        if line.shard == TELLER_SHARD and (number := number_in(line.doc)) is not None:
-            self.arrivals.append(Arrival(number, line.at))
-
-    @property
-    def peak(self) -> int:
-        """Documents in the best second."""
-        return max(self._by_second.values(), default=0)
-
-    def first_after(self, partition: int, epoch: int) -> float | None:
-        """When a later term than `epoch` first wrote in the partition; None when none has yet."""
-        times = [at for (p, e), at in self.first.items() if p == partition and e > epoch]
-        return min(times, default=None)
-
-
 class Watch:
     """Waits for conditions, looks at everything meanwhile, and prints the line of every second."""
 
-    def __init__(self, source: Source, sink: Path, screen: Screen) -> None:
+    def __init__(self, source: Source, feed: Feed, screen: Screen) -> None:
         """Nothing is read before the first look.
 
         Args:
             source: the database.
-            sink: the file that the workers write to.
+            feed: what comes to the sink.
             screen: where the lines go.
         """
-        self.tally = Tally()
-        self.replay = Replay([sink], on_line=self.tally.take)
+        self.tally = feed.tally
+        self._feed = feed
         self.checks: list[Callable[[], None]] = []
         """Called at every look; each raises when what it guards has failed."""
         self.dead: set[str] = set()
@@ -159,8 +124,7 @@ class Watch:
 
     def look(self) -> None:
         """Take in what has come, check what must run, and print a line when it is time."""
-        # Little by little, so that a flood does not keep the lines from being on time.
-        self.caught_up = not self.replay.poll(pieces=1)
+        self.caught_up = not self._feed.poll()
         for check in self.checks:
             check()
         if (second := int(self._screen.elapsed)) > self._second:

@@ -150,6 +150,39 @@ def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> s
     return sql.SQL("{} UNION ALL ({})").format(state, rows)
 
 
+def ids_statement(
+    roots: Roots, root: Root, *, first: bool, drawn: tuple[float, bool] | None = None
+) -> sql.Composed:
+    """The statement that walks the ids of a root table in their order, `%(limit)s` from `%(after)s` on.
+
+    Args:
+        roots: the registry.
+        root: the table.
+        first: from the beginning.
+        drawn: only a sample, without order: so many rows of a hundred, and whether whole pages of the
+            table are drawn, so that the others need not be read.
+    """
+    column = sql.Identifier("r", root.id_col)
+    conditions: list[sql.Composable] = [sql.SQL("{} IS NOT NULL").format(column)]
+    if not first:
+        conditions.append(sql.SQL("{} > %(after)s::{}").format(column, sql.SQL(roots.keys.value)))
+    if roots.predicate is not None:
+        conditions.append(sql.SQL("({}\n)").format(raw(roots.predicate.replace("%", "%%"))))
+    sample: sql.Composable = sql.SQL("")
+    order: sql.Composable = sql.SQL(" ORDER BY {}").format(column)
+    if drawn is not None:
+        percent, by_pages = drawn
+        sample = raw(f" TABLESAMPLE {'SYSTEM' if by_pages else 'BERNOULLI'} ({percent:.6f})")
+        order = sql.SQL("")
+    return sql.SQL("SELECT {} FROM {} r{} WHERE {}{} LIMIT %(limit)s").format(
+        sql.SQL(_ID[roots.keys]).format(id=column),
+        sql.Identifier(root.schema, root.table),
+        sample,
+        sql.SQL(" AND ").join(conditions),
+        order,
+    )
+
+
 def _row(columns: Sequence[str] | None) -> sql.Composable:
     """The row `r` as JSON: these columns of it; None: all."""
     if columns is None:

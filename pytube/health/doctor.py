@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
@@ -17,7 +18,7 @@ from pytube.db.errors import describe, translated
 from pytube.errors import ConfigError, PooledSession, PytubeError, SchemaMismatch
 from pytube.health.findings import Check, Level, fail, ok, warn
 from pytube.health.outboxes import check_outboxes
-from pytube.health.tubes import check_ids, check_leaders, check_sources, check_tubes, read_tubes
+from pytube.health.tubes import check_ids, check_leaders, check_shards, check_sources, check_tubes, read_tubes
 from pytube.logs import Logger, UserFaults
 from pytube.sinks import build_sink
 from pytube.sources import rights
@@ -36,14 +37,28 @@ _BROKER_TIMEOUT = 5.0
 def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
     """Every finding, as it is made. Does not raise: what fails is a finding.
 
-    Nothing is said about tubes where they could not be looked at.
+    Nothing is said about tubes where they could not be looked at. Of several hosts each is looked at, and
+    named.
 
     Args:
         config: what a worker would use.
         origin: what names the database.
     """
+    for host in config.hosts:
+        for check in _examine_host(config.of_host(host), origin):
+            yield check if host is None else replace(check, subject=f"host {host}: {check.subject}")
+    if len(config.hosts) > 1:
+        yield from check_shards(config)
+    for name, tube in config.tubes.items():
+        yield check_sink(name, tube.sink)
+        if tube.transforms:
+            yield check_transforms(name, tube.transforms)
+
+
+def _examine_host(config: Config, origin: str) -> Iterator[Check]:
+    """What is of one host."""
     partitions: dict[str, int] | None = None
-    dsn, schema = config.postgres.dsn.get_secret_value(), config.postgres.schema_name
+    dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
     try:
         with connect_sync(dsn, schema, application_name="pytube doctor") as connection, translated():
             yield ok("Postgres", f"{_where(connection)} answers ({origin})")
@@ -77,10 +92,6 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
         yield from check_broker(config, partitions or {})
     else:
         yield ok("election", "by leases in Postgres, without a broker")
-    for name, tube in config.tubes.items():
-        yield check_sink(name, tube.sink)
-        if tube.transforms:
-            yield check_transforms(name, tube.transforms)
 
 
 def _where(connection: psycopg.Connection) -> str:
@@ -142,14 +153,17 @@ _SETTINGS = """
 
 # Only a transaction that has an xid holds back the settled seq, in whatever database it is.
 _OLD_TRANSACTIONS = """
-    SELECT 'pid ' || pid || ' (' || coalesce(nullif(application_name, ''), backend_type) || ', '
+    SELECT 'transaction of pid ' || pid || ' (' || coalesce(nullif(application_name, ''), backend_type) || ', '
         || coalesce(state, 'hidden') || ')',
-        extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age, false AS prepared
+        extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age,
+        'end it: SELECT pg_terminate_backend(' || pid || ')'
     FROM pg_catalog.pg_stat_activity
     WHERE backend_xid IS NOT NULL AND xact_start < clock_timestamp() - %(age)s * interval '1 second'
     UNION ALL
-    SELECT quote_literal(gid) || ' in ' || quote_ident(database),
-        extract(epoch FROM clock_timestamp() - prepared)::float8, true
+    SELECT 'prepared transaction ' || quote_literal(gid) || ' in ' || quote_ident(database),
+        extract(epoch FROM clock_timestamp() - prepared)::float8,
+        'if its coordinator has forgotten it, in database ' || quote_ident(database)
+            || ': ROLLBACK PREPARED ' || quote_literal(gid) || ', or COMMIT PREPARED'
     FROM pg_catalog.pg_prepared_xacts
     WHERE prepared < clock_timestamp() - %(age)s * interval '1 second'
     ORDER BY age DESC
@@ -265,13 +279,8 @@ def check_settings(connection: psycopg.Connection) -> Iterator[Check]:
 def check_transactions(connection: psycopg.Connection) -> Iterator[Check]:
     """Transactions that hold back what workers may take for granted."""
     rows = connection.execute(_OLD_TRANSACTIONS, {"age": _OLD}).fetchall()
-    for who, age, prepared in rows:
-        kind = "prepared transaction" if prepared else "transaction"
-        yield warn(
-            "transactions",
-            f"the {kind} of {who} is open for {age:.0f} s and slows workers down",
-            "COMMIT PREPARED or ROLLBACK PREPARED it" if prepared else "end it",
-        )
+    for which, age, remedy in rows:
+        yield warn("transactions", f"the {which} is open for {age:.0f} s and slows workers down", remedy)
     if not rows:
         yield ok("transactions", f"none that wrote is open for more than {_OLD:.0f} s")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -12,10 +13,13 @@ import psycopg
 from pytube.db.errors import translated
 from pytube.errors import UsageError
 from pytube.health.status import PartitionStatus
+from pytube.outbox.admin import OutboxPartition
+from pytube.tubes.queries import within
 
 if TYPE_CHECKING:  # from the extra `metrics`
     from prometheus_client import Metric
 
+_Samples = Sequence[tuple[Sequence[str], float | None]]
 _PARTITION = ("tube", "partition")
 _CLASS = ("tube", "partition", "class")
 
@@ -38,6 +42,14 @@ _WRITERS = """
 """
 
 
+_SIZES = """
+    SELECT c.relname, pg_catalog.pg_total_relation_size(c.oid)
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s AND c.relname IN (SELECT l.tube FROM {s}.tube_list() AS l)
+    ORDER BY c.relname
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Writers:
     """The open transactions of one role that write."""
@@ -55,7 +67,28 @@ def read_writers(connection: psycopg.Connection) -> list[Writers]:
         return [Writers(*row) for row in connection.execute(_WRITERS).fetchall()]
 
 
-def exposition(rows: Sequence[PartitionStatus], writers: Sequence[Writers]) -> str:
+def read_sizes(connection: psycopg.Connection, schema: str) -> dict[str, int]:
+    """Bytes of the table of each tube, with its indexes."""
+    with translated():
+        rows = connection.execute(within(_SIZES, schema), {"schema": schema}).fetchall()
+    return {str(tube): int(size) for tube, size in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """What was read of one host; nothing when it is down."""
+
+    host: str | None
+    """None for the only one, which has no name."""
+    rows: Sequence[PartitionStatus] = ()
+    outboxes: Sequence[OutboxPartition] = ()
+    writers: Sequence[Writers] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of tubes; those that have no rows here are left out."""
+    is_up: bool = True
+
+
+def exposition(hosts: Sequence[HostReading]) -> str:
     """The text format of Prometheus.
 
     Raises:
@@ -67,47 +100,101 @@ def exposition(rows: Sequence[PartitionStatus], writers: Sequence[Writers]) -> s
         raise UsageError(
             "--prometheus needs the package prometheus_client; install pytube-pg[metrics]"
         ) from error
-    return generate_latest(_Fleet(rows, writers)).decode()
+    return generate_latest(_Fleet(hosts)).decode()
 
 
 class _Fleet:
-    """A collector of what was read."""
+    """A collector of what was read. The label `host` names the host, where there are several."""
 
-    def __init__(self, rows: Sequence[PartitionStatus], writers: Sequence[Writers]) -> None:
-        self._rows = rows
-        self._writers = writers
+    def __init__(self, hosts: Sequence[HostReading]) -> None:
+        self._hosts = hosts
 
     def collect(self) -> Iterator[Metric]:
         """All metrics. One without a value for a partition leaves that partition out."""
         for name, text, value in _OF_PARTITION:
-            values = [(_key(row), value(row)) for row in self._rows]
-            yield _gauge(name, text, _PARTITION, values)
-        for name, text, classes in _OF_CLASS:
-            yield _gauge(
-                name,
-                text,
-                _CLASS,
-                [((*_key(row), label), of(row)) for row in self._rows for label, of in classes.items()],
+            yield self._gauge(
+                name, text, _PARTITION, partial(_of_partitions, value, _OF_OUTBOX.get(name, _unknown))
             )
-        yield _gauge(
+        for name, text, classes in _OF_CLASS:
+            of_outbox = _OF_OUTBOX_CLASS.get(name, {})
+            yield self._gauge(name, text, _CLASS, partial(_of_classes, classes, of_outbox))
+        yield self._gauge(
+            "outbox_records",
+            "Records in the outbox; exact below 1000, an estimate above.",
+            _PARTITION,
+            lambda host: [
+                (_key_of_outbox(row), None if row.waiting is None else _count(row.waiting))
+                for row in host.outboxes
+            ],
+        )
+        yield self._gauge("bytes", "Size of the tube's table with its indexes.", ("tube",), _sizes)
+        yield self._gauge(
             "transaction_age_seconds",
             "Age of the oldest open transaction of a role that writes: what pins the settled seq.",
             ("role",),
-            [((one.role,), one.age) for one in self._writers],
+            lambda host: [((one.role,), one.age) for one in host.writers],
         )
-        yield _gauge(
+        yield self._gauge(
             "transactions_hidden",
             "Open transactions that write, and whose age this role may not see.",
             (),
-            [((), sum(one.hidden for one in self._writers))],
+            lambda host: [((), sum(one.hidden for one in host.writers))] if host.is_up else [],
+        )
+        yield self._gauge(
+            "postgres_up", "Whether the host could be read.", (), lambda host: [((), host.is_up)]
         )
 
+    def _gauge(
+        self, name: str, text: str, labels: Sequence[str], samples: Callable[[HostReading], _Samples]
+    ) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily
 
-def _is_led(row: PartitionStatus) -> bool:
+        named = any(host.host is not None for host in self._hosts)
+        family = GaugeMetricFamily(
+            f"pytube_fleet_{name}", text, labels=("host", *labels) if named else labels
+        )
+        for host in self._hosts:
+            for values, value in samples(host):
+                if value is not None:
+                    family.add_metric(values if host.host is None else (host.host, *values), float(value))
+        return family
+
+
+def _of_partitions(
+    value: Callable[[PartitionStatus], float | None],
+    of_outbox: Callable[[OutboxPartition], float | None],
+    host: HostReading,
+) -> _Samples:
+    return [
+        *((_key(row), value(row)) for row in host.rows),
+        *((_key_of_outbox(row), of_outbox(row)) for row in host.outboxes),
+    ]
+
+
+def _of_classes(
+    classes: Mapping[str, Callable[[PartitionStatus], float | None]],
+    of_outbox: Mapping[str, Callable[[OutboxPartition], float | None]],
+    host: HostReading,
+) -> _Samples:
+    return [
+        *(((*_key(row), label), of(row)) for row in host.rows for label, of in classes.items()),
+        *(
+            ((*_key_of_outbox(row), label), of(row))
+            for row in host.outboxes
+            for label, of in of_outbox.items()
+        ),
+    ]
+
+
+def _sizes(host: HostReading) -> _Samples:
+    return [((tube,), host.sizes.get(tube)) for tube in sorted({row.tube for row in host.rows})]
+
+
+def _is_led(row: PartitionStatus | OutboxPartition) -> bool:
     return row.state not in ("free", "lost")
 
 
-def _if_led(row: PartitionStatus, value: float) -> float | None:
+def _if_led(row: PartitionStatus | OutboxPartition, value: float) -> float | None:
     """Nobody knows of a partition without a leader whether its sink is up."""
     return value if _is_led(row) else None
 
@@ -120,7 +207,26 @@ _OF_PARTITION: Sequence[tuple[str, str, Callable[[PartitionStatus], float | None
     ("sink_up", "Whether the sink takes documents.", lambda row: _if_led(row, row.sink_down is None)),
     ("source_up", "Whether rows can be read.", lambda row: _if_led(row, row.source_down is None)),
     ("parked_keys", "Keys set aside.", lambda row: row.parked),
+    ("partition_paused", "Whether the partition is paused, or stopped.", lambda row: row.paused is not None),
+    (
+        "partition_stopped",
+        "Whether a worker has stopped the tube: a document can't be delivered, or too many keys are parked.",
+        lambda row: row.paused_kind in ("poison", "park_limit"),
+    ),
 ]
+_OF_OUTBOX: Mapping[str, Callable[[OutboxPartition], float | None]] = {
+    "partition_led": _is_led,
+    "partition_lost": lambda row: row.state == "lost",
+    "leader_age_seconds": lambda row: row.leads_for,
+    "renewal_age_seconds": lambda row: row.renewed_ago,
+    "sink_up": lambda row: _if_led(row, row.sink_down is None),
+    "parked_keys": lambda row: _count(row.parked),
+    "partition_paused": lambda row: row.paused is not None,
+}
+"""Those of partitions that outboxes have, too: so one alert is for both."""
+_OF_OUTBOX_CLASS: Mapping[str, Mapping[str, Callable[[OutboxPartition], float | None]]] = {
+    "lag_seconds": {"incremental": lambda row: row.lag or 0.0}
+}
 _OF_CLASS: Sequence[tuple[str, str, dict[str, Callable[[PartitionStatus], float | None]]]] = [
     (
         "pods",
@@ -133,7 +239,7 @@ _OF_CLASS: Sequence[tuple[str, str, dict[str, Callable[[PartitionStatus], float 
     ),
     (
         "lag_seconds",
-        "Age of the oldest pod in the tube; 0 when there is none.",
+        "Age of the oldest pod in the tube, or record in the outbox; 0 when there is none.",
         {"incremental": lambda row: row.lag or 0.0, "backfill": lambda row: row.backfill_lag or 0.0},
     ),
 ]
@@ -150,13 +256,9 @@ def _key(row: PartitionStatus) -> tuple[str, str]:
     return row.tube, str(row.partition)
 
 
-def _gauge(
-    name: str, text: str, labels: Sequence[str], samples: Sequence[tuple[Sequence[str], float | None]]
-) -> Metric:
-    from prometheus_client.core import GaugeMetricFamily
+def _key_of_outbox(row: OutboxPartition) -> tuple[str, str]:
+    return row.outbox, str(row.partition)
 
-    family = GaugeMetricFamily(f"pytube_fleet_{name}", text, labels=labels)
-    for values, value in samples:
-        if value is not None:
-            family.add_metric(values, float(value))
-    return family
+
+def _unknown(_: OutboxPartition) -> None:
+    """What outboxes do not have."""

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import psycopg
 
 from pytube.config import Config
+from pytube.db.connect import connect_sync
 from pytube.db.errors import describe
 from pytube.db.session import Session
 from pytube.enrich.check import SETTINGS, Report, check_enriching
 from pytube.errors import PytubeError
 from pytube.health.duplicates import Sample, sample_ids
 from pytube.health.findings import Check, fail, ok, warn
+from pytube.sources.shards import Shards, shards_of, shared_shards
 from pytube.tubes.queries import within
 
 _TUBES = "SELECT DISTINCT tube, partitions FROM {s}.tube_list() ORDER BY tube"
+
+_SHARDS = "SELECT DISTINCT tube, shard, shards FROM {s}.tube_attachment"
 
 _LEADERS = """
     SELECT tube, partition, client_id, extract(epoch FROM clock_timestamp() - renewed_at)::float8, lost,
@@ -32,6 +37,29 @@ def read_tubes(connection: psycopg.Connection, schema: str) -> dict[str, int] | 
         return dict(connection.execute(within(_TUBES, schema)).fetchall())
     except psycopg.errors.InsufficientPrivilege:
         return None
+
+
+def check_shards(config: Config) -> Iterator[Check]:
+    """Whether hosts have shards of one tube in common."""
+    shards: dict[str | None, Shards] = {}
+    for host in config.hosts:
+        with suppress(PytubeError, psycopg.Error):  # told of where the host was looked at
+            shards[host] = _read_shards(config.of_host(host))
+    shared = list(shared_shards(shards))
+    for one in shared:
+        finding, _, remedy = one.finding.rpartition("; ")
+        yield fail(f"shards of {one.tube}", finding, remedy)
+    unknown = ", ".join(str(host) for host in config.hosts if host not in shards)
+    if unknown:
+        yield warn("shards", f"those of {unknown} were not looked at", "see above, and run doctor again")
+    elif not shared:
+        yield ok("shards", "no tube has one on two hosts")
+
+
+def _read_shards(config: Config) -> Shards:
+    schema = config.postgres.schema_name
+    with connect_sync(config.postgres.only_dsn, schema, application_name="pytube doctor") as connection:
+        return shards_of(connection.execute(within(_SHARDS, schema)).fetchall())
 
 
 def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check]:
@@ -125,7 +153,7 @@ def check_sources(config: Config, tubes: Sequence[str]) -> Iterator[Check]:
 
 
 async def _read_reports(config: Config, tubes: Sequence[str]) -> dict[str, Report]:
-    dsn, schema = config.postgres.dsn.get_secret_value(), config.postgres.schema_name
+    dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
     session = await Session.open(dsn, schema, "pytube doctor", settings=SETTINGS)
     try:
         return {

@@ -24,6 +24,7 @@ from pytube.outbox.inflight import Chunk, Failure
 from pytube.outbox.messages import UNSENT, Handed, failure_of
 from pytube.outbox.widths import Widths
 from pytube.sinks.kafka_clients import Clients
+from pytube.threads import in_thread
 
 REPORT_DELAY = 1.0
 """Seconds: librdkafka looks once a second for records whose time is over."""
@@ -125,7 +126,7 @@ class PlainProducer:
             return True
         if self._widths.get(topic) is None and any(one.is_apart for one in chunk.records()):
             producer = self._lane(careful=True).producer
-            task = asyncio.create_task(asyncio.to_thread(self._widths.learn, topic, producer))
+            task = asyncio.create_task(in_thread(self._widths.learn, topic, producer))
             self._learning[topic] = task, [chunk]
             return True
         return False

@@ -35,11 +35,15 @@ STATUS: Final = """
         extract(epoch FROM clock_timestamp() - s.min_create_time)::float8 AS lag,
         l.client_id AS leader, l.epoch,
         extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
-        CASE WHEN l.lost THEN 'lost' WHEN l.sink_down IS NOT NULL THEN 'sink down'
+        extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
+        CASE WHEN l.lost THEN 'lost' WHEN p.halted_since IS NOT NULL THEN 'paused'
+            WHEN p.tube IS NOT NULL AND l.leader_id IS NOT NULL THEN 'pausing'
+            WHEN l.sink_down IS NOT NULL THEN 'sink down'
             WHEN l.leader_id IS NOT NULL THEN 'leads' ELSE 'free' END AS state,
-        l.sink_down, s.problem
+        l.sink_down, p.reason AS paused, s.problem
     FROM {s}.outbox_stats() AS s
     LEFT JOIN {s}.tube_leaders() AS l ON l.tube = s.outbox AND l.partition = s.partition
+    LEFT JOIN {s}.tube_pause_list() AS p ON p.tube = s.outbox AND p.partition = s.partition
     WHERE %(outbox)s::text IS NULL OR s.outbox = %(outbox)s
     ORDER BY s.outbox, s.partition
 """

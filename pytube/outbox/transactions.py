@@ -7,7 +7,8 @@ Readers at `read_committed` see each record once, whatever is killed, because of
   be late with its own call, and fence its successor; so the right to send is looked at again after the
   call.
 - Each transaction also commits, as the offset of a consumer group of the same name, which records it has: the
-  *receipt*. A term reads the last one when it begins. These records it purges, and does not send again.
+  *receipt*. A term reads the last one when it begins. These records it purges, and does not send again; nor
+  older ones that they have replaced, which would be the newest at a reader then.
 - A receipt also has what earlier transactions have sent and is not purged yet, or not on the disk. Where
   that is too much for a receipt, the commit waits for the purge.
 
@@ -37,6 +38,7 @@ from pytube.outbox.inflight import Chunk, Failure, Fault
 from pytube.outbox.messages import OVERDUE, UNSENT, Handed, failure_of
 from pytube.outbox.widths import Widths
 from pytube.sinks.kafka_clients import Clients
+from pytube.threads import in_thread
 
 _STEP = 1.0
 """Seconds that one try of a commit lasts at most."""
@@ -85,7 +87,7 @@ def fitting(chunks: Sequence[Chunk]) -> int:
     """How many of the chunks, at least one, go into one transaction."""
     ids: list[int] = []
     for count, chunk in enumerate(chunks):
-        ids += [record.id for record in chunk.records()]
+        ids += chunk.done()
         if count and (len(ids) > _MOST or len(write_receipt(ids)) > _LONGEST_RECEIPT):
             return count
     return len(chunks)
@@ -154,7 +156,7 @@ class TransactionalProducer:
             BrokerUnavailable: no broker answers, or it refuses us.
         """
         try:
-            sent = await asyncio.to_thread(self._open)
+            sent = await in_thread(self._open)
         except KafkaException as error:
             raise BrokerUnavailable(f"Kafka: {self._clients.say(error.args[0])}") from None
         threading.Thread(target=self._run, name=f"kafka-{self._id}", daemon=True).start()
@@ -276,7 +278,7 @@ class TransactionalProducer:
                 self._has_failed = True
                 self._fail_waiting()
             else:
-                ids = [record.id for chunk in chunks for record in chunk.records()]
+                ids = [number for chunk in chunks for number in chunk.done()]
                 self._unpurged.append((self._given + len(self._settled), ids))
         self._loop.call_soon_threadsafe(self._on_settled)
 
@@ -323,7 +325,7 @@ class TransactionalProducer:
 
     def _wait_for_receipt(self, chunks: Sequence[Chunk]) -> str | None:
         """What the transaction is to leave behind; None: it is stopped while it waits for purges."""
-        ids = [record.id for chunk in chunks for record in chunk.records()]
+        ids = [number for chunk in chunks for number in chunk.done()]
         with self._changed:
             while not self._stopped:
                 receipt = write_receipt(

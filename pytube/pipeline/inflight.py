@@ -87,6 +87,11 @@ class Flight:
         """All ids still in the flight, by shard."""
         return {shard: list(group) for shard, group in self.groups.items()}
 
+    def pods(self, keys: Mapping[int, Iterable[Id]]) -> set[int]:
+        """The seqs of the pods that wait for these ids (by shard) of the flight."""
+        owners = [self.groups[shard][key] for shard, ids in keys.items() for key in ids]
+        return {seq for one in owners for seq in _seqs(one)}
+
 
 class InFlight:
     """The keys and pods that one partition holds. See the module's text for what must hold."""
@@ -153,6 +158,19 @@ class InFlight:
             for seq, ts in self._held.items()
             if seq not in self._control and (seq in self._backfill) is wanted
         )
+
+    def longest_waiting(self, pod_class: PodClass) -> float | None:
+        """When the pod was inserted whose key has waited longest for a flight; None when no key waits.
+
+        A key that is sent again and again does not count, as it is in its flight. One that has waited behind
+        its own flight stands at the end of the line, and counts when its turn comes.
+        """
+        firsts = (next(iter(one.waiting[pod_class].values()), None) for one in self._shards.values())
+        return min((self._held[_seqs(owners)[0]] for owners in firsts if owners is not None), default=None)
+
+    def holds(self, seq: int) -> bool:
+        """Whether the pod waits for keys."""
+        return seq in self._held
 
     def unfinished(self) -> list[int]:
         """The seqs of the pods held, ascending."""

@@ -90,6 +90,10 @@ class RetryQueue:
         for after, group in groups.items():
             self.push(flight, group, now + after)
 
+    def recall(self, key: Key, attempts: int) -> None:
+        """The document of `key` has failed so often in an earlier term."""
+        self._failures[key] = attempts
+
     def attempts_of(self, key: Key) -> int:
         """How often the document of `key` has failed alone."""
         return self._failures.get(key, 0)

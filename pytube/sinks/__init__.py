@@ -1,16 +1,19 @@
 """Where documents go: the contract, the registry, and the sinks that come with pytube."""
 
-from pytube.sinks.base import Bounded, Scanning, Sink, SinkFactory, why_no_scan
+from pytube.sinks.base import Bounded, Reading, Scanning, Sink, SinkFactory, Stored, why_no_read, why_no_scan
 from pytube.sinks.registry import SinkOptions, build_sink, find_sink, known_sinks
 
 __all__ = [
     "Bounded",
+    "Reading",
     "Scanning",
     "Sink",
     "SinkFactory",
     "SinkOptions",
+    "Stored",
     "build_sink",
     "find_sink",
     "known_sinks",
+    "why_no_read",
     "why_no_scan",
 ]

@@ -6,10 +6,12 @@ A sink never reorders two writes of a key once it has answered the first. It mus
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
-from pytube.model import Batch, Id, Result
+from pytube.comparison import decode
+from pytube.model import Batch, Id, Key, Result, Token
 
 
 @runtime_checkable
@@ -100,6 +102,82 @@ class Scanning(Protocol):
         """
 
 
+EVERY_SEQ = 2**63 - 1
+"""As `below_seq` of a scan: all documents of the shard."""
+
+
+class Stored:
+    """What a sink holds of one key: a document or none, and the stamp of the write, as far as it is known."""
+
+    __slots__ = ("_body", "_value", "seq", "token")
+
+    def __init__(self, body: bytes | None = None, token: Token | None = None, seq: int | None = None) -> None:
+        """`body` is the JSON text; None: there is no document. A tombstone may have a token all the same."""
+        self._body = body
+        self._value: Any = None
+        self.token = token
+        self.seq = seq
+
+    @classmethod
+    def decoded(cls, value: Any, token: Token | None = None, seq: int | None = None) -> Self:
+        """A document that the store's client has decoded already."""
+        stored = cls(None, token, seq)
+        stored._value = (value,)
+        return stored
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a document."""
+        return self._body is not None or self._value is not None
+
+    @property
+    def body(self) -> bytes | None:
+        """The document's JSON text, perhaps with other blanks than were written; None: there is none."""
+        if self._body is None and self._value is not None:
+            self._body = json.dumps(self._value[0], ensure_ascii=False).encode("utf-8", "surrogatepass")
+        return self._body
+
+    @property
+    def value(self) -> Any:
+        """The document, decoded; None where there is none. `ValueError` when somebody has written no JSON."""
+        if self._value is None and self._body is not None:
+            self._value = (decode(self._body),)
+        return None if self._value is None else self._value[0]
+
+
+READ_MOST = 1000
+"""Keys that one `read` is asked for at most."""
+
+
+@runtime_checkable
+class Reading(Protocol):
+    """What a sink offers in addition to `Sink` if its documents can be read back.
+
+    Operators look at documents with it, and `pytube verify` compares them with the source. Workers don't
+    use it.
+    """
+
+    def cannot_read(self) -> str | None:
+        """Why the documents can't be read as the sink is configured; None when they can."""
+
+    async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
+        """What the sink holds now of each of these keys, at most `READ_MOST`.
+
+        It sees every write that was acknowledged before the call. Fields of the sink's own are left out.
+
+        Raises:
+            SinkUnavailable: the sink is down; the caller reads again later.
+            SinkTimeout: the same, after a while.
+        """
+
+    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
+        """What `read` would give for each of these documents once it was written.
+
+        That is the same document at most sinks; another at one that keeps some fields only, or in other
+        types. None: the sink would reject it.
+        """
+
+
 @runtime_checkable
 class Bounded(Protocol):
     """What a sink offers in addition to `Sink` if its own time-out ends its writes.
@@ -117,3 +195,10 @@ def why_no_scan(sink: Sink) -> str | None:
     if not isinstance(sink, Scanning):
         return "the sink can't be scanned"
     return sink.cannot_scan()
+
+
+def why_no_read(sink: Sink) -> str | None:
+    """Why documents of `sink` can't be read back; None when they can."""
+    if not isinstance(sink, Reading):
+        return "the sink's documents can't be read back"
+    return sink.cannot_read()

@@ -10,10 +10,12 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from pytube.errors import SinkContract, SinkError, SinkTimeout, SinkUnavailable
-from pytube.model import OK, Batch, Ok, Reject, Result, Retry, Stale
+from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable
+from pytube.model import OK, Batch, Key, KeyType, Ok, Reject, Result, Retry, Stale
+from pytube.sinks.base import Stored
 from pytube.sinks.calls import Abandoned, TaskCall, ThreadCall
 from pytube.sinks.registry import SinkOptions
+from pytube.sinks.trial import Trial
 from pytube.targets import TARGET, import_target, is_async
 
 _KINDS = (Ok, Retry, Reject, Stale)
@@ -26,6 +28,9 @@ class CallableOptions(SinkOptions):
         pattern=TARGET,
         description='"module:function", e.g. "shop.search:index"',
     )
+    read: str | None = Field(
+        default=None, pattern=TARGET, description='"module:function" that gives documents back'
+    )
     concurrency: int = Field(default=4, ge=1, description="a number of calls, 1 or more")
     compares: bool = Field(default=False, description="true or false")
 
@@ -36,6 +41,9 @@ class CallableSink:
     A plain function runs in a daemon thread, a coroutine function in the event loop. At most
     `concurrency` calls run at once. Say `compares` only of a function that refuses a lower token
     than the one it holds, and answers it `Stale`.
+
+    `read(tube, keys)` returns the documents that are there, by key: as bytes of JSON, or as a `Stored` with
+    token and seq. Without it, documents can't be read back.
     """
 
     def __init__(
@@ -45,10 +53,12 @@ class CallableSink:
         concurrency: int = 4,
         compares: bool = False,
         name: str | None = None,
+        read: Callable[[str, Sequence[Key]], Any] | None = None,
     ) -> None:
         self.compares = compares
         self.name: str = name or getattr(function, "__qualname__", "") or type(function).__name__
         self._function = function
+        self._reader = read
         self._is_async = is_async(function)
         self._concurrency = concurrency
         self._slots: asyncio.Semaphore | None = None
@@ -58,11 +68,13 @@ class CallableSink:
     def from_options(cls, options: Mapping[str, object]) -> Self:
         """The sink for these options; `ConfigError` names a bad one, or why the import failed."""
         given = CallableOptions.parse("callable", options)
+        reader = given.read and import_target(given.read, 'sink "callable": option "read"')
         return cls(
             import_target(given.target, 'sink "callable": option "target"'),
             concurrency=given.concurrency,
             compares=given.compares,
             name=given.target,
+            read=reader or None,
         )
 
     async def open(self) -> None:
@@ -100,6 +112,45 @@ class CallableSink:
     async def close(self) -> None:
         """Allow no more calls; those that run go on."""
         self._slots = None
+
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """What the function's own attribute `trial` makes: see docs/sinks.md."""
+        make = getattr(self._function, "trial", None)
+        if make is None:
+            raise ConfigError(
+                f'sink "callable": {self.name} has no attribute `trial`, so that there is no place of its '
+                "own for a trial; see docs/sinks.md"
+            )
+        made = make(name, keys.value)
+        if not isinstance(made, Trial):
+            raise ConfigError(f'sink "callable": {self.name}.trial gave a {type(made).__name__}, no Trial')
+        return made
+
+    def cannot_read(self) -> str | None:
+        """Without a function for it, it can't."""
+        return None if self._reader else 'option "read" names no function that gives documents back'
+
+    async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
+        """What the function gives; raises what it raises, and `SinkContract` for another kind of answer."""
+        reader = self._reader
+        assert reader is not None
+        if self._slots is None:
+            raise SinkUnavailable(f"{self.name} is not open")
+        if is_async(reader):
+            answer = await reader(tube, keys)
+        else:
+            call = ThreadCall(lambda _: reader(tube, keys), f"callable-read-{self.name}")
+            await call.over()
+            answer = call.result()
+        if not isinstance(answer, Mapping):
+            raise SinkContract(
+                f"the read function of {self.name} answered with a {type(answer).__name__}, no mapping"
+            )
+        return {key: _as_stored(self.name, answer.get(key)) for key in keys}
+
+    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The same: the read function undoes what the other one does to documents."""
+        return bodies
 
     async def _take_slot(self, slots: asyncio.Semaphore, batch: Batch) -> None:
         left = batch.send_before - time.monotonic()
@@ -154,6 +205,17 @@ class CallableSink:
         except SystemExit as error:
             # It would stop the event loop, and with it the worker.
             raise SinkError(f"{self.name} raised {error!r}") from error
+
+
+def _as_stored(who: str, found: object) -> Stored:
+    if found is None or isinstance(found, bytes):
+        return Stored(found)
+    if not isinstance(found, Stored):
+        kind = type(found).__name__
+        raise SinkContract(
+            f"the read function of {who} gave a {kind} for a document; expected bytes or Stored"
+        )
+    return found
 
 
 def _checked_results(who: str, batch: Batch, answer: object) -> list[Result]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Self
 
 import orjson
 from pydantic import Field
 
-from pytube.errors import SinkUnavailable
-from pytube.model import OK, Batch, Document, Result
-from pytube.sinks.append_file import AppendFile
+from pytube.errors import ConfigError, SinkUnavailable
+from pytube.model import OK, Batch, Document, Key, KeyType, Result
+from pytube.sinks.append_file import STDOUT, AppendFile
+from pytube.sinks.base import Stored
 from pytube.sinks.calls import Abandoned, ThreadCall
+from pytube.sinks.jsonl_replay import Line, Replay
 from pytube.sinks.registry import SinkOptions
+from pytube.sinks.trial import Trial
 
 _STAMPS = b',"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"at":'
 _NUMBERED = b',"shard":%d,"id":%d' + _STAMPS
@@ -35,9 +40,9 @@ class JsonlOptions(SinkOptions):
 class JsonlSink:
     """Appends lines under a lock, so that any number of processes can share the file.
 
-    The file is a log: the sink reads none of its lines, compares no tokens and can't be scanned.
-    The lines have the tokens, and their reader (`jsonl_replay`) compares. With `fsync` off, a crash of the
-    machine (not of a process) can lose lines that were answered.
+    The file is a log: the sink compares no tokens, and can't be scanned. The lines have the tokens, and their
+    reader (`jsonl_replay`) compares. With `fsync` off, a crash of the machine (not of a process) can lose
+    lines that were answered.
     """
 
     compares = False
@@ -57,6 +62,8 @@ class JsonlSink:
         self._file: AppendFile | None = None
         self._calls: set[ThreadCall[None]] = set()
         self._abandoned = Abandoned()
+        self._replay: Replay | None = None
+        self._reading = asyncio.Lock()
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
@@ -119,9 +126,48 @@ class JsonlSink:
         """Call off the writes that wait for the lock, and close the file."""
         for call in list(self._calls):
             call.call_off(SinkUnavailable('sink "jsonl" is closed'))
+        self._replay = None
         file, self._file = self._file, None
         if file is not None:
             file.close()
+
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """A file of its own beside the file."""
+        del keys  # a line takes both
+        if (reason := self.cannot_read()) is not None:
+            raise ConfigError(
+                f'sink "jsonl": {reason}, and there is no place beside "{self.path}" for a trial'
+            )
+        path = f"{self.path}.{name}"
+
+        async def erase(_: str, __: Collection[Key]) -> None:
+            await asyncio.to_thread(Path(path).unlink, missing_ok=True)
+
+        return Trial(lambda: type(self)(path, fsync=self._fsync), f"file {path}", erase)
+
+    def cannot_read(self) -> str | None:
+        """Lines that went to a pipe or the standard output are gone."""
+        if self.path == STDOUT or (Path(self.path).exists() and not Path(self.path).is_file()):
+            return "only a file can be read back"
+        return None
+
+    async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
+        """Replay the lines that have come since the last call. Memory grows with the number of keys.
+
+        Lines that a rotation moved to another file are not read.
+        """
+        if self._file is None:
+            raise SinkUnavailable('sink "jsonl" is not open')
+        async with self._reading:
+            reader = self._replay = self._replay or Replay([self.path])
+            call = ThreadCall(lambda _: reader.poll(), "jsonl-read")
+            await call.over()
+            call.result()
+        return {key: _stored(reader.lines.get((tube, *key))) for key in keys}
+
+    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The same."""
+        return bodies
 
     def _keep(self, file: AppendFile) -> None:
         if self._file is None:
@@ -141,6 +187,12 @@ class JsonlSink:
 
         # The time is the same for the whole batch, and is that of the write, not of the wait.
         file.append(may_write, lambda: (b"%.6f" % time.time()).join(pieces))
+
+
+def _stored(line: Line | None) -> Stored:
+    if line is None:
+        return Stored()
+    return Stored(None if line.is_delete else json.dumps(line.doc).encode(), line.token, line.seq)
 
 
 def encode(batch: Batch, client: str | None) -> list[bytes]:

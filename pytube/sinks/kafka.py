@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator
 
 from pytube.errors import ConfigError, SinkUnavailable
-from pytube.model import Batch, Result
+from pytube.model import Batch, Key, KeyType, Result
 from pytube.sinks.calls import Abandoned
 from pytube.sinks.keys import KeyTemplate
 from pytube.sinks.registry import SinkOptions
+from pytube.sinks.trial import Trial, of_the_suite
+from pytube.threads import in_thread
 
 try:
     from pytube.sinks.kafka_clients import Clients, Topic
@@ -83,7 +84,7 @@ class KafkaSink:
         self.write_timeout = options.timeout + _REPORT_DELAY
         """See `pytube.sinks.base.Bounded`."""
         self._stream: Stream | None = None
-        self._lanes: dict[int, Lane] | None = None
+        self._lanes: dict[tuple[str | None, int], Lane] | None = None
         self._abandoned = Abandoned()
 
     @classmethod
@@ -97,7 +98,7 @@ class KafkaSink:
             return
         options = self._options
         topic = Topic(self._clients.admin(), options.topic, options.timeout, self._clients)
-        found = await asyncio.to_thread(
+        found = await in_thread(
             topic.ensure,
             create=options.create_topic,
             partitions=options.partitions,
@@ -136,6 +137,21 @@ class KafkaSink:
         for lane in (lanes or {}).values():
             lane.stop()
 
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """A topic of its own, and transactional ids of its own."""
+        del keys  # a record takes both
+        topic = f"{self._options.topic[:200]}-{name}"
+        own: dict[str, object] = {"topic": topic, "create_topic": True, "key": "{shard}:{id}"}
+        if self._options.transactional_id is not None:
+            own["transactional_id"] = f"{self._options.transactional_id}-{name}"
+        options = self._options.model_copy(update=own)
+
+        async def erase(_: str, __: Collection[Key]) -> None:
+            await in_thread(Topic(self._clients.admin(), topic, options.timeout, self._clients).delete)
+
+        notes = (of_the_suite("the template of keys"),)
+        return Trial(lambda: type(self)(options), f"topic {topic}", erase, notes)
+
     def _begin(self) -> None:
         if self._is_open:  # another call of `open` was faster
             return
@@ -151,9 +167,12 @@ class KafkaSink:
     def _lane(self, batch: Batch) -> Lane:
         assert self._lanes is not None
         assert self._options.transactional_id is not None
-        lane = self._lanes.get(batch.partition)
+        where = batch.host, batch.partition
+        lane = self._lanes.get(where)
         if lane is None:
             name = self._options.transactional_id
             name = name.replace("{partition}", str(batch.partition)).replace("{tube}", batch.tube)
-            lane = self._lanes[batch.partition] = Lane(self._clients, self._options.topic, name)
+            if batch.host is not None:  # or leaders of different hosts would fence each other
+                name = f"{name}@{batch.host}"
+            lane = self._lanes[where] = Lane(self._clients, self._options.topic, name)
         return lane

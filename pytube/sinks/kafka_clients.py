@@ -206,6 +206,17 @@ class Topic:
             self._admin.poll(0)  # learn why, e.g. that the password is wrong
             raise SinkUnavailable(f'sink "kafka": {self._clients.say(error.args[0])}') from None
 
+    def delete(self) -> None:
+        """Delete it, if there is one; raises `SinkUnavailable`."""
+        try:
+            _result(self._admin.delete_topics([self._name])[self._name], self._timeout)
+        except KafkaException as error:
+            found = error.args[0]
+            if found.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise SinkUnavailable(
+                    f'sink "kafka": topic "{self._name}" can\'t be deleted: {self._clients.say(found)}'
+                ) from error
+
     def _exists(self) -> bool:
         asked = self._admin.describe_topics(TopicCollection([self._name]), request_timeout=self._timeout)
         try:

@@ -6,11 +6,12 @@ import asyncio
 import re
 import struct
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, Self, TypeVar
 
 import psycopg
+from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 from pydantic import Field, SecretStr, field_validator
@@ -20,10 +21,11 @@ from pytube.db.connect import connect_async, connection_string, shut_down, wait_
 from pytube.db.errors import TRANSIENT, describe, is_connection_lost
 from pytube.db.session import Session, SessionPool
 from pytube.errors import ConfigError, DatabaseUnavailable, SinkTimeout, SinkUnavailable
-from pytube.model import OK, Batch, Document, Id, Key, KeyType, Reject, Result, Retry, Stale
-from pytube.sinks.base import PAGE
+from pytube.model import OK, Batch, Document, Id, Key, KeyType, Reject, Result, Retry, Stale, Token
+from pytube.sinks.base import PAGE, Stored
 from pytube.sinks.postgres_table import Tables, Wanted, create, look
 from pytube.sinks.registry import SinkOptions
+from pytube.sinks.trial import Trial, of_the_suite
 
 T = TypeVar("T")
 
@@ -179,6 +181,38 @@ class PostgresSink:
 
     # --- scanning -----------------------------------------------------------------------------
 
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """Two tables of its own in the same schema, with documents as JSON."""
+        table = f"pytube_{name}".replace("-", "_")
+        own: dict[str, object] = {
+            "table": table,
+            "stamps": None,
+            "columns": None,
+            "types": {},
+            "key": ("shard", "id"),
+            "create": True,
+            "id_type": keys.value,
+        }
+        options = self._options.model_copy(update=own)
+        notes = (of_the_suite("the form of the table"),)
+        where = f"tables {table} and {table}_pytube"
+        return Trial(lambda: type(self)(options), where, type(self)(options).erase_trial, notes)
+
+    async def erase_trial(self, _: str, __: Collection[Key]) -> None:
+        """Drop the tables of a trial."""
+        pool = SessionPool(self._connect, 1)
+        wanted = self._wanted
+        names = [sql.Identifier(wanted.schema, name) for name in (wanted.table, wanted.stamps)]
+        try:
+            async with pool.session() as session:
+                await session.connection.execute(
+                    sql.SQL("DROP TABLE IF EXISTS {}").format(sql.SQL(", ").join(names))
+                )
+        except psycopg.Error as error:
+            raise _unavailable(describe(error)) from error
+        finally:
+            await pool.close()
+
     def cannot_scan(self) -> str | None:
         """It can."""
         return None
@@ -196,17 +230,61 @@ class PostgresSink:
             yield page
 
     async def _step(self, arguments: Mapping[str, Any], *, first: bool) -> list[tuple[Any, ...]]:
+        async with self._asking() as (connection, tables):
+            rows = await _at_once(connection, _rows(connection, tables.scan(first=first), arguments))
+            # A uuid is a text in our documents.
+            return [(str(key), old) for key, old in rows] if tables.keys is KeyType.UUID else rows
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def cannot_read(self) -> str | None:
+        """It can."""
+        return None
+
+    async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
+        """Rows with their stamps, in one statement. A key that the table's type can't hold is not there."""
+        del tube  # a key has one row, whatever tube it came from
+        async with self._asking() as (connection, tables):
+            known = [key for key in keys if tables.keys.has(key[1])]
+            asking = _rows(connection, tables.read, _keys(tables.keys, known))
+            rows = await _at_once(connection, asking)
+        stored = dict.fromkeys(keys, Stored())
+        for number, token, seq, body in rows:
+            stored[known[number - 1]] = Stored(body, None if token is None else Token.parse(token), seq)
+        return stored
+
+    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The same, or what its columns make of it; None for a document that a column's type refuses."""
+        if self._wanted.columns is None:
+            return bodies
+        async with self._asking() as (connection, tables):
+            return await _at_once(connection, self._cast(connection, tables, bodies))
+
+    async def _cast(
+        self, connection: psycopg.AsyncConnection, tables: Tables, bodies: Sequence[bytes]
+    ) -> list[bytes | None]:
+        try:
+            rows = await _rows(connection, tables.cast, {"docs": _JsonArray(bodies)})
+        except psycopg.Error as error:
+            if not (error.sqlstate or "").startswith(_OF_DOCUMENTS):
+                raise
+            if len(bodies) == 1:
+                return [None]
+        else:
+            return [body for (body,) in rows]
+        half = len(bodies) // 2
+        first = await self._cast(connection, tables, bodies[:half])
+        return first + await self._cast(connection, tables, bodies[half:])
+
+    @asynccontextmanager
+    async def _asking(self) -> AsyncIterator[tuple[psycopg.AsyncConnection, Tables]]:
+        """A session to ask something, and the tables as they are."""
         pool = self._pool
         if pool is None:
             raise _unavailable("it is not open")
         try:
             async with pool.session() as session:
-                connection = session.connection
-                tables = await self._known(connection)
-                asking = _rows(connection, tables.scan(first=first), arguments)
-                rows = await _at_once(connection, asking)
-                # A uuid is a text in our documents.
-                return [(str(key), old) for key, old in rows] if tables.keys is KeyType.UUID else rows
+                yield session.connection, await self._known(session.connection)
         except (DatabaseUnavailable, ConfigError) as error:
             raise _unavailable(error) from error
         except psycopg.Error as error:

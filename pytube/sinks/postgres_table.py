@@ -315,6 +315,19 @@ _DELETE = """
     USING unnest(%(shards)s::bigint[], %(ids)s::{id_array}) AS k (shard, id)
     WHERE t.{id} = k.id {target_shard}
 """
+_READ = """
+    SELECT k.n, s.token, s.seq,
+        CASE WHEN t.{id} IS NOT NULL THEN pg_catalog.convert_to({document}, 'UTF8') END
+    FROM unnest(%(shards)s::bigint[], %(ids)s::{id_array}) WITH ORDINALITY AS k (shard, id, n)
+    LEFT JOIN {stamps} s ON s.id = k.id {stamp_shard}
+    LEFT JOIN {target} t ON t.{id} = k.id {target_shard}
+"""
+_CAST = """
+    SELECT pg_catalog.convert_to(pg_catalog.row_to_json(r)::text, 'UTF8')
+    FROM unnest(%(docs)s::json[]) WITH ORDINALITY AS g (doc, n)
+    CROSS JOIN LATERAL pg_catalog.json_to_record(g.doc) AS r ({record})
+    ORDER BY g.n
+"""
 _CLEAN = """
     DELETE FROM {stamps} WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {stamps}
@@ -350,9 +363,23 @@ class Tables:
             "id_array": sql.SQL(f"{keys.value}[]"),  # one of three names of ours
             "doc_array": sql.SQL("jsonb[]" if self.is_jsonb else "json[]"),
         }
-        self.write = self._write(wanted, data)
+        # A field that the document lacks is NULL. Types are written as the catalog shows them.
+        self._record = _commas(
+            [
+                sql.SQL("{} {}").format(_named(field), _as_it_is(data[column].shown.replace("%", "%%")))
+                for column, field in (wanted.columns or {}).items()
+            ]
+        )
+        self.write = self._write(wanted)
         shard = _NONE if wanted.shard is None else sql.SQL("AND t.{} = k.shard").format(self._names["shard"])
         self.delete = sql.SQL(_DELETE).format(target_shard=shard, **self._names)
+        self.read = sql.SQL(_READ).format(
+            document=self._document(wanted),
+            stamp_shard=_NONE if wanted.shard is None else sql.SQL("AND s.shard = k.shard"),
+            target_shard=shard,
+            **self._names,
+        )
+        self.cast = sql.SQL(_CAST).format(record=self._record)
         self.clean = sql.SQL(_CLEAN).format(**self._names)
         # Documents that were there before pytube have no stamp. Which shard they are of is known where
         # the target says so; a guess could delete one that belongs to another shard.
@@ -364,7 +391,17 @@ class Tables:
         after = sql.SQL("TRUE") if first else sql.SQL("{} > %(after)s").format(self._scan_by)
         return self._scan.format(after=after, **self._names)
 
-    def _write(self, wanted: Wanted, data: Mapping[str, _Column]) -> sql.Composed:
+    def _document(self, wanted: Wanted) -> sql.Composable:
+        """The text of a row's document: that of its column, or the fields that its columns are of."""
+        if wanted.columns is None:
+            return sql.SQL("t.{}::text").format(_named(wanted.document))
+        fields = [
+            sql.SQL("t.{} AS {}").format(_named(column), _named(field))
+            for column, field in wanted.columns.items()
+        ]
+        return sql.SQL("(SELECT pg_catalog.row_to_json(d)::text FROM (SELECT {}) d)").format(_commas(fields))
+
+    def _write(self, wanted: Wanted) -> sql.Composed:
         merged = [
             sql.SQL("{0} = CASE WHEN s.token <= excluded.token THEN excluded.{0} ELSE s.{0} END").format(
                 _named(name)
@@ -375,13 +412,8 @@ class Tables:
         if wanted.columns is None:
             fields, values = _NONE, _commas([_named("g", "doc")])
         else:
-            # A field that the document lacks is NULL. Types are written as the catalog shows them.
-            record = [
-                sql.SQL("{} {}").format(_named(field), _as_it_is(data[column].shown.replace("%", "%%")))
-                for column, field in wanted.columns.items()
-            ]
             parsed = sql.SQL("CROSS JOIN LATERAL pg_catalog.json_to_record(g.doc) AS r ({})")
-            fields = parsed.format(_commas(record))
+            fields = parsed.format(self._record)
             values = _commas([_named("r", field) for field in wanted.columns.values()])
         return sql.SQL(_WRITE).format(
             stamps_key=_list(wanted.stamps_key),

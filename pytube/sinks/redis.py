@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Self
+
+import orjson
 
 from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
 from pytube.logs import Logger
-from pytube.model import OK, Batch, Id, Reject, Result, Retry, Token
-from pytube.sinks.base import PAGE
+from pytube.model import OK, Batch, Id, Key, KeyType, Reject, Result, Retry, Token
+from pytube.sinks.base import PAGE, Stored
 from pytube.sinks.keys import KeyTemplate
 from pytube.sinks.redis_options import RedisOptions
 from pytube.sinks.redis_script import (
     RESERVED,
     Call,
+    hash_fields,
     hash_tag,
     id_of,
     member_of,
     payload_of,
     register_of,
     seq_of,
+    stamp_of,
+    text_of,
+    tombstone_of,
 )
+from pytube.sinks.trial import Trial, of_the_suite
 
 try:
     from redis.exceptions import MovedError, NoScriptError, ReadOnlyError, ResponseError
@@ -34,6 +41,8 @@ except ModuleNotFoundError as error:
 
 _SCAN_COUNT = 1000
 """Entries of a register that the server looks at in one step of a scan."""
+_ERASED = 1000
+"""Keys that one command deletes."""
 _PAUSE = 1.0
 """Seconds after which documents are sent again whose server took others of the batch."""
 
@@ -97,6 +106,28 @@ class RedisSink:
         if servers is not None:
             await servers.close()
 
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """Keys with a hash tag of its own, which registers and tombstones have, too."""
+        del keys  # a name takes both
+        options = self._options.model_copy(update={"key": f"{{{{{name}}}}}:{{shard}}:{{id}}"})
+        notes = (of_the_suite("the template of keys"),)
+        where = f"keys with the hash tag {{{name}}}"
+        return Trial(lambda: type(self)(options), where, type(self)(options).erase_trial, notes)
+
+    async def erase_trial(self, tube: str, keys: Collection[Key]) -> None:
+        """Delete the documents of these keys, their tombstones and registers, which a trial has written."""
+        await self.open()
+        servers = self._opened()
+        names = {self._name(tube, *key) for key in keys}
+        everything = [*names, *map(tombstone_of, names), *{self._register(tube, shard) for shard, _ in keys}]
+        for start in range(0, len(everything), _ERASED):
+            part = everything[start : start + _ERASED]
+            # They have one hash tag, and so one server.
+            (answer,) = await servers.of(part[0]).ask([[b"DEL", *part]], self._options.timeout)
+            if isinstance(answer, ResponseError):
+                raise SinkUnavailable(f'sink "redis": keys can\'t be deleted: {answer}')
+        await self.close()
+
     def cannot_scan(self) -> str | None:
         """In the mode `invalidate`, the documents are not this sink's."""
         return 'mode = "invalidate" keeps no documents' if self._options.mode == "invalidate" else None
@@ -131,6 +162,55 @@ class RedisSink:
                 yield found[start : start + PAGE]
             if cursor == b"0":
                 return
+
+    def cannot_read(self) -> str | None:
+        """In the mode `invalidate`, the documents are not this sink's."""
+        return self.cannot_scan()
+
+    async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
+        """The documents, with what registers and tombstones say of their last writes, shard by shard."""
+        servers = self._opened()
+        found: dict[Key, Stored] = {}
+        shards: dict[int, list[Id]] = {}
+        for shard, key in keys:
+            shards.setdefault(shard, []).append(key)
+        for shard, ids in shards.items():
+            try:
+                found |= await self._read(servers, tube, shard, ids)
+            except MovedError:  # once more, where the cluster has those keys now
+                await servers.refresh(self._options.timeout)
+                found |= await self._read(servers, tube, shard, ids)
+        return found
+
+    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The same; in the mode `hash` an object whose values are texts."""
+        return bodies if self._options.mode == "json" else [_as_hash(body) for body in bodies]
+
+    async def _read(self, servers: Servers, tube: str, shard: int, ids: Sequence[Id]) -> dict[Key, Stored]:
+        register = self._register(tube, shard)
+        names = [self._name(tube, shard, key) for key in ids]
+        is_hash = self._options.mode == "hash"
+        commands: list[Sequence[bytes]] = [
+            # In one step, so that documents and stamps are of one moment.
+            [b"MULTI"],
+            [b"HMGET", register, *map(member_of, ids)],
+            [b"MGET", *map(tombstone_of, names)],
+            *([[b"HGETALL", name] for name in names] if is_hash else [[b"MGET", *names]]),
+            [b"EXEC"],
+        ]
+        *queued, replies = await servers.of(register).ask(commands, self._options.timeout)
+        for reply in [*queued, replies]:
+            if isinstance(reply, MovedError):
+                raise reply
+            if isinstance(reply, ResponseError):
+                raise SinkUnavailable(f'sink "redis": the documents could not be read: {reply}')
+        stamps, stones, *documents = replies
+        return {
+            (shard, key): _stored(stamp, stone, document)
+            for key, stamp, stone, document in zip(
+                ids, stamps, stones, documents if is_hash else documents[0], strict=True
+            )
+        }
 
     # --- from a batch to calls ------------------------------------------------------------
 
@@ -383,6 +463,34 @@ def _note(call: Call, reply: Any, results: dict[int, Result]) -> str:
     results.update(dict.fromkeys(call.positions, OK))
     results.update(call.refused(reply))
     return ""
+
+
+def _stored(stamp: bytes | None, stone: bytes | None, document: Any) -> Stored:
+    """One document: a text, or the fields of a hash; with its entry in the register, and its tombstone."""
+    token, seq = stamp_of(stamp or stone)
+    if isinstance(document, ResponseError):  # somebody else's key, of another type
+        return Stored(b"", token, seq)
+    if isinstance(document, list):
+        if not document and stamp is None:
+            return Stored(None, token, seq)
+        # Of an object without fields, Redis keeps no hash; only the register has it.
+        fields = {text_of(name): text_of(value) for name, value in _pairs(document)}
+        return Stored.decoded(fields, token, seq)
+    return Stored(document, token, seq)
+
+
+def _as_hash(body: bytes) -> bytes | None:
+    """What a hash keeps of a document, as JSON; None when it can't be one."""
+    try:
+        fields = hash_fields(body)
+    except ValueError:
+        return None
+    return orjson.dumps({text_of(name): text_of(value) for name, value in _pairs(fields)})
+
+
+def _pairs(items: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Names and values that stand alternately."""
+    return zip(items[::2], items[1::2], strict=True)
 
 
 def _fields(about: bytes) -> dict[bytes, bytes]:

@@ -173,6 +173,19 @@ def seq_of(stamp: bytes) -> int:
     return int(last) if last.isdigit() else -1
 
 
+def stamp_of(held: bytes | None) -> tuple[Token | None, int | None]:
+    """The token and the seq of an entry of the register; of a tombstone, which has no seq, the token."""
+    parts = (held or b"").split(b":")
+    if len(parts) < 2 or not all(part.isdigit() for part in parts):
+        return None, None
+    return Token(int(parts[0]), int(parts[1])), int(parts[2]) if len(parts) > 2 else None
+
+
+def text_of(field: bytes) -> str:
+    """A name or a value of a hash as a text; what is no UTF-8, which only others write, is told apart."""
+    return field.decode(errors="backslashreplace")
+
+
 def payload_of(document: Document, mode: Mode) -> Sequence[bytes]:
     """How many values follow (-1 deletes), and the values: the body's text, or fields with their values.
 

@@ -16,24 +16,26 @@ import orjson
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
-from pytube.model import Batch, Reject, Result, Retry
+from pytube.model import OK, Batch, KeyType, Reject, Result, Retry
 from pytube.sinks.calls import Abandoned
 from pytube.sinks.registry import SinkOptions
+from pytube.sinks.trial import Trial
 from pytube.sinks.webhook_message import (
     CONTENT_TYPES,
     LONGEST_REASON,
     Format,
     body_of,
     id_of,
-    item,
     key_of,
+    lines,
     results_of,
     signature,
     wait_of,
 )
+from pytube.threads import resolve
 
 try:
-    from pytube.sinks.webhook_http import Answer, Client, Resolve, resolve
+    from pytube.sinks.webhook_http import Answer, Client, Resolve
 except ModuleNotFoundError as error:
     raise ConfigError(
         f"sink \"webhook\" needs the package {error.name}: pip install 'pytube-pg[webhook]'"
@@ -136,8 +138,14 @@ class WebhookOptions(SinkOptions):
         """The keys to sign with: the newer one first."""
         return [key_of(s.get_secret_value()) for s in (self.secret, self.old_secret) if s is not None]
 
-    def tls(self) -> ssl.SSLContext:
-        """How certificates are checked, and which one is ours; `ConfigError` for files that can't be used."""
+    def tls(self) -> ssl.SSLContext | None:
+        """How certificates are checked, and which one is ours; None for plain HTTP.
+
+        Raises:
+            ConfigError: a file can't be used.
+        """
+        if urlsplit(self.url.get_secret_value()).scheme != "https":
+            return None
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.client_cert is not None:
@@ -170,6 +178,14 @@ class WebhookSink:
     def from_options(cls, options: Mapping[str, object]) -> Self:
         """The sink for these options; `ConfigError` names a bad one."""
         return cls(WebhookOptions.parse("webhook", options))
+
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """The same receiver, with a tube of its own: what it took can't be taken back."""
+        del keys  # a message takes both
+        host = urlsplit(self._options.url.get_secret_value()).hostname
+        tube = f"conformance-{name}"
+        where = f"the receiver at {host}, as documents of the tube {tube}"
+        return Trial(lambda: type(self)(self._options, resolve=self._resolve), where, None, tube=tube)
 
     async def open(self) -> None:
         """Check that the address may be connected to; nothing is sent."""
@@ -224,11 +240,13 @@ class WebhookSink:
 
     def _parts(self, batch: Batch) -> Iterator[list[bytes]]:
         """The documents as lines, in groups of at most `max_bytes`; a larger one stands alone."""
-        name = orjson.dumps(batch.tube)
+        found = lines(orjson.dumps(batch.tube), batch.documents)
+        if sum(map(len, found)) + len(found) <= self._options.max_bytes:
+            yield found
+            return
         group: list[bytes] = []
         size = 0
-        for document in batch:
-            line = item(name, document)
+        for line in found:
             if group and size + len(line) > self._options.max_bytes:
                 yield group
                 group, size = [], 0
@@ -291,7 +309,7 @@ class WebhookSink:
         said = f'sink "webhook": {name} answered {status}'
         if 200 <= status < 300:
             results = results_of(answer.body, count, required=self.compares)
-            return [self._without_secrets(result) for result in results]
+            return [result if result is OK else self._without_secrets(result) for result in results]
         wait = wait_of(answer.headers.get("retry-after"), time.time())
         if status in _LATER or (status == 503 and wait is not None):
             self._quiet_until = time.monotonic() + (wait or 0.0)

@@ -1,37 +1,36 @@
 """The HTTP client of the sink `webhook`: one host, checked addresses, answers of limited size.
 
-It is built on httpcore, the transport of httpx: httpx has no public way to choose the address that is
-connected to, and follows environment variables, stores cookies and unpacks answers, which is not wanted here.
+It is built on h11, the HTTP parser of httpx: httpx has no public way to choose the address that is connected
+to, and follows environment variables, stores cookies and unpacks answers, which is not wanted here. Its pool,
+httpcore, takes more CPU for a request than to make, sign and send 500 documents does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from urllib.parse import urlsplit
 
-import httpcore
+import h11
 
 from pytube.errors import ConfigError, SinkContract, SinkTimeout, SinkUnavailable
+from pytube.threads import resolve
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_FIRST_BYTE = "http11.send_request_headers.started"
-_ERRORS = (
-    httpcore.NetworkError,
-    httpcore.TimeoutException,
-    httpcore.ProtocolError,
-    httpcore.UnsupportedProtocol,
-)
 _IDLE_SECONDS = 3.0
 """How long an idle connection is kept: less than servers do (some 5 s), or a request may meet its end."""
+_LONGEST_HEAD = 100 * 1024
+"""Bytes of the head of an answer."""
+_PIECE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +41,6 @@ class Answer:
     headers: dict[str, str]
     """By lower-case names."""
     body: bytes
-
-
-async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host, by the system's resolver; `OSError` when it has none."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
 
 
 def is_allowed(text: str, networks: Iterable[Network]) -> bool:
@@ -75,43 +67,71 @@ def _innermost(address: IPAddress) -> IPAddress:
     return address.ipv4_mapped or address.sixtofour or address
 
 
-class GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that are allowed only.
+class Connection:
+    """One connection to the receiver, for one request after the other."""
 
-    The very address that was checked is connected to. A name that leads elsewhere the next time it is looked
-    up gains nothing by it.
-    """
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
+        self._idle_since = time.monotonic()
+        self._watch: asyncio.Task[None] | None = None
+        """Ends when something comes while the connection is idle."""
 
-    def __init__(self, networks: Sequence[Network], resolve: Resolve) -> None:
-        self._networks = networks
-        self._resolve = resolve
-        self._inner = httpcore.AnyIOBackend()
+    async def is_usable(self) -> bool:
+        """Whether it may carry another request: what came unasked would be taken for its answer."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait([self._watch])
+            if not self._watch.cancelled():
+                return False
+        return time.monotonic() - self._idle_since < _IDLE_SECONDS
 
-    async def allowed(self, host: str, port: int) -> list[str]:
-        """The addresses of `host` that may be connected to; `OSError` when it has no address at all."""
-        found = dict.fromkeys(await self._resolve(host, port))
-        return [address for address in found if is_allowed(address, self._networks)]
+    async def exchange(self, head: h11.Request, body: bytes, most: int) -> Answer | None:
+        """Send a request and read the answer; None when its body has more than `most` bytes."""
+        self._write(head, h11.Data(body), h11.EndOfMessage())
+        await self._writer.drain()
+        response = await self._next_event()
+        while isinstance(response, h11.InformationalResponse):
+            response = await self._next_event()
+        assert isinstance(response, h11.Response), "h11 gives nothing else before"
+        found = bytearray()
+        while isinstance(event := await self._next_event(), h11.Data):
+            found += event.data
+            if len(found) > most:
+                return None
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
+        return Answer(response.status_code, headers, bytes(found))
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """A connection to the first of the allowed addresses that answers."""
-        try:
-            addresses = await self.allowed(host, port)
-        except OSError as error:
-            raise httpcore.ConnectError(f"the name can't be resolved: {error}") from error
-        trouble: Exception = httpcore.ConnectError("the name leads to addresses that are not allowed")
-        for address in addresses:
-            try:
-                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                trouble = error
-        raise trouble
+    def renew(self) -> bool:
+        """Get ready for another request; whether that is possible."""
+        http = self._http
+        if http.our_state is not h11.DONE or http.their_state is not h11.DONE or http.trailing_data[0]:
+            return False
+        http.start_next_cycle()
+        self._idle_since = time.monotonic()
+        self._watch = asyncio.create_task(self._await_anything())
+        return True
+
+    def close(self) -> None:
+        """Drop it, whatever is under way."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self._writer.transport.abort()
+
+    async def _await_anything(self) -> None:
+        with suppress(OSError):
+            await self._reader.read(1)
+
+    def _write(self, *events: h11.Event) -> None:
+        for event in events:
+            if data := self._http.send(event):
+                self._writer.write(data)
+
+    async def _next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._http.receive_data(await self._reader.read(_PIECE))
+        return event
 
 
 class Client:
@@ -122,7 +142,7 @@ class Client:
         url: str,
         *,
         networks: Sequence[Network],
-        tls: ssl.SSLContext,
+        tls: ssl.SSLContext | None,
         connections: int,
         connect_timeout: float,
         timeout: float,
@@ -134,28 +154,26 @@ class Client:
         Args:
             url: where to.
             networks: addresses that are allowed beside public ones.
-            tls: how the receiver's certificate is checked, and our own.
+            tls: how the receiver's certificate is checked, and our own; None for plain HTTP.
             connections: at most; who needs one more waits.
             connect_timeout: seconds for the connection, for each address of the host.
             timeout: seconds from then on to the end of the answer, with the connecting.
             max_answer: bytes of a body, at most.
             resolve: looks up a name.
         """
-        self._url = httpcore.URL(url)
-        self._host = self._url.host.decode()
-        self._port = self._url.port or (443 if self._url.scheme == b"https" else 80)
-        self._backend = GuardedBackend(networks, resolve)
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls,
-            max_connections=connections,
-            keepalive_expiry=_IDLE_SECONDS,
-            network_backend=self._backend,
-        )
+        parts = urlsplit(url)
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._authority = parts.netloc.encode()
+        self._target = ((parts.path or "/") + (f"?{parts.query}" if parts.query else "")).encode()
+        self._tls = tls if parts.scheme == "https" else None
+        self._networks = networks
+        self._resolve = resolve
+        self._idle: list[Connection] = []
         self._slots = asyncio.Semaphore(connections)
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._max_answer = max_answer
-        self._users = 0
         self._closed = False
 
     @property
@@ -172,7 +190,7 @@ class Client:
         """
         try:
             async with asyncio.timeout(self._timeout):
-                allowed = await self._backend.allowed(self._host, self._port)
+                allowed = await self._allowed()
         except (OSError, TimeoutError) as error:
             raise SinkUnavailable(f'sink "webhook": {self._host} can\'t be resolved: {error}') from error
         if not allowed:
@@ -192,55 +210,78 @@ class Client:
             SinkContract: the answer is too large.
         """
         begun = False
-
-        async def trace(event: str, _: object) -> None:
-            nonlocal begun
-            if event == _FIRST_BYTE:
-                begin()
-                begun = True
-
         async with self._slots:
-            self._users += 1
+            connection: Connection | None = None
             try:
                 async with asyncio.timeout(self._timeout):
-                    return await self._exchange(headers, body, trace)
+                    connection = await self._take_idle() or await self._connect()
+                    begin()
+                    begun = True
+                    head = [(b"host", self._authority), *headers, (b"content-length", b"%d" % len(body))]
+                    request = h11.Request(method=b"POST", target=self._target, headers=head)
+                    answer = await connection.exchange(request, body, self._max_answer)
+                if answer is None:
+                    raise SinkContract(
+                        f'sink "webhook": {self.name} answered more than max_answer_bytes, {self._max_answer}'
+                    )
+                if connection.renew() and not self._closed:
+                    self._idle.append(connection)
+                    connection = None
+                return answer
             except TimeoutError as error:
                 reason = f"no answer within {self._timeout:g} s"
                 raise self._failed(reason, begun=begun) from error
-            except _ERRORS as error:
+            except (OSError, h11.RemoteProtocolError) as error:
                 reason = f"{type(error).__name__}: {error}"
                 raise self._failed(reason, begun=begun) from error
             finally:
-                self._users -= 1
-                await self._close_when_free()
+                if connection is not None:
+                    connection.close()
 
     async def close(self) -> None:
-        """Close the connections; the last request under way does that if there are some."""
+        """Close the connections; one with a request under way is closed after it."""
         self._closed = True
-        await self._close_when_free()
+        while self._idle:
+            self._idle.pop().close()
 
-    async def _exchange(self, headers: Sequence[tuple[bytes, bytes]], body: bytes, trace: Any) -> Answer:
-        extensions = {"timeout": {"connect": self._connect_timeout}, "trace": trace}
-        async with self._pool.stream(
-            b"POST", self._url, headers=list(headers), content=body, extensions=extensions
-        ) as response:
-            found = bytearray()
-            async for chunk in response.aiter_stream():
-                found += chunk
-                if len(found) > self._max_answer:
-                    raise SinkContract(
-                        f'sink "webhook": {self.name} answered more than max_answer_bytes '
-                        f"({self._max_answer}) with status {response.status}"
+    # --- connections ----------------------------------------------------------------------
+
+    async def _take_idle(self) -> Connection | None:
+        """The connection that was used last, if it may be used again."""
+        while self._idle:
+            connection = self._idle.pop()
+            if await connection.is_usable():
+                return connection
+            connection.close()
+        return None
+
+    async def _allowed(self) -> list[str]:
+        """The addresses of the host that may be connected to; `OSError` when it has no address at all."""
+        found = dict.fromkeys(await self._resolve(self._host, self._port))
+        return [address for address in found if is_allowed(address, self._networks)]
+
+    async def _connect(self) -> Connection:
+        """A connection to the first of the allowed addresses that answers.
+
+        The very address that was checked is connected to. A name that leads elsewhere the next time it is
+        looked up gains nothing by it.
+        """
+        trouble: Exception = OSError("the name leads to addresses that are not allowed")
+        name = self._host if self._tls is not None else None
+        for address in await self._allowed():
+            try:
+                async with asyncio.timeout(self._connect_timeout):
+                    streams = await asyncio.open_connection(
+                        address, self._port, ssl=self._tls, server_hostname=name
                     )
-            names = {name.decode("latin-1").lower(): value for name, value in response.headers}
-            decoded = {name: value.decode("latin-1") for name, value in names.items()}
-            return Answer(response.status, decoded, bytes(found))
+                return Connection(*streams)
+            except TimeoutError:
+                trouble = OSError(f"{address} does not accept within {self._connect_timeout:g} s")
+            except OSError as error:
+                trouble = error
+        raise trouble
 
     def _failed(self, reason: str, *, begun: bool) -> SinkTimeout | SinkUnavailable:
         if begun:
             return SinkTimeout(f'sink "webhook": {self.name} gave no whole answer: {reason}')
         return SinkUnavailable(f'sink "webhook": {self.name} can\'t be reached: {reason}')
-
-    async def _close_when_free(self) -> None:
-        if self._closed and not self._users:
-            await self._pool.aclose()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import orjson
 
 from pytube.errors import SinkContract
-from pytube.model import OK, Document, Reject, Result, Retry, Stale, Token
+from pytube.model import OK, Document, Documents, Id, Reject, Result, Retry, Stale, Token
 from pytube.sinks.jsonl import on_one_line
 
 Format = Literal["ndjson", "json"]
@@ -29,30 +29,44 @@ LONGEST_REASON = 500
 # --- requests -----------------------------------------------------------------------------------
 
 
-def item(tube: bytes, document: Document) -> bytes:
-    """One document as a line; `tube` is its name in JSON."""
-    key = document.id
-    return (
-        b'{"tube":%b,"shard":%d,"id":%b,"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"doc":%b}'
-        % (
-            tube,
-            document.shard,
-            b"%d" % key if isinstance(key, int) else orjson.dumps(key),
-            b"delete" if document.body is None else b"upsert",
-            int(document.token),
-            document.token.epoch,
-            document.token.counter,
-            document.seq,
-            on_one_line(document.body),
-        )
-    )
+def lines(tube: bytes, documents: Sequence[Document]) -> list[bytes]:
+    """The documents as lines; `tube` is its name in JSON.
+
+    Of a worker's documents, what is the same in all is written once: to write each line by itself would take
+    as long as to send it.
+    """
+    if isinstance(documents, Documents):
+        runs = documents.runs()
+        found = [
+            _run(tube, shard, documents.token, documents.seq, ids, bodies) for shard, ids, bodies in runs
+        ]
+    else:
+        found = [_run(tube, one.shard, one.token, one.seq, [one.id], [one.body]) for one in documents]
+    return [line for run in found for line in run]
+
+
+def _run(
+    tube: bytes, shard: int, token: Token, seq: int, ids: Sequence[Id], bodies: Sequence[bytes | None]
+) -> list[bytes]:
+    """The lines of documents of one shard, with one token."""
+    head = b'{"tube":%b,"shard":%d,"id":' % (tube, shard)
+    rest = b'"token":"%d","epoch":%d,"counter":%d,"seq":%d,"doc":' % (int(token), *token, seq)
+    upsert, delete = b',"op":"upsert",%b' % rest, b',"op":"delete",%bnull' % rest
+    text = b"".join(filter(None, bodies))
+    if b"\n" in text or b"\r" in text:  # one look at all of them; there hardly ever is one
+        bodies = [body and on_one_line(body) for body in bodies]
+    keys = [b"%d" % key if isinstance(key, int) else orjson.dumps(key) for key in ids]
+    return [
+        b"%b%b%b%b}" % (head, key, upsert, body) if body is not None else b"%b%b%b}" % (head, key, delete)
+        for key, body in zip(keys, bodies, strict=True)
+    ]
 
 
 def body_of(items: Sequence[bytes], form: Format) -> bytes:
     """The body of a request."""
     if form == "json":
         return b"[" + b",\n".join(items) + b"]"
-    return b"".join(line + b"\n" for line in items)
+    return b"\n".join([*items, b""])
 
 
 def id_of(body: bytes) -> bytes:

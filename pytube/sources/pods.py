@@ -13,6 +13,7 @@ follow the settled seq only, and so find what the transaction wrote.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -105,7 +106,9 @@ class Floors:
 
 
 MOST_KNOWN = 100_000
-"""Parked keys that are remembered; with more, every delivery asks the database."""
+"""Keys that failed that are remembered; with more, every delivery asks the database."""
+_LARGEST_KEPT = 1 << 20
+"""Bytes of a document that is kept with its parked key."""
 
 _FETCH = (queries.MARK_COMMIT, queries.MARK_FETCH, queries.MARK_CLOSE)
 _MARK = (queries.MARK_BEGIN, queries.MARK_DECLARE, *_FETCH)
@@ -128,9 +131,12 @@ class ParkItem:
     error: str
     attempts: int
     payload: object = None
+    document: bytes | None = None
+    """What was sent, where it is to be kept."""
 
     def as_json(self) -> dict[str, object]:
         """As `tube_pods_park` wants it."""
+        kept = self.document if self.document is not None and len(self.document) <= _LARGEST_KEPT else None
         return {
             "shard": self.shard,
             "id": None if self.id is None else str(self.id),
@@ -139,7 +145,42 @@ class ParkItem:
             "error": storable(self.error),
             "attempts": self.attempts,
             "payload": self.payload,
+            "document": None if kept is None else b64encode(kept).decode(),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class FailedKey:
+    """A key whose document failed alone, and is to be sent again."""
+
+    shard: int
+    id: Id
+    error: str
+    attempts: int
+    """How many are used up."""
+    delay: float = 0.0
+    """Seconds until the next one."""
+
+    def as_json(self) -> dict[str, object]:
+        """As `tube_pods_fail` wants it."""
+        return {
+            "shard": self.shard,
+            "id": str(self.id),
+            "error": storable(self.error),
+            "attempts": self.attempts,
+            "delay": self.delay,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One key of one pod that an operator wants delivered."""
+
+    number: int
+    seq: int
+    ts: float
+    shard: int
+    id: Id
 
 
 class TubeSource:
@@ -156,8 +197,9 @@ class TubeSource:
         self._mark = _MARK if term.keys is KeyType.BIGINT else _MARK_KEYS
         self.keys = term.keys
         self.floors = Floors()
-        self._parked: set[Key] | None = None
-        """The keys that are parked; None when there are too many to be remembered."""
+        self._failed: set[Key] | None = None
+        """The keys that are parked, or failed and are to be sent again; an operator may have dropped some of
+        them since. None when there are too many to be remembered."""
 
     async def mark(
         self,
@@ -200,39 +242,103 @@ class TubeSource:
         self.floors.lower(seqs)
         return count
 
-    # --- parked keys ----------------------------------------------------------------------
+    # --- keys that failed -----------------------------------------------------------------
 
-    async def load_parked(self) -> None:
-        """Learn which keys are parked already, so that `unpark` need not ask about the others."""
-        rows = await self._session.rows(queries.PARKED_KEYS, self._arguments | {"limit": MOST_KNOWN + 1})
-        is_number = self.keys is KeyType.BIGINT
-        self._remember({(shard, int(key) if is_number else key) for shard, key in rows})
+    async def load_failed(self) -> dict[Key, tuple[int, float]]:
+        """Learn which keys have failed already, so that `unpark` need not ask about the others.
 
-    async def park(self, items: Iterable[ParkItem]) -> int:
-        """Set keys aside with their error."""
-        items = list(items)
+        Returns:
+            Those to be sent again: the attempts that are used up, and the seconds until the next one.
+        """
+        rows = await self._session.rows(queries.FAILED_KEYS, self._arguments | {"limit": MOST_KNOWN + 1})
+        keys = [(shard, self._id(key)) for shard, key, _, _ in rows]
+        self._remember(set(keys))
+        return {
+            key: (attempts, delay)
+            for key, (_, _, attempts, delay) in zip(keys, rows, strict=True)
+            if attempts is not None
+        }
+
+    async def fail(self, items: Sequence[FailedKey]) -> None:
+        """Keep the failures of keys that are to be sent again."""
         arguments = self._arguments | {"items": Jsonb([item.as_json() for item in items])}
+        await self._session.value(queries.FAIL, arguments)
+        self._note(items)
+
+    async def park(self, items: Iterable[ParkItem], most: int | None = None) -> int:
+        """Set keys aside with their error.
+
+        Args:
+            items: the keys.
+            most: how many of the tube may be parked.
+
+        Raises:
+            ParkLimitReached: more would be parked; none is.
+        """
+        items = list(items)
+        arguments = self._arguments | {"items": Jsonb([item.as_json() for item in items]), "most": most}
         count = int(await self._session.value(queries.PARK, arguments))
-        if self._parked is not None:
-            self._remember(self._parked | {(item.shard, item.id) for item in items if item.id is not None})
+        self._note(items)
         return count
 
+    async def stop(self, why: str, reason: str, items: Sequence[FailedKey]) -> bool:
+        """Stop the whole tube, and keep the failures of these keys; whether it was not stopped yet."""
+        arguments = self._arguments | {
+            "why": why,
+            "reason": storable(reason),
+            "items": Jsonb([item.as_json() for item in items]),
+        }
+        return bool(await self._session.value(queries.STOP, arguments))
+
     async def unpark(self, groups: Mapping[int, Iterable[Id]]) -> None:
-        """Forget the parked entries of keys, given as ids by shard, that were delivered after all."""
-        if self._parked is not None and not self._parked:
+        """Forget the failures of keys, given as ids by shard, that were delivered after all."""
+        if self._failed is not None and not self._failed:
             return  # as nearly always
-        keys = {(shard, key) for shard, ids in groups.items() for key in ids}
-        if self._parked is not None:
-            keys &= self._parked
-        if keys:
+        if keys := self._known(groups):
             shards, ids = zip(*keys, strict=True)
             arguments = self._arguments | {"shards": list(shards), "ids": list(map(str, ids))}
             await self._session.value(queries.UNPARK, arguments)
-            if self._parked is not None:
-                self._parked -= keys
+            if self._failed is not None:
+                self._failed -= keys
+
+    async def still_parked(self, groups: Mapping[int, Iterable[Id]]) -> set[Key]:
+        """Those of the keys, given as ids by shard, that are parked, and not retried since."""
+        if (self._failed is not None and not self._failed) or not (keys := self._known(groups)):
+            return set()
+        shards, ids = zip(*keys, strict=True)
+        arguments = self._arguments | {"shards": list(shards), "ids": list(map(str, ids))}
+        rows = await self._session.rows(queries.STILL_PARKED, arguments)
+        return {(shard, self._id(key)) for shard, key in rows}
+
+    def _known(self, groups: Mapping[int, Iterable[Id]]) -> set[Key]:
+        """Those that may have failed."""
+        keys = {(shard, key) for shard, ids in groups.items() for key in ids}
+        return keys if self._failed is None else keys & self._failed
+
+    def _id(self, key: str) -> Id:
+        return int(key) if self.keys is KeyType.BIGINT else key
+
+    def _note(self, items: Iterable[ParkItem | FailedKey]) -> None:
+        if self._failed is not None:
+            self._remember(self._failed | {(item.shard, item.id) for item in items if item.id is not None})
 
     def _remember(self, keys: set[Key]) -> None:
-        self._parked = keys if len(keys) <= MOST_KNOWN else None
+        self._failed = keys if len(keys) <= MOST_KNOWN else None
+
+    # --- steps ----------------------------------------------------------------------------
+
+    async def take_step(self, number: int) -> Step | None:
+        """Take a step that an operator asks for, and mark its pod; None when nobody wants it any more."""
+        row = await self._session.row(queries.STEP_TAKE, self._arguments | {"step": number})
+        if row is None:
+            return None
+        seq, ts, shard, key = row
+        return Step(number, seq, ts, shard, self._id(key))
+
+    async def end_step(self, step: Step, outcome: str, error: str | None) -> None:
+        """Say what became of it; a key that is done leaves its pod."""
+        told = {"step": step.number, "outcome": outcome, "error": None if error is None else storable(error)}
+        await self._session.value(queries.STEP_END, self._arguments | told)
 
     # --- control pods ---------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ INCARNATION: Final = """
 
 PARTITIONS: Final = "SELECT tube, partitions FROM tube_registry WHERE tube = ANY(%(tubes)s)"
 
+SHARDS: Final = "SELECT DISTINCT tube, shard, shards FROM tube_attachment WHERE tube = ANY(%(tubes)s)"
+
 SYNC: Final = "SELECT tube_sync()"
 FIT_INDEX: Final = "SELECT tube_index_fit()"
 
@@ -30,7 +32,8 @@ LEADER_ACQUIRE: Final = """
     SELECT tube_leader_acquire(
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(instance_id)s, %(client_id)s,
         %(expected_epoch)s, %(election)s, %(hold)s, %(lease)s),
-        (SELECT key_type::text FROM tube_registry WHERE tube = %(tube)s)
+        (SELECT key_type::text FROM tube_registry WHERE tube = %(tube)s),
+        tube_pause_reason(%(tube)s, %(partitions)s, %(partition)s)
 """
 
 LEADER_RENEW: Final = """
@@ -38,7 +41,7 @@ LEADER_RENEW: Final = """
 """
 
 LEADERS_RENEW: Final = """
-    SELECT leader_id, renewed FROM tube_leaders_renew(NULL, %(leader_ids)s, %(troubles)s)
+    SELECT leader_id, renewed, paused, step FROM tube_leaders_renew(NULL, %(leader_ids)s, %(troubles)s)
 """
 
 LEADER_RELEASE: Final = """
@@ -55,7 +58,17 @@ LEASE_TICKS: Final = """
     FROM tube_lease_ticks(%(tubes)s, %(instance_id)s, %(client_id)s, %(ttl)s)
 """
 
-LEASE_LEAVE: Final = "SELECT tube_lease_leave(NULL, %(instance_id)s)"
+LEASE_LEAVE: Final = "SELECT tube_lease_leave(%(tube)s, %(instance_id)s)"
+
+# What each process sees of the partitions of tubes: who leads them, whether the leader can deliver, how late
+# they are. A leader that is lost is none.
+PLACES: Final = """
+    SELECT tube, s.partition, CASE WHEN NOT l.lost THEN l.instance_id END,
+        l.sink_down IS NULL AND l.source_down IS NULL,
+        coalesce(extract(epoch FROM clock_timestamp() - s.inc_min_ts)::float8, 0), s.inc_min_seq
+    FROM tube_stats() AS s LEFT JOIN tube_leaders() AS l USING (tube, partition)
+    WHERE tube = ANY(%(tubes)s)
+"""
 
 # --- pods (pytube.sources.pods) -----------------------------------------------------------------
 
@@ -92,7 +105,16 @@ RESET: Final = """
 """
 
 PARK: Final = """
-    SELECT tube_pods_park(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(items)s)
+    SELECT tube_pods_park(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(items)s, %(most)s)
+"""
+
+FAIL: Final = """
+    SELECT tube_pods_fail(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(items)s)
+"""
+
+STOP: Final = """
+    SELECT tube_pods_stop(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(why)s, %(reason)s, %(items)s)
 """
 
 UNPARK: Final = """
@@ -100,11 +122,38 @@ UNPARK: Final = """
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shards)s, %(ids)s)
 """
 
-PARKED_KEYS: Final = """
-    SELECT shard, id
+# The keys that have failed: those to be sent again with their attempts and the seconds until the next one,
+# and those that are parked.
+FAILED_KEYS: Final = """
+    (SELECT shard, id, attempts, extract(epoch FROM next_at - clock_timestamp())::float8
+    FROM tube_attempt
+    WHERE tube = %(tube)s AND shard %% %(partitions)s = %(partition)s
+    LIMIT %(limit)s)
+    UNION ALL
+    (SELECT shard, id, NULL, NULL
     FROM tube_parked
     WHERE tube = %(tube)s AND shard %% %(partitions)s = %(partition)s AND id IS NOT NULL
-    LIMIT %(limit)s
+    LIMIT %(limit)s)
+"""
+
+# Those of some keys that are parked, and that no operator has retried since.
+STILL_PARKED: Final = """
+    SELECT p.shard, p.id
+    FROM unnest(%(shards)s::integer[], %(ids)s::text[]) AS k (shard, id)
+    JOIN tube_parked AS p ON p.tube = %(tube)s AND p.shard = k.shard AND md5(p.id) = md5(k.id) AND p.id = k.id
+    WHERE p.retried_at IS NULL
+"""
+
+# --- steps --------------------------------------------------------------------------------------
+
+STEP_TAKE: Final = """
+    SELECT seq, extract(epoch FROM ts)::float8, shard, key
+    FROM tube_step_take(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(step)s)
+"""
+
+STEP_END: Final = """
+    SELECT tube_step_end(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(step)s, %(outcome)s, %(error)s)
 """
 
 # --- control pods -------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid4
@@ -15,6 +15,7 @@ from pytube.db.session import Queries
 from pytube.errors import Fenced, NotLeader, UsageError
 from pytube.model import KeyType
 from pytube.sources import queries
+from pytube.sources.shards import Shards, shards_of
 
 _LONGEST_REASON = 500
 """Characters of what is told of an error."""
@@ -32,6 +33,10 @@ class Term:
     epoch: int
     leader_id: UUID = field(default_factory=uuid4)
     keys: KeyType = KeyType.BIGINT
+    paused: str | None = None
+    """Why the partition was paused when the term began; None when it was not."""
+    host: str | None = None
+    """The Postgres host, where there are several."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -55,11 +60,18 @@ class Candidate:
     """Seconds: receive deadline + sink request timeout."""
     lease: float | None
     """Seconds for which a renewal keeps others out; None under neli."""
+    host: str | None = None
+    """The Postgres host, where there are several."""
 
 
 async def read_partitions(session: Queries, tubes: Sequence[str]) -> dict[str, int]:
     """The partition count of each of the tubes that exist."""
     return dict(await session.rows(queries.PARTITIONS, {"tubes": list(tubes)}))
+
+
+async def read_shards(session: Queries, tubes: Sequence[str]) -> Shards:
+    """The shards of the tables that are attached to each of the tubes."""
+    return shards_of(await session.rows(queries.SHARDS, {"tubes": list(tubes)}))
 
 
 async def read_epoch(session: Queries, tube: str, partitions: int, partition: int) -> int:
@@ -84,7 +96,7 @@ async def acquire(
         WrongPartitions: the tube was repartitioned.
         UsageError: the tube has keys of a type that this version does not know.
     """
-    term = Term(tube, partitions, partition, epoch=0)
+    term = Term(tube, partitions, partition, epoch=0, host=candidate.host)
     lease = None if candidate.lease is None else timedelta(seconds=candidate.lease)
     row = await session.row(
         queries.LEADER_ACQUIRE,
@@ -99,8 +111,8 @@ async def acquire(
         },
     )
     assert row is not None
-    epoch, keys = row
-    return Term(tube, partitions, partition, int(epoch), term.leader_id, _key_type(tube, keys))
+    epoch, keys, paused = row
+    return replace(term, epoch=int(epoch), keys=_key_type(tube, keys), paused=paused)
 
 
 def _key_type(tube: str, name: str) -> KeyType:
@@ -114,18 +126,25 @@ def _key_type(tube: str, name: str) -> KeyType:
         ) from None
 
 
+Trouble = Literal["sink", "source", "paused"]
+
+
 class Troubles:
-    """What keeps a term from delivering, to be told with its renewals: its sink is down, or its source."""
+    """What keeps a term from delivering: its sink or source is down, or a pause. Renewals tell of it."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[str, float]] = {}
 
-    def begin(self, what: Literal["sink", "source"], reason: str) -> None:
-        """It is down from now on."""
-        self._since[what] = _for_people(reason), time.monotonic()
+    def reason(self, what: Trouble) -> str | None:
+        """Why it is down, as it is told; None when it is not."""
+        return self._since[what][0] if what in self._since else None
 
-    def end(self, what: Literal["sink", "source"]) -> None:
-        """It is up again."""
+    def begin(self, what: Trouble, reason: str, since: float | None = None) -> None:
+        """It is down, or at rest, from now on; or since a moment of `time.monotonic`."""
+        self._since[what] = _for_people(reason), time.monotonic() if since is None else since
+
+    def end(self, what: Trouble) -> None:
+        """It is so no more."""
         self._since.pop(what, None)
 
     def as_json(self) -> dict[str, dict[str, Any]]:
@@ -143,15 +162,27 @@ def _for_people(reason: str) -> str:
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 1] + "…"
 
 
-async def renew(session: Queries, terms: Mapping[UUID, Troubles]) -> dict[UUID, bool]:
-    """Renew terms, of whatever tubes: those that are not over, and whether they were renewed.
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a renewal answers of a term that is not over."""
+
+    renewed: bool
+    paused: str | None
+    """Why the partition is to pause; None when it is not."""
+    step: int | None
+    """A step that an operator asks for."""
+
+
+async def renew(session: Queries, terms: Mapping[UUID, Troubles]) -> dict[UUID, Renewal]:
+    """Renew terms, of whatever tubes: those that are not over.
 
     One that was not is just being ended, or not; the next call tells. Their troubles, and that they have none
     any more, go with the renewal, so that they cost no statement of their own and end with the term.
     """
     troubles = {str(leader_id): told for leader_id, one in terms.items() if (told := one.as_json())}
     arguments = {"leader_ids": list(terms), "troubles": json.dumps(troubles) if troubles else None}
-    return dict(await session.rows(queries.LEADERS_RENEW, arguments))
+    rows = await session.rows(queries.LEADERS_RENEW, arguments)
+    return {leader_id: Renewal(*answer) for leader_id, *answer in rows}
 
 
 async def why_over(session: Queries, term: Term) -> NotLeader | None:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from pyspark.storagelevel import StorageLevel
 
+from pytube.comparison import BUCKETS, Difference, counted
 from pytube.errors import UsageError
 from pytube.model import Id
 from pytube.spark import frame, job
@@ -27,7 +28,6 @@ from pytube.spark.keys.kinds import BIGINT, KeyKind
 from pytube.spark.touch import BUCKETS as UNITS
 from pytube.spark.touch import Touched, derived_shard, touch
 
-BUCKETS = 4096
 _HALF = 0xFFFFFFFF
 _UNIT = 10_000
 """Keys that are worth a unit of their own when they are touched."""
@@ -67,10 +67,8 @@ class Reconciled:
 
     def __str__(self) -> str:
         done = f"; {self.touched.ids} touched" if self.touched else ""
-        return (
-            f"{self.missing} missing, {self.extra} extra, {self.different} different, "
-            f"of {self.source} rows at the source and {self.sink} at the sink{done}"
-        )
+        found = counted(self.missing, self.extra, self.different)
+        return f"{found}, of {self.source} rows at the source and {self.sink} at the sink{done}"
 
 
 def reconcile(
@@ -147,9 +145,9 @@ def reconcile(
         source=found.source,
         sink=found.sink,
         buckets=found.buckets,
-        missing=counts.get("missing", 0),
-        extra=counts.get("extra", 0),
-        different=counts.get("different", 0),
+        missing=counts.get(Difference.MISSING, 0),
+        extra=counts.get(Difference.EXTRA, 0),
+        different=counts.get(Difference.DIFFERENT, 0),
         examples=tuple(
             (str(row["what"]), None if shard is None else int(row["shard"]), frame.document_id(row["id"]))
             for row in some[:examples]
@@ -225,9 +223,9 @@ def _compare(source: DataFrame, sink: DataFrame, buckets: int) -> _Found:
     within = "bucket IN ({})".format(", ".join(map(str, differ))) if differ else "false"
     keys = summed("shard id", both.where(within) if len(differ) < buckets else both)
     what = (
-        sf.when(sf.col("sink") == 0, sf.lit("missing"))
-        .when(sf.col("source") == 0, sf.lit("extra"))
-        .when(sf.expr("source <> sink OR low <> 0 OR high <> 0"), sf.lit("different"))
+        sf.when(sf.col("sink") == 0, sf.lit(Difference.MISSING.value))
+        .when(sf.col("source") == 0, sf.lit(Difference.EXTRA.value))
+        .when(sf.expr("source <> sink OR low <> 0 OR high <> 0"), sf.lit(Difference.DIFFERENT.value))
     )
     differing = keys.select("shard", "id", what.alias("what")).where(sf.col("what").isNotNull())
     counts = [sum(row[side] for row in sums) for side in ("source", "sink")]

@@ -15,7 +15,8 @@ from pytube.errors import PytubeError, SinkError, SinkUnavailable
 from pytube.model import Key, Ok, Reject, Retry, Stale, Token
 from pytube.sinks.base import PAGE, Scanning, Sink, why_no_scan
 from pytube.testing.documents import ODD_DOCUMENTS, ODD_TEXTS, batch
-from pytube.testing.harness import SinkHarness, begun, cancelled, expect, skip
+from pytube.testing.harness import begun, cancelled, expect, skip
+from pytube.testing.reading import ReadingChecks
 
 _TUBE = "conformance"
 
@@ -25,7 +26,7 @@ class _ScanningSink(Sink, Scanning, Protocol):
     """Both."""
 
 
-class SinkContract(SinkHarness):
+class SinkContract(ReadingChecks):
     """Inherit in a class `Test…` and give `make_sink` and `read_back`; pytest finds the tests.
 
     The other methods of `SinkHarness` make some checks sharper; give those that the store allows. What a sink

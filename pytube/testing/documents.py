@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from pytube.model import Batch, Document, Id, Key, Token
+
+TUBE = ContextVar("TUBE", default="conformance")
+"""The tube of batches that name none."""
 
 
 def document(key: Id | Key, value: Any, *, token: Token | tuple[int, int] = (1, 1), seq: int = 1) -> Document:
@@ -27,13 +31,13 @@ def batch(
     *,
     token: Token | tuple[int, int] = (1, 1),
     seq: int = 1,
-    tube: str = "conformance",
+    tube: str | None = None,
     partition: int = 0,
     send_before: float = float("inf"),
 ) -> Batch:
     """A batch of the keys and values, as `document` takes them, all under one token."""
     documents = [document(key, value, token=token, seq=seq) for key, value in values.items()]
-    return Batch(tube, partition, Token(*token), documents, send_before)
+    return Batch(tube or TUBE.get(), partition, Token(*token), documents, send_before)
 
 
 ODD_DOCUMENTS: dict[Key, Any] = {

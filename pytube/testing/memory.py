@@ -12,6 +12,7 @@ from pydantic import Field
 from pytube.errors import SinkError, SinkUnavailable
 from pytube.model import OK, Batch, Document, Id, Key, Ok, Reject, Result, Retry, Stale, Token
 from pytube.sinks import SinkOptions
+from pytube.sinks.base import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,22 @@ class MemorySink:
             await asyncio.sleep(0)
             self._refuse_when_down()
             yield found[start : start + 2]
+
+    def cannot_read(self) -> str | None:
+        """It can."""
+        return None
+
+    async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
+        """The last write of each; a store is one tube's."""
+        del tube
+        self._refuse_when_down()
+        self._refuse_when_closed()
+        held = [(key, self.store.held.get(key)) for key in keys]
+        return {key: Stored() if d is None else Stored(d.body, d.token, d.seq) for key, d in held}
+
+    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The same."""
+        return bodies
 
     async def close(self) -> None:
         """Refuse sends, those that hang too."""

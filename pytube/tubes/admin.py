@@ -8,7 +8,7 @@ from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import class_row, dict_row
+from psycopg.rows import class_row
 
 from pytube.db.errors import translated
 from pytube.db.version import check
@@ -281,18 +281,3 @@ def _settings(connection: psycopg.Connection, schema: str, tube: str) -> TubeSet
 
 def _unknown(tube: str) -> UnknownTube:
     return UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")
-
-
-def parked(
-    connection: psycopg.Connection, schema: str, tube: str | None = None, limit: int = 100
-) -> list[dict[str, Any]]:
-    """What was set aside with its error, the newest first, as rows of `tube_park_list`.
-
-    Raises:
-        UnknownTube: there is no tube of the name `tube`.
-    """
-    with translated(), connection.cursor(row_factory=dict_row) as cursor:
-        if tube is not None and _settings(connection, schema, tube) is None:
-            raise _unknown(tube)
-        statement = queries.within(queries.PARK_LIST, schema)
-        return cursor.execute(statement, {"tube": tube, "limit": limit}).fetchall()

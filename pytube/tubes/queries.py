@@ -64,8 +64,6 @@ LEFTOVERS = """
 
 JOB_LIST = "SELECT * FROM {s}.tube_job_list(%(job)s)"
 
-PARK_LIST = "SELECT * FROM {s}.tube_park_list(%(tube)s, %(limit)s)"
-
 TABLE = "SELECT pg_catalog.to_regclass(%(table)s)::oid"
 
 # Who has locked a table, those that began first in front.

@@ -46,6 +46,11 @@ class ActiveTerm:
         """Writes that were sent and not answered; while there is one, the term is not released."""
         self.troubles = Troubles()
         """What keeps it from delivering; its renewals tell."""
+        self.paused = term.paused
+        """Why the partition is to pause; None when it is not."""
+        self.step: int | None = None
+        """A step that an operator asks for."""
+        self._pause_noted_at = sent_at
         self.ended: PytubeError | None = None
         """Why the term is over, as soon as the database or the election says so."""
         self._deadline = deadline
@@ -72,6 +77,15 @@ class ActiveTerm:
         if self.claim.lost.is_set():
             self.end(ClaimLost("the election gave the partition to another worker"))
         self.attention.set()
+
+    def note_pause(self, reason: str | None, step: int | None, sent_at: float) -> None:
+        """The database says whether the partition is paused, to a question that was sent then."""
+        if sent_at < self._pause_noted_at:
+            return  # this worker has stopped the tube since
+        self._pause_noted_at = sent_at
+        if (reason, step) != (self.paused, self.step):
+            self.paused, self.step = reason, step
+            self.attention.set()
 
     @property
     def is_revoked(self) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -23,12 +23,13 @@ from pytube.config import PostgresConfig
 from pytube.db.session import Session, SessionPool
 from pytube.errors import RECOVERABLE, DatabaseUnavailable, PooledSession, PytubeError, SequenceWentBack
 from pytube.events import DatabaseDown, DatabaseUp, Event
-from pytube.logs import Logger, Repeats
+from pytube.logs import Logger, Repeats, host_fields
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import queries, terms
 from pytube.sources.settled import Settled
 from pytube.sources.wakeup import Listener
 from pytube.worker.active_term import ActiveTerm
+from pytube.worker.services import first_to_end
 
 _POOLED = {"synchronous_commit": "off", "row_security": "off"}
 """A crash may undo marks and purges, which are then done again. A row that a policy hides would look like one
@@ -54,6 +55,7 @@ class Database:
         *,
         receive_deadline: float,
         emit: Callable[[Event], None],
+        host: str | None = None,
     ) -> None:
         """Opens nothing.
 
@@ -62,6 +64,7 @@ class Database:
             tubes: whose notifications are received.
             receive_deadline: seconds for which a renewal holds; a later answer is worth nothing.
             emit: receives an event when terms can't be renewed, and when they can again.
+            host: its name, where there are several.
         """
         self.pool = SessionPool(self._open_pooled, postgres.pool_size)
         """For all statements that need no session of their own."""
@@ -83,7 +86,7 @@ class Database:
         self._incarnation: str | None = None
         self._down_since: float | None = None
         self._repeats = Repeats()
-        self._log = Logger("pytube.worker")
+        self._log = Logger("pytube.worker", **host_fields(host))
 
     @property
     def notifications_work(self) -> bool:
@@ -109,7 +112,7 @@ class Database:
         return await self._open("pool", self._postgres.answer_timeout, _POOLED)
 
     async def _open(self, purpose: str, answer_timeout: float, settings: Mapping[str, str]) -> Session:
-        dsn = self._postgres.dsn.get_secret_value()
+        dsn = self._postgres.only_dsn.get_secret_value()
         schema = self._postgres.schema_name
         try:
             session = await Session.open(
@@ -177,7 +180,7 @@ class Database:
                 # A session that is lost as soon as it is opened is one outage, not many.
                 tries = 1 if time.monotonic() - began > _STEADY else tries + 1
                 if serve == self._renew:
-                    self._note_down(str(error))
+                    self.note_down(str(error))
                     self._rouse_lapsed()
                 else:
                     self._warn_once("listening_failed", error)
@@ -193,7 +196,8 @@ class Database:
         """Sessions that services keep for themselves."""
         return len(self._kept)
 
-    def _note_down(self, reason: str) -> None:
+    def note_down(self, reason: str) -> None:
+        """Terms can't be renewed at present."""
         self.renews = False
         if self._down_since is None:
             self._down_since = time.monotonic()
@@ -215,8 +219,10 @@ class Database:
         sent_at = clock.now()
         present = await terms.renew(session, {key: one.troubles for key, one in by_id.items()})
         for leader_id, active_term in by_id.items():
-            if present.get(leader_id):
+            renewal = present.get(leader_id)
+            if renewal is not None and renewal.renewed:
                 active_term.confirm_renewal(sent_at)
+                active_term.note_pause(renewal.paused, renewal.step, sent_at)
         for leader_id in by_id.keys() - present.keys():
             reason = await terms.why_over(session, by_id[leader_id].term)
             if reason is not None:
@@ -277,26 +283,3 @@ class Database:
     def _is_awake(self) -> bool:
         """Whether any partition polls by itself; while none does, settling now and then is enough."""
         return not all(active_term.sleeps for active_term in self.terms.values())
-
-
-async def first_to_end(*services: Coroutine[Any, Any, None]) -> None:
-    """Run them until one ends, then end the others; raises what it raised.
-
-    An `asyncio.TaskGroup` would raise the failure of a service in place of a cancellation that comes at
-    the same time (Python 3.11, 3.12); whoever is cancelled here is, whatever becomes of the services.
-    """
-    tasks = [asyncio.create_task(service) for service in services]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        await end(tasks)
-
-
-async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel the tasks, and wait until they are over; what they raise is nobody's concern any more."""
-    tasks = list(tasks)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

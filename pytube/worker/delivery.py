@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
 from weakref import WeakKeyDictionary
 
 from pytube.enrich import Enricher
@@ -33,10 +32,13 @@ from pytube.pipeline.batches import Answers, BatchSize, by_shard, is_all_ok, key
 from pytube.pipeline.inflight import Flight
 from pytube.pipeline.retry_queue import backoff
 from pytube.sinks.base import Sink
+from pytube.sources.terms import Trouble
 from pytube.transforms import Origin, Transforms
 from pytube.worker.active_term import ActiveTerm
+from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
+from pytube.worker.tracing import UNTRACED, BatchTrace, PartitionTraces
 
 _JITTER = 0.25
 _POLL_INTERVAL = 0.05
@@ -66,8 +68,8 @@ class CircuitBreaker:
         """Whether requests may pass: no failure since the last success."""
         return self._failures == 0
 
-    async def acquire(self) -> None:
-        """Wait until the circuit is closed, or until it is the caller's turn to probe.
+    async def acquire(self) -> bool:
+        """Wait until the circuit is closed, or until it is the caller's turn to probe; whether it is that.
 
         The caller then reports how its request went: `succeed`, `fail` or `release`.
         """
@@ -75,10 +77,11 @@ class CircuitBreaker:
             pause = self._next_probe - time.monotonic()
             if pause <= 0 and not self._probing:
                 self._probing = True
-                return
+                return True
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(pause, _POLL_INTERVAL)):
                     await self._closed.wait()
+        return False
 
     def fail(self, reason: str) -> None:
         """A request failed: open the circuit; the back-off grows with each failed probe."""
@@ -128,6 +131,25 @@ class Outcome:
     """Groups that were not read or answered in time: perhaps, but not surely, because of a document."""
     unsent: list[Sequence[Key]] = field(default_factory=list)
     """Groups of which nothing was sent."""
+    held_back: list[Key] = field(default_factory=list)
+    """Parked keys that a touch does not try again."""
+    documents: dict[Key, bytes | None] = field(default_factory=dict)
+    """What was sent of keys that may be parked, where that is to be kept; it is in no other place."""
+    trace: BatchTrace = field(default=UNTRACED, compare=False)
+
+    def counts(self) -> dict[str, int]:
+        """How many keys are in each place, the worst first."""
+        return {
+            "failed": sum(len(keys) for keys, _ in self.failed),
+            "unsure": sum(map(len, self.unsure)),
+            "rejected": len(self.rejected),
+            "orphaned": len(self.orphans),
+            "delayed": len(self.delayed),
+            "unsent": sum(map(len, self.unsent)),
+            "delivered": sum(len(ids) for groups in self.done for ids in groups.values()),
+            "skipped": len(self.skipped),
+            "held back": len(self.held_back),
+        }
 
 
 class Deliverer:
@@ -139,10 +161,12 @@ class Deliverer:
         enricher: Enricher,
         transforms: Transforms | None,
         sink: Sink,
+        gate: SinkGate,
         limits: Limits,
         faults: UserFaults,
         emit: Callable[[Event], None],
         metrics: TubeMetrics,
+        traces: PartitionTraces,
     ) -> None:
         """Starts nothing.
 
@@ -151,23 +175,27 @@ class Deliverer:
             enricher: reads the documents.
             transforms: change them; None: they are sent as they were read.
             sink: receives the documents.
+            gate: is passed by each request to the sink.
             limits: batch sizes and timeouts.
             faults: logs what user code in the sink raises.
             emit: receives an event when sink or source go down, and when they are back.
             metrics: counts how long reads and sends take.
+            traces: shows where the time of each delivery goes.
         """
         where = active_term.term.tube, active_term.term.partition
         self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
         troubles = active_term.troubles
 
         def breaker(
-            what: Literal["sink", "source"], down: type[SinkDown | SourceDown], up: type[SinkUp | SourceUp]
+            what: Trouble, down: type[SinkDown | SourceDown], up: type[SinkUp | SourceUp]
         ) -> CircuitBreaker:
             def on_open(reason: str) -> None:
                 troubles.begin(what, reason)
                 emit(down(*where, reason))
 
             def on_close(seconds: float) -> None:
+                if what == "sink":
+                    gate.note_outage_over(seconds)
                 troubles.end(what)
                 emit(up(*where, seconds))
 
@@ -181,9 +209,11 @@ class Deliverer:
         self._enricher = enricher
         self._transforms = transforms
         self._sink = sink
+        self._gate = gate
         self._limits = limits
         self._faults = faults
         self._metrics = metrics
+        self._traces = traces
         self._turns = asyncio.Semaphore(limits.sends)
         self._slow_since: WeakKeyDictionary[Flight, float] = WeakKeyDictionary()
         """When the last read of each flight that timed out began."""
@@ -195,7 +225,12 @@ class Deliverer:
             DatabaseUnavailable: the source's connection was lost.
             FencedBySink: the sink holds a write of a later term.
         """
-        outcome = Outcome(flight)
+        outcome = Outcome(flight, trace=self._traces.batch(flight, groups))
+        with outcome.trace:
+            await self._deliver(outcome, groups)
+        return outcome
+
+    async def _deliver(self, outcome: Outcome, groups: Mapping[int, Sequence[Id]]) -> None:
         async with self._turns:
             await self._active_term.wait_until_trusted()
             token = self._active_term.next_token()
@@ -210,7 +245,6 @@ class Deliverer:
                     outcome.unsent.append(part.keys)
                 else:
                     await self._send(outcome, token, part)
-        return outcome
 
     async def wait_for_unanswered(self) -> None:
         """Wait, for at most a request timeout, until no abandoned write can still take effect."""
@@ -237,15 +271,16 @@ class Deliverer:
         orphans: list[Key] = []
         urgent = outcome.flight.pod_class is PodClass.INCREMENTAL
         try:
-            for shard, ids in groups.items():
-                read = await self._enricher.read(shard, ids, urgent=urgent)
-                known = ids
-                if read.orphans:
-                    gone = set(read.orphans)
-                    orphans += keys_of({shard: read.orphans})
-                    known = [key for key in ids if key not in gone]
-                documents.add(shard, known, map(read.bodies.get, known))
-                tables[shard] = read.table
+            with outcome.trace.step("enrich"):
+                for shard, ids in groups.items():
+                    read = await self._enricher.read(shard, ids, urgent=urgent)
+                    known = ids
+                    if read.orphans:
+                        gone = set(read.orphans)
+                        orphans += keys_of({shard: read.orphans})
+                        known = [key for key in ids if key not in gone]
+                    documents.add(shard, known, map(read.bodies.get, known))
+                    tables[shard] = read.table
         except EnrichDataError as error:
             breaker.succeed()
             outcome.failed.append((keys_of(groups), str(error)))
@@ -289,7 +324,9 @@ class Deliverer:
     ) -> Documents:
         """What is left to be sent."""
         term = self._active_term.term
-        came = await transforms.apply(documents, Origin(term.tube, term.partition, outcome.flight.ts, tables))
+        origin = Origin(term.tube, term.partition, outcome.flight.ts, tables)
+        with outcome.trace.step("transform"):
+            came = await transforms.apply(documents, origin)
         outcome.skipped += came.skipped
         outcome.rejected |= came.rejected
         return came.documents
@@ -297,10 +334,31 @@ class Deliverer:
     # --- send -----------------------------------------------------------------------------
 
     async def _send(self, outcome: Outcome, token: Token, documents: Documents) -> None:
+        await self._enter(outcome.flight.pod_class, len(documents))
+        try:
+            await self._request(outcome, token, documents)
+        finally:
+            # A write that was abandoned has held its place until it could have no effect any more.
+            self._gate.leave()
+
+    async def _enter(self, pod_class: PodClass, documents: int) -> None:
+        """Wait until the circuit is closed, or may be probed, and the limits of the tube allow a request."""
+        while True:
+            probes = await self.sink_breaker.acquire()
+            try:
+                granted = await self._gate.enter(pod_class, documents)
+            except BaseException:
+                if probes:
+                    self.sink_breaker.release()
+                raise
+            if probes or self.sink_breaker.is_closed:
+                return
+            self._gate.turn_back(granted)  # the circuit has opened while this waited
+
+    async def _request(self, outcome: Outcome, token: Token, documents: Documents) -> None:
         term = self._active_term.term
-        batch = Batch(term.tube, term.partition, token, documents)
+        batch = Batch(term.tube, term.partition, token, documents, host=term.host)
         breaker = self.sink_breaker
-        await breaker.acquire()
         begun = time.monotonic()
         batch.trust_until(self._active_term.trusted_until())
         if batch.has_lapsed():
@@ -308,8 +366,11 @@ class Deliverer:
             outcome.unsent.append(documents.keys)  # the rows will be stale when trust is back
             return
         await fault(Point.BEFORE_SEND)
+        if len(documents) == 1:  # whatever fails as a whole is parked only when it failed alone
+            self._keep(outcome, documents, documents.keys)
         try:
-            results = await self._ask(batch)
+            with outcome.trace.step("send", documents):
+                results = await self._ask(batch)
             answers = None if is_all_ok(batch, results) else sort_answers(batch, results)
         except SinkUnavailable as error:
             if batch.has_lapsed():
@@ -328,10 +389,11 @@ class Deliverer:
         else:
             await fault(Point.AFTER_SEND)
             if answers is None:
-                breaker.succeed()
+                self._note_answer()
                 outcome.done.append(documents.by_shard())
             else:
                 self._handle_answers(outcome, answers)
+                self._keep(outcome, documents, answers.rejected)
 
     async def _ask(self, batch: Batch) -> Sequence[Result]:
         timeout = self._limits.request_timeout
@@ -378,12 +440,21 @@ class Deliverer:
         else:
             outcome.unsure.append(keys)
 
+    def _note_answer(self) -> None:
+        self.sink_breaker.succeed()  # first: the gate is told how long the outage was, if this ends one
+        self._gate.note_answer()
+
     def _handle_answers(self, outcome: Outcome, answers: Answers) -> None:
         if answers.newer is not None:
             self.sink_breaker.release()
             raise FencedBySink(answers.newer)
-        self.sink_breaker.succeed()
+        self._note_answer()
         if answers.done:
             outcome.done.append(by_shard(answers.done))
         outcome.delayed |= answers.delayed
         outcome.rejected |= answers.rejected
+
+    def _keep(self, outcome: Outcome, documents: Documents, keys: Collection[Key]) -> None:
+        """Keep what was sent of keys that may be parked."""
+        if self._limits.park_documents and keys:
+            outcome.documents |= {one.key: one.body for one in documents if one.key in keys}

@@ -2,7 +2,7 @@
 
 The order of a term's beginning makes it safe: read the epoch, prove the right to lead, acquire against
 that epoch, wait until no earlier term can write any more, and only then mark. Its end, in order: stop, let
-sends finish, purge, reset, release, hand over.
+sends finish, purge, reset, release, hand over. A pause is the same without the last two: the term goes on.
 """
 
 from __future__ import annotations
@@ -25,12 +25,21 @@ from pytube.errors import (
     UsageError,
     WrongPartitions,
 )
-from pytube.events import LeaderAcquired, LeaderFenced, LeaderRevoked, SinkDown, SinkUp
+from pytube.events import (
+    LeaderAcquired,
+    LeaderFenced,
+    LeaderRevoked,
+    PartitionPaused,
+    PartitionResumed,
+    SinkDown,
+    SinkUp,
+)
 from pytube.faults import Point, fault
 from pytube.logs import Repeats
 from pytube.model import Heartbeat
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import terms
+from pytube.sources.wakeup import wake_up
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
 from pytube.worker.queue import Consumer, Queue
@@ -58,8 +67,12 @@ class Leadership:
         self._unreleased: terms.Term | None = None
         self._repeats = Repeats()
         self._tries = 0
+        self._ahead_since: float | None = None
+        """Since when one term after the other finds the sink ahead."""
         self.partition_worker: Consumer | None = None
         """None unless the partition is being worked on."""
+        self.is_resting = False
+        """Whether it is led, and paused."""
         claim.watch(self._on_claim)
 
     def _on_claim(self) -> None:
@@ -68,13 +81,14 @@ class Leadership:
             self._active_term.on_claim()
 
     @property
+    def has_term(self) -> bool:
+        """Whether a term is led now, and not only tried for."""
+        return self._active_term is not None
+
+    @property
     def waits_for_sink(self) -> bool:
         """Whether a term is led that marks nothing, because the sink has not been opened."""
-        return (
-            self._active_term is not None
-            and self.partition_worker is None
-            and self._queue.why_closed is not None
-        )
+        return self.has_term and self.partition_worker is None and self._queue.why_closed is not None
 
     async def run(self) -> None:
         """Lead until the claim is revoked, lost or useless; then hand it over."""
@@ -90,9 +104,8 @@ class Leadership:
                         break
                 except NotLeader:
                     break  # another worker may own it now; the election offers it again
-                except SinkAhead as error:
-                    self._warn_once("sink_ahead", error)
-                    await self._pause(_AHEAD_PAUSE)
+                except SinkAhead:
+                    continue  # it has been told, and the pause is over
                 except _RETRIED as error:
                     # terms that fail as soon as they begin are one outage, not many
                     if time.monotonic() - began > _STEADY:
@@ -101,6 +114,7 @@ class Leadership:
                     self._tries += 1
                     self._warn_once("term_failed", error)
                     await self._pause(min(_LONGEST_PAUSE, backoff(self._tries)))
+                self._ahead_since = None
             await self._release_last()
         finally:
             self._claim.handed_over()
@@ -160,7 +174,7 @@ class Leadership:
         except NotLeader as error:
             self._queue.emit(LeaderFenced(term.tube, term.partition, term.leader_id, str(error)))
             if isinstance(error, FencedBySink):
-                await self._check_sink_is_not_ahead(error)
+                await self._check_sink_is_not_ahead(active_term, error)
             raise
         except PytubeError as error:
             self._emit_revoked(term, str(error))
@@ -198,16 +212,55 @@ class Leadership:
             await self._wait_for_claim(min(left, _WAIT_STEP))
 
     async def _work(self, active_term: ActiveTerm) -> None:
+        """Deliver, and rest while the partition is paused, until the claim is over.
+
+        A worker gives all back before it rests, and a new one begins after: what is paused holds no pod, so
+        that operators can work on them.
+        """
         await self._wait_until_open(active_term)
-        if self._over.is_set():
-            return
-        self.partition_worker = worker = self._queue.consume(active_term, self._database)
+        while not self._over.is_set():
+            if active_term.paused is not None:
+                await self._rest(active_term, active_term.paused)
+                if self._over.is_set() or active_term.unanswered:
+                    return
+            self.partition_worker = worker = self._queue.consume(active_term, self._database)
+            try:
+                await worker.run()
+                await worker.drain(self._drain_limit())
+            except BaseException:
+                await worker.abort()
+                raise
+            if active_term.paused is None or active_term.unanswered:
+                return
+
+    async def _rest(self, active_term: ActiveTerm, reason: str) -> None:
+        """Mark and send nothing until the pause is over, but for the steps that an operator asks for."""
+        term, began = active_term.term, time.monotonic()
+        self.partition_worker = None
+        for what in ("sink", "source"):
+            active_term.troubles.end(what)  # nobody asks them any more
+        # Writers need not notify, and nothing has to be settled for a partition that does not mark.
+        await wake_up(self._database.pool, term)
+        active_term.sleeps = True
+        active_term.troubles.begin("paused", reason)
+        self.is_resting = True
+        self._queue.emit(PartitionPaused(term.tube, term.partition, reason))
         try:
-            await worker.run()
-            await worker.drain(self._drain_limit())
-        except BaseException:
-            await worker.abort()
-            raise
+            while active_term.paused is not None and not self._over.is_set():
+                if active_term.ended is not None:
+                    raise active_term.ended
+                active_term.attention.clear()
+                if (step := active_term.step) is not None:
+                    active_term.step = None
+                    await self._queue.step(active_term, self._database, step)
+                else:
+                    await active_term.attention.wait()
+        finally:
+            self.is_resting = active_term.sleeps = False
+            active_term.troubles.end("paused")
+            active_term.wake()
+        if active_term.paused is None:
+            self._queue.emit(PartitionResumed(term.tube, term.partition, time.monotonic() - began))
 
     async def _wait_until_open(self, active_term: ActiveTerm) -> None:
         """Mark nothing before the sink has been opened.
@@ -254,12 +307,26 @@ class Leadership:
             pass  # the term was ended elsewhere
         self._unreleased = None
 
-    async def _check_sink_is_not_ahead(self, error: FencedBySink) -> None:
+    async def _check_sink_is_not_ahead(self, active_term: ActiveTerm, error: FencedBySink) -> None:
         tube = self._queue.name
         issued = await terms.last_epoch(self._database.pool, tube)
         if error.newer.epoch > issued:
-            raise SinkAhead(
+            ahead = SinkAhead(
                 f"the sink of tube {tube!r} holds epoch {error.newer.epoch}, but this database "
                 f"has issued {issued} at most (was it restored from a backup?); nothing is sent until "
                 f"`pytube tube rebase {tube} --epoch {error.newer.epoch}` was run"
-            ) from error
+            )
+            self._warn_once("sink_ahead", ahead)
+            await self._tell_sink_is_ahead(active_term, str(ahead))
+            raise ahead from error
+
+    async def _tell_sink_is_ahead(self, active_term: ActiveTerm, reason: str) -> None:
+        """Keep the term for a pause, though it sends nothing: its renewals tell everybody why.
+
+        The first renewal does not wait for its turn. Else each new term would look well for a moment.
+        """
+        if self._ahead_since is None:
+            self._ahead_since = time.monotonic()
+        active_term.troubles.begin("sink", reason, self._ahead_since)
+        await terms.renew(self._database.pool, {active_term.term.leader_id: active_term.troubles})
+        await self._pause(_AHEAD_PAUSE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from pytube.config import TubeConfig, WorkerConfig
+from pytube.config import SinkConfig, TubeConfig, WorkerConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,10 @@ class Limits(TermLimits):
     backfill_share: float
     sweep_backlog: int
     """Backfill pods in the tube beyond which a sweep adds none."""
+    stop_on_poison: bool
+    park_limit: int | None
+    park_documents: bool
+    retry_on_touch: bool
 
     @classmethod
     def of(cls, tube: TubeConfig, worker: WorkerConfig) -> Self:
@@ -43,7 +47,7 @@ class Limits(TermLimits):
             receive_deadline=worker.receive_deadline,
             drain_limit=worker.drain_limit,
             request_timeout=tube.sink.request_timeout,
-            batch_documents=tube.sink.batch_documents,
+            batch_documents=_batch_documents(tube.sink),
             batch_bytes=tube.sink.batch_bytes,
             sends=tube.sink.sends,
             keys_in_flight=tube.keys_in_flight,
@@ -52,4 +56,15 @@ class Limits(TermLimits):
             backfill_share=tube.backfill_share,
             # More than a backfill itself keeps to, so that one that goes on for hours holds no sweep up.
             sweep_backlog=2 * tube.backfill.backlog,
+            stop_on_poison=tube.on_poison == "stop",
+            park_limit=tube.park_limit,
+            park_documents=tube.park_documents,
+            retry_on_touch=tube.retry_on_touch,
         )
+
+
+def _batch_documents(sink: SinkConfig) -> int:
+    """Of one batch: with a limit on the rate, no more than pass in a second, so that they pass evenly."""
+    if sink.rate is None:
+        return sink.batch_documents
+    return min(sink.batch_documents, max(1, int(sink.rate)))

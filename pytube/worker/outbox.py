@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+from psycopg import AsyncConnection
 
 from pytube.config import Config, OutboxConfig
 from pytube.config.names import leader_name
 from pytube.db.session import SessionPool
+from pytube.enrich.check import Fault
 from pytube.errors import ConfigError, UnknownTube
 from pytube.events import Event, PartitionEvent
 from pytube.outbox.inflight import Rules
@@ -36,6 +39,7 @@ class Outbox(Queue):
         instance_id: UUID,
         pool: SessionPool,
         emit: Callable[[Event], None],
+        host: str | None = None,
     ) -> None:
         """Opens nothing.
 
@@ -45,6 +49,7 @@ class Outbox(Queue):
             instance_id: of this process.
             pool: sessions with the database that has the outbox.
             emit: receives events.
+            host: the name of that database's host, where there are several.
 
         Raises:
             ConfigError: the outbox is not configured, librdkafka refuses an option, or there is no Kafka
@@ -56,7 +61,7 @@ class Outbox(Queue):
             drain_limit=config.worker.drain_limit,
             request_timeout=settings.request_timeout,
         )
-        super().__init__(name, limits, config, instance_id, pool, emit)
+        super().__init__(name, limits, config, instance_id, pool, emit, host)
         self.metrics = TubeMetrics()
         self.outbox_limits = OutboxLimits(
             in_flight=settings.in_flight,
@@ -64,17 +69,20 @@ class Outbox(Queue):
             mark_limit=settings.mark_limit,
             drain=limits,
             hold=settings.on_poison == "hold",
-            durable=settings.transactions,
+            durable=True,
         )
         self.rules = Rules(
             window=1 if settings.mode == "strict" else settings.window,
             attempts=settings.attempts,
             compact=settings.compact,
             hold=settings.on_poison == "hold",
+            repeats=not settings.transactions,
             cooldown=settings.topic_cooldown,
             cooldown_limit=settings.topic_cooldown_limit,
         )
-        self._transactional_id = f"{leader_name(config.worker.installation, name)}."
+        # Of several hosts each has its own: the epochs of one say nothing about those of another.
+        of_host = name if host is None else f"{name}.{host}"
+        self._transactional_id = f"{leader_name(config.worker.installation, of_host)}."
         self._settings = settings
         self._producer_settings = self._settings_of_producers()
         self._clients = self._make_clients(config)
@@ -87,6 +95,10 @@ class Outbox(Queue):
     def consume(self, active_term: ActiveTerm, database: Database) -> OutboxWorker:
         """What delivers the records of the term's partition."""
         return OutboxWorker(active_term, self, database)
+
+    async def find_faults(self, connection: AsyncConnection) -> Sequence[Fault]:  # noqa: ARG002
+        """None: records are read as they are."""
+        return ()
 
     def count(self, event: PartitionEvent) -> None:
         """Count what happened to a term."""

@@ -116,7 +116,7 @@ class OutboxWorker:
     # --- life -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until the claim is revoked.
+        """Work until the claim is revoked or the partition is paused.
 
         Raises:
             NotLeader: the term is over.
@@ -126,11 +126,12 @@ class OutboxWorker:
         await self._source.load()
         self._already_sent = await self._outgoing.open()
         try:
-            while not self._active_term.is_revoked:
+            while not (self._active_term.is_revoked or self._active_term.paused is not None):
                 if self._active_term.ended is not None:
                     raise self._active_term.ended
                 await self._round()
-            await fault(Point.ON_REVOKE)
+            if self._active_term.is_revoked:
+                await fault(Point.ON_REVOKE)
             if self._exchange is not None:
                 await asyncio.wait([self._exchange])
             self._hold(self._take_marked())  # for `drain` to give back
@@ -223,6 +224,7 @@ class OutboxWorker:
         if done:
             await fault(Point.AFTER_PURGE)
             self._outgoing.confirm_purged(chunks)
+            self.machine.confirm_purged(time.monotonic())
             self.meter.count_purged(done)
             self._send_heartbeat()
         if records:

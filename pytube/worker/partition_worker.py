@@ -12,26 +12,30 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from pytube import clock
 from pytube.enrich import Enricher
-from pytube.errors import NotLeader
-from pytube.events import Event, MeterRead, Parked
+from pytube.errors import NotLeader, ParkLimitReached
+from pytube.events import Event, MeterRead, Parked, TubeStopped
 from pytube.faults import Point, fault
 from pytube.logs import UserFaults
-from pytube.model import Heartbeat, Id, Pod, PodClass
+from pytube.model import Heartbeat, Id, Key, Pod, PodClass
 from pytube.pipeline.batches import BackfillShare, HighAverage, by_shard
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
+from pytube.pipeline.shedding import Reading
 from pytube.sinks import Sink
-from pytube.sources.pods import ParkItem, TubeSource
+from pytube.sources.pods import FailedKey, ParkItem, TubeSource
 from pytube.sources.terms import Candidate
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.control import Control
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer, Outcome
+from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.metrics import Meter, TubeMetrics
 from pytube.worker.poller import Poller
+from pytube.worker.tracing import Tracing
 
 _DELIVERIES_AHEAD = 4
 """Deliveries begun beyond the free sends, so that a send never waits for a round."""
@@ -51,6 +55,7 @@ class Means(Protocol):
     transforms: Transforms | None
     faults: UserFaults
     metrics: TubeMetrics
+    tracing: Tracing
 
     @property
     def emit(self) -> Callable[[Event], None]:
@@ -59,6 +64,10 @@ class Means(Protocol):
     @property
     def sink(self) -> Sink:
         """Where documents go."""
+
+    @property
+    def gate(self) -> SinkGate:
+        """What each request to the sink passes."""
 
     @property
     def enricher(self) -> Enricher:
@@ -87,15 +96,18 @@ class PartitionWorker:
         self._database = database
         self._source = TubeSource(database.pool, term)
         self._poller = Poller(database.pool, active_term)
+        self._traces = tube.tracing.partition(term)
         self._deliverer = Deliverer(
             active_term,
             tube.enricher,
             tube.transforms,
             tube.sink,
+            tube.gate,
             tube.limits,
             tube.faults,
             tube.emit,
             tube.metrics,
+            self._traces,
         )
         self._control = Control(
             active_term,
@@ -115,23 +127,26 @@ class PartitionWorker:
         self._reserved = 0
         """Room for touches that were marked and are not in the machine yet."""
         self._parked_in_a_row = 0
+        self._not_before: dict[Key, float] = {}
+        """Keys that failed in an earlier term, and when each is to be sent again; it goes alone then."""
 
     # --- life -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until the claim is revoked.
+        """Work until the claim is revoked or the partition is paused.
 
         Raises:
             NotLeader: the term is over.
             DatabaseUnavailable: a session was lost.
         """
-        await self._source.load_parked()
+        await self._load_failed()
         try:
-            while not self._active_term.is_revoked:
+            while not (self._active_term.is_revoked or self._active_term.paused is not None):
                 if self._active_term.ended is not None:
                     raise self._active_term.ended
                 await self._round()
-            await fault(Point.ON_REVOKE)
+            if self._active_term.is_revoked:
+                await fault(Point.ON_REVOKE)
             if self._exchange is not None:
                 await asyncio.wait([self._exchange])
             self.machine.add(self._take_marked())  # for `drain` to give back
@@ -139,6 +154,14 @@ class PartitionWorker:
             if self._exchange is not None:
                 self._exchange.cancel()
                 await asyncio.gather(self._exchange, return_exceptions=True)
+
+    async def _load_failed(self) -> None:
+        """Go on with the attempts and back-offs of earlier terms."""
+        now = time.monotonic()
+        for key, (attempts, delay) in (await self._source.load_failed()).items():
+            self._not_before[key] = now + delay
+            for retries in self._retries.values():
+                retries.recall(key, attempts)
 
     async def _round(self) -> None:
         self._active_term.check_trust()
@@ -210,7 +233,7 @@ class PartitionWorker:
             limit = max(1, min(self._limits.mark_limit, pods))
         if not (done or limit):
             return False
-        self._exchange = asyncio.create_task(self._purge_and_mark(done, limit))
+        self._exchange = asyncio.create_task(self._traces.exchange(self._purge_and_mark(done, limit), done))
         self._exchange.add_done_callback(self._on_done)
         for _ in range(2):  # the task, and the one in it that sends: Postgres is at work when we go on
             await asyncio.sleep(0)
@@ -294,11 +317,22 @@ class PartitionWorker:
         launched = False
         while (found := self._take_retry() or self._take_flight()) is not None:
             flight, groups = found
-            task = asyncio.create_task(self._deliverer.deliver(flight, groups))
+            task = asyncio.create_task(self._deliver(flight, groups))
             task.add_done_callback(self._on_done)
             self._deliveries[task] = flight
             launched = True
         return launched
+
+    async def _deliver(self, flight: Flight, groups: Mapping[int, Sequence[Id]]) -> Outcome:
+        """Deliver keys of a flight, but for those that are parked, unless a touch tries them again."""
+        if not groups:
+            return Outcome(flight)  # all of them were put off
+        if self._limits.retry_on_touch or not (parked := await self._source.still_parked(groups)):
+            return await self._deliverer.deliver(flight, groups)
+        left = [(shard, key) for shard, ids in groups.items() for key in ids if (shard, key) not in parked]
+        outcome = await self._deliverer.deliver(flight, by_shard(left)) if left else Outcome(flight)
+        outcome.held_back += parked
+        return outcome
 
     def _has_room(self, pod_class: PodClass, waiting: int = 0) -> bool:
         """Whether another delivery of the class may begin, while so many others wait to be sent again."""
@@ -341,7 +375,19 @@ class PartitionWorker:
         if flight is None:
             return None
         self._share.record(chosen, len(flight), both_waited=bool(incremental and backfill))
-        return flight, flight.by_shard()
+        if not self._not_before:  # as nearly always
+            return flight, flight.by_shard()
+        return flight, self._put_off(flight)
+
+    def _put_off(self, flight: Flight) -> Mapping[int, Sequence[Id]]:
+        """Queue the keys that failed in an earlier term for their time; the others of the flight."""
+        groups, now = flight.by_shard(), time.monotonic()
+        self._not_before = {key: due for key, due in self._not_before.items() if due > now}
+        for shard, key in [one for one in self._not_before if one[1] in flight.groups.get(one[0], ())]:
+            groups[shard].remove(key)
+            due = self._not_before.pop((shard, key))
+            self._retries[flight.pod_class].push(flight, [(shard, key)], due)
+        return {shard: ids for shard, ids in groups.items() if ids}
 
     async def _take_outcomes(self) -> bool:
         """Handle the outcomes of deliveries, whose failure is ours; whether there were any."""
@@ -355,7 +401,34 @@ class PartitionWorker:
     async def _handle(self, outcome: Outcome) -> None:
         """Finish the keys that are done, park those given up, and queue the others to be sent again."""
         flight, now = outcome.flight, time.monotonic()
+        await self._finish_done(outcome)
         retries = self._retries[flight.pod_class]
+        for keys in outcome.unsent:
+            retries.push(flight, keys)
+        for keys in outcome.unsure:
+            retries.halve(flight, keys, now)  # if one document is at fault, the others get through
+        retries.delay(flight, outcome.delayed, now)
+        orphaned = f"no table attached to tube {self._active_term.term.tube!r} has shard"
+        dead = [DeadLetter(key, f"{orphaned} {key[0]}", 0) for key in outcome.orphans]
+        self.counters.rejects[flight.pod_class] += len(outcome.rejected)
+        for key, reason in outcome.rejected.items():
+            dead.append(DeadLetter(key, reason, retries.attempts_of(key) + 1))
+        failed: list[FailedKey] = []
+        for keys, reason in outcome.failed:
+            letter = retries.fail(flight, keys, reason, now)
+            if letter is not None and self._gives_up(flight, letter, now):
+                dead.append(letter)
+            elif letter is None and len(keys) == 1:
+                attempts = retries.attempts_of(keys[0])
+                failed.append(FailedKey(*keys[0], reason, attempts, backoff(attempts)))
+        if failed:
+            await self._source.fail(failed)
+        await self._park(flight, dead, outcome.documents)
+        outcome.trace.delivered(outcome.counts(), self.machine)
+
+    async def _finish_done(self, outcome: Outcome) -> None:
+        """Finish the keys that were delivered or skipped, and those that stay parked."""
+        flight = outcome.flight
         if outcome.done:
             self._parked_in_a_row = 0
         for groups in outcome.done:
@@ -367,21 +440,8 @@ class PartitionWorker:
             self._finish(flight, groups)
             await self._source.unpark(groups)
             self.counters.skipped[flight.pod_class] += len(outcome.skipped)
-        for keys in outcome.unsent:
-            retries.push(flight, keys)
-        for keys in outcome.unsure:
-            retries.halve(flight, keys, now)  # if one document is at fault, the others get through
-        retries.delay(flight, outcome.delayed, now)
-        orphaned = f"no table attached to tube {self._active_term.term.tube!r} has shard"
-        dead = [DeadLetter(key, f"{orphaned} {key[0]}", 0) for key in outcome.orphans]
-        self.counters.rejects[flight.pod_class] += len(outcome.rejected)
-        for key, reason in outcome.rejected.items():
-            dead.append(DeadLetter(key, reason, retries.attempts_of(key) + 1))
-        for keys, reason in outcome.failed:
-            letter = retries.fail(flight, keys, reason, now)
-            if letter is not None and self._gives_up(flight, letter, now):
-                dead.append(letter)
-        await self._park(flight, dead)
+        if outcome.held_back:
+            self._finish(flight, by_shard(outcome.held_back))
 
     def _gives_up(self, flight: Flight, letter: DeadLetter, now: float) -> bool:
         """Whether a document whose attempts are used up is parked; too many in a row are the sink's fault."""
@@ -395,14 +455,32 @@ class PartitionWorker:
         self._retries[flight.pod_class].push(flight, [letter.key], now + backoff(letter.attempts))
         return False
 
-    async def _park(self, flight: Flight, dead: Sequence[DeadLetter]) -> None:
-        """Park these keys; they are done then, and not before."""
+    async def _park(
+        self, flight: Flight, dead: Sequence[DeadLetter], documents: Mapping[Key, bytes | None]
+    ) -> None:
+        """Park these keys; they are done then, and not before. Or stop the tube: then they stay in it."""
         if not dead:
             return
+        if self._limits.stop_on_poison:
+            await self._stop("poison", dead)
+            return
         await fault(Point.BEFORE_PARK)
-        await self._source.park(
-            ParkItem(*letter.key, "U", flight.stamp, letter.reason, letter.attempts) for letter in dead
-        )
+        items = [
+            ParkItem(
+                *letter.key,
+                "U",
+                flight.stamp,
+                letter.reason,
+                letter.attempts,
+                document=documents.get(letter.key),
+            )
+            for letter in dead
+        ]
+        try:
+            await self._source.park(items, self._limits.park_limit)
+        except ParkLimitReached:
+            await self._stop("park_limit", dead)
+            return
         await fault(Point.AFTER_PARK)
         term = self._active_term.term
         for letter in dead:
@@ -410,10 +488,23 @@ class PartitionWorker:
         self._finish(flight, by_shard(letter.key for letter in dead))
         self.counters.parked[flight.pod_class] += len(dead)
 
+    async def _stop(self, why: str, dead: Sequence[DeadLetter]) -> None:
+        """Stop the whole tube, in the database, so that it stays stopped whoever leads it."""
+        term = self._active_term.term
+        (shard, key), error = dead[0].key, dead[0].reason
+        reason = f"key {shard}/{key} can't be delivered: {error}"
+        if why == "park_limit":
+            reason = f"more than {self._limits.park_limit} keys would be parked; the last one: {reason}"
+        items = [FailedKey(*letter.key, letter.reason, letter.attempts) for letter in dead]
+        is_news = await self._source.stop(why, reason, items)
+        self._active_term.note_pause(f"{why}: {reason}", None, clock.now())
+        if is_news:
+            self._emit(TubeStopped(term.tube, term.partition, why, reason))
+
     def _finish(self, flight: Flight, groups: Mapping[int, Sequence[Id]]) -> None:
         self.machine.land_keys(flight, groups)
-        keys = ((shard, key) for shard, ids in groups.items() for key in ids)
-        self._retries[flight.pod_class].forget(keys)
+        for retries in self._retries.values():  # those of an earlier term stand in both
+            retries.forget((shard, key) for shard, ids in groups.items() for key in ids)
 
     # --- the end --------------------------------------------------------------------------
 
@@ -436,13 +527,15 @@ class PartitionWorker:
             if isinstance(outcome, Outcome):
                 await self._handle(outcome)
         if done := self.machine.finished():
-            await self._purge_and_mark(done, 0)
+            await self._traces.exchange(self._purge_and_mark(done, 0), done)
         await fault(Point.BEFORE_RESET)
         await self._source.reset(self.machine.unfinished())
+        self._traces.close()
 
     async def abort(self) -> None:
         """After the term or a session was lost: end all deliveries, write nothing more."""
         await self._end_deliveries(0.0)
+        self._traces.close()
 
     async def _end_deliveries(self, limit: float) -> Sequence[Outcome | BaseException]:
         """Those that are not sending end at once, the others when answered or after `limit`.
@@ -467,6 +560,15 @@ class PartitionWorker:
     def read_metrics(self) -> MeterRead | None:
         """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
         return self.meter.read(self.machine.keys, self.machine.flying)
+
+    def read_load(self) -> Reading:
+        """How the partition fares, for the decision whether others should have it."""
+        return Reading(
+            self._active_term.term.leader_id,
+            self.machine.longest_waiting(PodClass.INCREMENTAL),
+            sum(self.counters.documents),
+            self.sink_is_up,
+        )
 
     @property
     def sink_is_up(self) -> bool:

@@ -7,15 +7,18 @@ A tube is one kind of queue. Each kind has a subclass, and works on its partitio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from psycopg import AsyncConnection
+
 from pytube.config import Config
 from pytube.db.session import SessionPool
+from pytube.enrich.check import Fault
 from pytube.errors import UnknownTube
 from pytube.events import Event, PartitionEvent
-from pytube.logs import Logger, UserFaults
+from pytube.logs import Logger, UserFaults, host_fields
 from pytube.sources.terms import Candidate, read_partitions
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
@@ -26,7 +29,7 @@ class Consumer(Protocol):
     """Works on one partition of a queue for one term. It does not decide who leads."""
 
     async def run(self) -> None:
-        """Work until the claim is revoked; the caller then calls `drain`.
+        """Work until the claim is revoked or the partition is paused; the caller then calls `drain`.
 
         Raises:
             NotLeader: the term is over.
@@ -76,20 +79,22 @@ class Queue(ABC):
         instance_id: UUID,
         pool: SessionPool,
         emit: Callable[[Event], None],
+        host: str | None = None,
     ) -> None:
         """Opens nothing.
 
         Args:
             name: as in the registry.
             limits: of its terms.
-            config: the whole of it.
+            config: the whole of it, as the queue's host has it.
             instance_id: of this process.
             pool: sessions with the database that has the queue.
             emit: receives events.
+            host: the name of that database's host, where there are several.
         """
         self.name = name
         self.limits = limits
-        self.log = Logger("pytube.worker", tube=name)
+        self.log = Logger("pytube.worker", **host_fields(host), tube=name)
         self.faults = UserFaults(self.log)
         self.emit = emit
         self.candidate = Candidate(
@@ -98,6 +103,7 @@ class Queue(ABC):
             election=config.election_kind,
             hold=limits.hold,
             lease=config.worker.session_timeout if config.election_kind == "lease" else None,
+            host=host,
         )
         self.partitions = 0
         """As last read; 0 while the queue does not exist."""
@@ -108,6 +114,13 @@ class Queue(ABC):
     @abstractmethod
     def consume(self, active_term: ActiveTerm, database: Database) -> Consumer:
         """What works on the term's partition; it begins nothing yet."""
+
+    async def step(self, active_term: ActiveTerm, database: Database, number: int) -> None:  # noqa: B027
+        """Do a step that an operator asks for; only tubes have steps, so nothing is done here."""
+
+    @abstractmethod
+    async def find_faults(self, connection: AsyncConnection) -> Sequence[Fault]:
+        """Why what is to be sent can't be read, as far as that can be told before anything is read."""
 
     @abstractmethod
     def count(self, event: PartitionEvent) -> None:

@@ -1,40 +1,32 @@
-"""The worker: any number of tubes and outboxes in one process, for the command line or embedded."""
+"""The worker: any number of tubes and outboxes in one process, to be run by the command line or embedded."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Coroutine, Sequence
+import random
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from uuid import uuid4
 
 import pytube
 from pytube.config import Config
-from pytube.db.connect import wait_for_answer
-from pytube.db.errors import translated
-from pytube.db.version import check_async
-from pytube.election import Claim, Election
-from pytube.enrich.check import SETTINGS, check_enriching
-from pytube.errors import RECOVERABLE, ConfigError
-from pytube.events import Event, EventCallback, PartitionEvent, WorkerStandsBy, WorkerStarted
-from pytube.logs import Logger, UserFaults, log_event
-from pytube.sources.terms import read_partitions
-from pytube.worker.database import Database, end
-from pytube.worker.elections import build_elections
+from pytube.errors import ConfigError, DatabaseUnavailable, PooledSession, PytubeError
+from pytube.events import Event, EventCallback, WorkerStarted
+from pytube.logs import Logger, Repeats, UserFaults, log_event
+from pytube.pipeline.retry_queue import backoff
+from pytube.sources.shards import SharedShard, shared_shards
+from pytube.worker.elections import ClaimLimits
 from pytube.worker.exporter import View
+from pytube.worker.host import Host
 from pytube.worker.http import HttpResponder
-from pytube.worker.leadership import Leadership
 from pytube.worker.listener import build_listener
-from pytube.worker.outbox import Outbox
-from pytube.worker.queue import Consumer, Queue
+from pytube.worker.services import Services
 from pytube.worker.shared_sink import SharedSink
 from pytube.worker.signals import run_until_signal
-from pytube.worker.tube import Tube
-from pytube.worker.upkeep import BackfillRunner, follow_ddl
+from pytube.worker.tracing import build_tracing
 
-_PARTITIONS_INTERVAL = 1.0
-_STANDBY = 5.0
-"""Seconds without a partition after which a worker stands by; a group at Kafka takes some to form."""
+_SINKS_INTERVAL = 1.0
+_SHARDS_INTERVAL = 30.0
 
 
 class Worker:
@@ -51,6 +43,7 @@ class Worker:
         on_event: EventCallback | None = None,
         *,
         outboxes: Sequence[str] | None = None,
+        takes_up: bool = False,
     ) -> None:
         """Args:
             config: as `pytube.config.load` gives it.
@@ -58,6 +51,8 @@ class Worker:
             on_event: receives every event, in order; see `EventCallback`.
             outboxes: names of configured outboxes. With neither `tubes` nor `outboxes`, all that is
                 configured is served; with one of them, that alone.
+            takes_up: whether tubes and outboxes need not exist: each is served from its creation until it
+                is dropped.
 
         Raises:
             ConfigError: a tube or an outbox is not configured, or none is; a sink or librdkafka refuses
@@ -66,42 +61,44 @@ class Worker:
         if tubes is None and outboxes is None:
             tubes, outboxes = list(config.tubes), list(config.outboxes)
         tubes, outboxes = list(dict.fromkeys(tubes or ())), list(dict.fromkeys(outboxes or ()))
-        names = [*tubes, *outboxes]
-        if not names:
+        if not (tubes or outboxes):
             raise ConfigError(
                 'nothing is configured to be served; add a section [tube."NAME"] with its sink, or '
                 '[outbox."NAME"]'
             )
         self._config = config
         self._on_event = on_event
+        self._takes_up = takes_up
         self._log = Logger("pytube.worker")
         self._faults = UserFaults(self._log)
         self._state = "new"
         self._is_complete = False
         """Whether everything that `start` begins has begun."""
-        self._services: set[asyncio.Task[None]] = set()
-        self._leading: set[asyncio.Task[None]] = set()
-        self._leaderships: dict[tuple[str, int], Leadership] = {}
-        self._idle_since: dict[str, float] = {}
-        """When each tube of which nothing is led was last seen so for the first time."""
-        self._standing_by: set[str] = set()
-        """The tubes that were told of."""
-        self._database = Database(
-            config.postgres, names, receive_deadline=config.worker.receive_deadline, emit=self._emit
-        )
+        self._services = Services()
+        self._repeats = Repeats()
         instance_id = uuid4()
-        self._sinks = {name: SharedSink(name, config.tube(name).sink) for name in tubes}
-        self._tubes = {
-            name: Tube(config, name, self._sinks[name], instance_id, self._database.pool, self._emit)
-            for name in tubes
+        self._outboxes = tuple(outboxes)
+        self._tracing = build_tracing(config.worker.tracing, config.worker.client_id)
+        self._sinks = {
+            name: SharedSink(name, config.tube(name).sink, config.tube(name).backfill_share) for name in tubes
         }
-        self._outboxes = {
-            name: Outbox(config, name, instance_id, self._database.pool, self._emit) for name in outboxes
-        }
-        self._queues: dict[str, Queue] = {**self._tubes, **self._outboxes}
-        self._elections: Sequence[Election] = build_elections(
-            config, list(self._queues.values()), self._database, instance_id
-        )
+        claim_limits = ClaimLimits.of(config.worker)
+        self._hosts = [
+            Host(
+                name,
+                config.of_host(name),
+                self._sinks,
+                outboxes,
+                instance_id,
+                self._emit,
+                self._tracing,
+                claim_limits,
+                takes_up=takes_up,
+            )
+            for name in config.hosts
+        ]
+        self._down: list[Host] = []
+        """The hosts that were down at the start."""
         self._listener = None if config.worker.listen is None else self._build_listener(config.worker.listen)
 
     @property
@@ -109,12 +106,14 @@ class Worker:
         """`new`, `running`, `stopping` or `stopped`."""
         return self._state
 
-    def leads(self, tube: str) -> set[int]:
-        """The partitions of `tube` that this worker leads and works on now."""
+    def leads(self, tube: str, host: str | None = None) -> set[int]:
+        """The partitions of `tube` that this worker leads now, at work or at rest, on `host` or on any."""
         return {
             partition
-            for (name, partition), leadership in self._leaderships.items()
-            if name == tube and leadership.partition_worker is not None
+            for one in self._hosts
+            if host in (None, one.name)
+            for name, partition in {*one.working(), *one.resting()}
+            if name == tube
         }
 
     # --- life -----------------------------------------------------------------------------
@@ -131,32 +130,35 @@ class Worker:
     async def start(self) -> None:
         """Open databases, brokers and sinks, and begin.
 
+        Of several hosts those that are down are served later, when they are back.
+
         Raises:
+            DatabaseUnavailable: all hosts are down.
             SchemaMismatch: the installed SQL is not the one that this version needs.
             UnknownTube: there is no such tube.
             UsageError: it can't listen at the address of `worker.listen`.
-            ConfigError: rows can't be read as configured.
+            ConfigError: rows can't be read as configured; two hosts have the same shard of a tube.
             PytubeError: what else is down or wrong; nothing is left open.
         """
         self._state = "running"
         try:
             if self._listener is not None:
                 await self._listener.open()
-            await self._check_database()
-            await self._check_enriching()
+            await self._try_hosts(Host.check)
+            _refuse_shared_shards(self._hosts)
             await self._open_sinks()
             self._tell_start()
-            self._serve(self._database.run())
-            for election in self._elections:
-                await election.start()
-                self._serve(self._follow_claims(election))
+            await self._try_hosts(Host.begin)
         except BaseException:
             await self.stop()
             raise
-        self._serve(self._follow_partitions())
-        self._serve(self._read_metrics())
-        self._serve(follow_ddl(self._database.open_session, self._leads_first_partition, self._database.ddl))
-        self._serve(BackfillRunner(self._database, self._tubes).run())
+        for host in self._down:
+            self._services.add(self._take_up(host), may_end=True)
+        self._services.add(self._read_metrics())
+        if self._takes_up:
+            self._services.add(self._follow_sinks())
+        if len(self._hosts) > 1:
+            self._services.add(self._follow_shards())
         self._is_complete = True
 
     async def stop(self) -> None:
@@ -164,108 +166,112 @@ class Worker:
         if self._state in ("stopping", "stopped"):
             return
         self._state = "stopping"
-        for queue in self._queues.values():
-            queue.stopping = True
         try:
             async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
                 if self._listener is not None:
                     stack.push_async_callback(self._listener.close)
+                stack.push_async_callback(self._tracing.close)
                 for sink in self._sinks.values():
                     stack.push_async_callback(sink.close)
-                stack.push_async_callback(self._database.close)
-                stack.push_async_callback(end, self._services)
-                stack.push_async_callback(end, self._leading)
-                await asyncio.gather(*(election.stop() for election in self._elections))
+                stack.push_async_callback(self._stop_hosts)
+                await self._services.close()
         finally:
             self._state = "stopped"
 
     async def wait(self) -> None:
         """Return when the worker is stopped; raises the fault that ended a service."""
-        done, _ = await asyncio.wait(self._services, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        waiting = [asyncio.create_task(services.wait()) for services in self._all_services()]
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in waiting:
+                task.cancel()
 
-    def _serve(self, service: Coroutine[None, None, None]) -> None:
-        self._services.add(asyncio.create_task(service))
+    def _all_services(self) -> list[Services]:
+        return [self._services, *(host.services for host in self._hosts)]
+
+    async def _stop_hosts(self) -> None:
+        """At the same time: each of them may take the drain limit."""
+        _raise_first(await asyncio.gather(*(host.stop() for host in self._hosts), return_exceptions=True))
+
+    # --- hosts ----------------------------------------------------------------------------
+
+    async def _try_hosts(self, step: Callable[[Host], Coroutine[None, None, None]]) -> None:
+        """Take the same step with all hosts that are not down.
+
+        Raises:
+            DatabaseUnavailable: now all are down.
+            PytubeError: what else is wrong with one of them.
+        """
+        hosts = [host for host in self._hosts if host not in self._down]
+        outcomes = await asyncio.gather(*map(step, hosts), return_exceptions=True)
+        for host, outcome in zip(hosts, outcomes, strict=True):
+            # A pooler in between is a fault of the configuration.
+            if isinstance(outcome, DatabaseUnavailable) and not isinstance(outcome, PooledSession):
+                self._down.append(host)
+            elif isinstance(outcome, PytubeError) and host.name is not None:
+                raise type(outcome)(f"host {host.name}: {outcome}") from outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        if len(self._down) == len(self._hosts):
+            _raise_first(outcomes)
+        for host, outcome in zip(hosts, outcomes, strict=True):
+            if isinstance(outcome, DatabaseUnavailable):
+                self._note_unserved(host, outcome)
+
+    async def _take_up(self, host: Host) -> None:
+        """Serve a host that was down at the start, from when it is back."""
+        tries = 0
+        while not host.is_served:
+            tries += 1
+            await asyncio.sleep(backoff(tries) * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load only
+            try:
+                await host.check()
+                _refuse_shared_shards([one for one in self._hosts if one.is_served or one is host])
+                await host.begin()
+            except PytubeError as error:
+                self._note_unserved(host, error)
+        self._log.info("host_served", host=host.name)
+
+    def _note_unserved(self, host: Host, error: PytubeError) -> None:
+        host.why_unserved = str(error)
+        if isinstance(error, DatabaseUnavailable):
+            host.database.note_down(str(error))  # an event tells, as of an outage that comes later
+        elif self._repeats.is_new(host, str(error)):
+            remark = "it is tried again; the others are served"
+            self._log.warning("host_not_served", host=host.name, reason=str(error), remark=remark)
+
+    async def _follow_shards(self) -> None:
+        """Tell if tables are attached to the same shard of a tube on two hosts."""
+        while True:
+            await asyncio.sleep(_SHARDS_INTERVAL)
+            for host in self._hosts:
+                await host.read_shards()
+            for shared in _shared_shards(self._hosts):
+                if self._repeats.is_new((shared.tube, shared.hosts), shared.finding):
+                    self._log.error("shard_shared", tube=shared.tube, reason=shared.finding)
+
+    # --- sinks ----------------------------------------------------------------------------
 
     async def _open_sinks(self) -> None:
         """Open all sinks at once; those that can't be reached now are opened later.
 
         Raises what the first one raises that can't be opened as configured.
         """
-        opening = (sink.open() for sink in self._sinks.values())
-        for outcome in await asyncio.gather(*opening, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        opening = [sink.open() for name, sink in self._sinks.items() if self._needs_sink(name)]
+        _raise_first(await asyncio.gather(*opening, return_exceptions=True))
 
-    async def _check_database(self) -> None:
-        """Whether the SQL is the one that is needed, and the tubes exist."""
-        postgres = self._config.postgres
-        session = await self._database.open_session("start")
-        try:
-            checking = check_async(session.connection, postgres.schema_name)
-            with translated():
-                await wait_for_answer(session.connection, postgres.answer_timeout, checking)
-            self._note_partitions(await read_partitions(session, list(self._queues)))
-        finally:
-            await session.close()
-        for queue in self._queues.values():
-            queue.check_exists()
+    def _needs_sink(self, tube: str) -> bool:
+        return not self._takes_up or any(host.needs_sink(tube) for host in self._hosts)
 
-    async def _check_enriching(self) -> None:
-        """Whether documents can be read as configured, with the tables that are attached now."""
-        session = await self._database.open_session("start", SETTINGS)
-        try:
-            for name, tube in self._tubes.items():
-                checking = check_enriching(session.connection, name, self._config.tube(name).enrich)
-                with translated():
-                    limit = self._config.postgres.answer_timeout
-                    report = await wait_for_answer(session.connection, limit, checking)
-                for fault in report.faults:
-                    if fault.is_certain:
-                        raise ConfigError(f"tube {name!r} can't be served: {fault.finding}; {fault.remedy}")
-                    tube.log.warning("enriching_unchecked", reason=fault.finding, remedy=fault.remedy)
-        finally:
-            await session.close()
-
-    # --- leadership -----------------------------------------------------------------------
-
-    async def _follow_claims(self, election: Election) -> None:
-        async for claim in election.claims():
-            leadership = Leadership(self._queues[claim.tube], self._database, claim)
-            self._leaderships[claim.tube, claim.partition] = leadership
-            task = asyncio.create_task(self._lead(leadership, claim))
-            self._leading.add(task)
-            task.add_done_callback(self._leading.discard)
-
-    async def _lead(self, leadership: Leadership, claim: Claim) -> None:
-        try:
-            await leadership.run()
-        except Exception as error:  # noqa: BLE001 # a fault of ours in one partition must not end the others
-            self._log.error("leading_failed", tube=claim.tube, partition=claim.partition, exc_info=error)
-        finally:
-            if self._leaderships.get((claim.tube, claim.partition)) is leadership:
-                del self._leaderships[claim.tube, claim.partition]
-
-    async def _follow_partitions(self) -> None:
-        """The elections hand out claims for as many partitions as the tubes have."""
+    async def _follow_sinks(self) -> None:
+        """Open the sinks of tubes that have come, and close those of tubes that have gone."""
         while True:
-            await asyncio.sleep(_PARTITIONS_INTERVAL)
-            try:
-                self._note_partitions(await read_partitions(self._database.pool, list(self._queues)))
-            except RECOVERABLE:
-                continue  # told by what renews the terms
-            self._tell_standby()
-
-    def _note_partitions(self, partitions: dict[str, int]) -> None:
-        for name, queue in self._queues.items():
-            before, queue.partitions = queue.partitions, partitions.get(name, 0)
-            if before and not queue.partitions:
-                queue.log.warning("tube_dropped", remark="it is served again when it is back")
-
-    def _leads_first_partition(self) -> bool:
-        """Whether it is on this process to follow DDL: it leads the first partition of some tube."""
-        return any(partition == 0 for _, partition in self._leaderships)
+            await asyncio.sleep(_SINKS_INTERVAL)
+            for name, sink in self._sinks.items():
+                sink.want(is_wanted=self._needs_sink(name))
 
     # --- health ---------------------------------------------------------------------------
 
@@ -276,99 +282,97 @@ class Worker:
 
     def _build_listener(self, address: str) -> HttpResponder:
         labels = {"client_id": self._config.worker.client_id, "election": self._config.election_kind}
-        view = View(
-            {**self._tubes, **self._outboxes},
-            self._database,
-            labels,
-            self._working,
-            self._waiting,
-            lambda: self._why_unready() is None,
-        )
+        view = View(self._hosts, labels, lambda: self._why_unready() is None)
         return build_listener(
             address,
             view,
             why_broken=self._why_broken,
             why_unready=self._why_unready,
-            remarks=self._closed_sinks,
+            remarks=self._remarks,
             log=self._log,
         )
 
-    def _working(self) -> dict[tuple[str, int], Consumer]:
-        """What is being worked on now."""
-        return {
-            where: worker
-            for where, leadership in self._leaderships.items()
-            if (worker := leadership.partition_worker) is not None
-        }
-
-    def _waiting(self) -> set[tuple[str, int]]:
-        """What is led and not worked on, because the sink has not been opened."""
-        return {where for where, leadership in self._leaderships.items() if leadership.waits_for_sink}
-
     def _why_broken(self) -> str | None:
         """Why the process is to be restarted: a service has ended, and nobody waits for the worker."""
-        if self._state == "running" and any(task.done() for task in self._services):
+        if self._state == "running" and any(services.is_broken for services in self._all_services()):
             return "a service of the worker has ended; its error is what Worker.wait raises"
         return None
 
     def _why_unready(self) -> str | None:
-        """Why the worker can't lead or stand by."""
+        """Why the worker can't lead or stand by: of no tube, on no host."""
         if self._state != "running":
             return f"the worker is {self._state}"
         if not self._is_complete:
             return "the worker is starting"
-        if self._database.down_for:
-            return f"Postgres has been down for {self._database.down_for:.0f} s"
-        if not self._database.renews:
-            return "no session with Postgres has renewed terms yet"
-        closed = self._closed_sinks()
-        return "\n".join(closed) if closed and len(closed) == len(self._queues) else None
+        unready, closed = self._unready_hosts(), self._closed_sinks()
+        if len(unready) == len(self._hosts):
+            return "\n".join(unready)
+        wanted = len(self._wanted_sinks()) + len(self._outboxes)
+        return "\n".join(closed) if closed and len(closed) == wanted else None
+
+    def _remarks(self) -> list[str]:
+        """What can't be served while the rest is, or is wrong: a line for each."""
+        return [
+            *self._unready_hosts(),
+            *self._closed_sinks(),
+            *(shared.finding for shared in _shared_shards(self._hosts)),
+        ]
+
+    def _unready_hosts(self) -> list[str]:
+        reasons = [(host.name, host.why_unready) for host in self._hosts]
+        return [
+            reason if name is None else f"host {name} is not served: {reason}"
+            for name, reason in reasons
+            if reason is not None
+        ]
+
+    def _wanted_sinks(self) -> dict[str, SharedSink]:
+        return {name: sink for name, sink in self._sinks.items() if self._needs_sink(name)}
 
     def _closed_sinks(self) -> list[str]:
         """A line for each tube whose sink has not been opened."""
         return [
             f"tube {name} is not served: {sink.why_closed}"
-            for name, sink in self._sinks.items()
+            for name, sink in self._wanted_sinks().items()
             if sink.why_closed is not None
         ]
 
     # --- events ---------------------------------------------------------------------------
 
     def _tell_start(self) -> None:
-        tubes, outboxes = tuple(self._tubes), tuple(self._outboxes)
+        tubes = tuple(self._sinks)
         sinks = tuple(self._config.tubes[name].sink.type for name in tubes)
         election, client_id = self._config.election_kind, self._config.worker.client_id
-        self._emit(WorkerStarted(pytube.__version__, tubes, election, sinks, client_id, outboxes))
-
-    def _tell_standby(self) -> None:
-        """Tell once of each tube of which nothing was led for a while."""
-        now = time.monotonic()
-        busy = {tube for tube, _ in self._leaderships}
-        for name, queue in self._queues.items():
-            if name in busy or not queue.partitions:
-                self._idle_since[name] = now
-                if self.leads(name):
-                    self._standing_by.discard(name)
-            elif name not in self._standing_by and now >= self._idle_since.setdefault(name, now) + _STANDBY:
-                self._standing_by.add(name)
-                self._emit(WorkerStandsBy(name, queue.partitions))
+        self._emit(WorkerStarted(pytube.__version__, tubes, election, sinks, client_id, self._outboxes))
 
     async def _read_metrics(self) -> None:
         while True:
             await asyncio.sleep(self._config.worker.meter_interval)
-            for leadership in self._leaderships.values():
-                worker = leadership.partition_worker
-                event = worker.read_metrics() if worker is not None else None
-                if event is not None:
-                    self._emit(event)
+            for host in self._hosts:
+                host.read_metrics()
 
     def _emit(self, event: Event) -> None:
         log_event(self._log, event)
-        if isinstance(event, PartitionEvent):
-            self._queues[event.tube].count(event)
         if self._on_event is None:
             return
         try:
             self._on_event(event)
         except Exception as error:  # noqa: BLE001 # a fault of the caller's must not end a partition's worker
             self._faults.log("on_event", error)
+
+
+def _shared_shards(hosts: Sequence[Host]) -> Iterator[SharedShard]:
+    return shared_shards({host.name: host.shards for host in hosts})
+
+
+def _refuse_shared_shards(hosts: Sequence[Host]) -> None:
+    """Raise `ConfigError` if two of these hosts have the same shard of a tube."""
+    for shared in _shared_shards(hosts):
+        raise ConfigError(shared.finding)
+
+
+def _raise_first(outcomes: Sequence[object]) -> None:
+    """Raise the first exception among what `asyncio.gather` returned."""
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

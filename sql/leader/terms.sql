@@ -164,6 +164,9 @@ BEGIN
     DELETE FROM tube_trouble AS t USING tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
         AND t.leader_id = l.leader_id;
+    DELETE FROM tube_halted AS t USING tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+        AND t.leader_id = l.leader_id;
     DELETE FROM tube_term AS t
     WHERE t.tube = tube_private_end_terms.tube
       AND t.ended_at < clock_timestamp() - interval '1 day'
@@ -206,17 +209,19 @@ COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, or fails if t
 -- Arguments:
 --   tube         NULL for all tubes
 --   leader_ids   of the terms
---   troubles     what keeps them from delivering: an object that has, by leader_id, {"sink": …, "source": …}, each of them
---                {"reason": text, "seconds": how long it has been so} or missing. A term that is renewed and has none
---                delivers.
--- Result: the terms among them that still lead, and for each whether it was renewed. Those that are not named are over.
---   One that is named and was not renewed is just being ended or renewed by somebody else: the next call tells.
+--   troubles     what keeps them from delivering: an object that has, by leader_id, {"sink": …, "source": …, "paused": …},
+--                each of them {"reason": text, "seconds": how long it has been so} or missing; "paused" once it has come
+--                to rest for a pause. A term that is renewed and has none delivers.
+-- Result: the terms among them that still lead, and for each: renewed: whether it was; paused: why it shall pause, NULL
+--   when it shall not; step: the oldest step that an operator has asked for and no term has taken (operators/steps.sql).
+--   Those that are not named are over. One that is named and was not renewed is just being ended or renewed by somebody
+--   else: the next call tells.
 -- Errors: 22023, 22P02 troubles is something else.
 -- Locks: the leader rows FOR NO KEY UPDATE, by tube and partition, until the transaction ends. It waits for nobody, so
 --   that an acquire of one partition does not keep the others waiting.
 -- A lost answer: as tube_leader_renew.
 CREATE OR REPLACE FUNCTION :"schema".tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb = NULL)
-RETURNS TABLE (leader_id uuid, renewed boolean)
+RETURNS TABLE (leader_id uuid, renewed boolean, paused text, step bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column
 BEGIN
@@ -241,16 +246,44 @@ BEGIN
             e.value #>> '{sink,reason}', clock_timestamp() - (e.value #>> '{sink,seconds}')::float8 * interval '1 second',
             e.value #>> '{source,reason}', clock_timestamp() - (e.value #>> '{source,seconds}')::float8 * interval '1 second'
         FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
+        WHERE e.value ?| ARRAY['sink', 'source']
         ON CONFLICT (leader_id) DO UPDATE
         SET sink_down = excluded.sink_down, sink_down_since = excluded.sink_down_since,
             source_down = excluded.source_down, source_down_since = excluded.source_down_since
         WHERE (t.sink_down, t.source_down) IS DISTINCT FROM (excluded.sink_down, excluded.source_down)
     ), mended AS (
         DELETE FROM tube_trouble AS t USING renewal AS r
-        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text) IS NULL
+        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ?| ARRAY['sink', 'source']) IS NOT TRUE
+    ), paused AS MATERIALIZED ( -- nearly always none, as of steps
+        SELECT l.leader_id, o.reason
+        FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id
+        CROSS JOIN LATERAL tube_private_pause_of(l.tube, l.partitions, l.partition) AS o
+        WHERE EXISTS (SELECT FROM tube_paused AS a WHERE a.tube = l.tube) -- or the function is not called
+    ), halted AS (
+        -- Only for a pause that this answer names: a worker that is told of none marks at once. And only where no row is
+        -- seen, or it would wait for an operator who pauses anew in an open transaction (tube_private_forget_rest).
+        INSERT INTO tube_halted AS t (leader_id, since)
+        SELECT r.leader_id, clock_timestamp() - (e.value #>> '{paused,seconds}')::float8 * interval '1 second'
+        FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
+        JOIN paused AS p ON p.leader_id = r.leader_id
+        WHERE e.value ? 'paused' AND NOT EXISTS (SELECT FROM tube_halted AS h WHERE h.leader_id = r.leader_id)
+        ON CONFLICT DO NOTHING
+    ), resumed AS (
+        DELETE FROM tube_halted AS t
+        WHERE t.leader_id IN (
+            SELECT h.leader_id FROM tube_halted AS h JOIN renewal AS r ON r.leader_id = h.leader_id
+            WHERE (troubles -> r.leader_id::text ? 'paused') IS NOT TRUE
+                OR NOT EXISTS (SELECT FROM paused AS p WHERE p.leader_id = r.leader_id)
+            FOR UPDATE OF h SKIP LOCKED)
     )
-    SELECT l.leader_id, r.leader_id IS NOT NULL
+    SELECT l.leader_id, r.leader_id IS NOT NULL, p.reason, s.step_id
     FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
+    LEFT JOIN paused AS p ON p.leader_id = l.leader_id
+    LEFT JOIN LATERAL (
+        SELECT o.step_id FROM tube_step AS o
+        WHERE o.tube = l.tube AND o.partition = l.partition AND o.ended_at IS NULL AND o.leader_id IS NULL
+            AND o.partitions = l.partitions AND o.expires_at > clock_timestamp()
+    ) AS s ON true
     WHERE tube_leaders_renew.tube IS NULL OR l.tube = tube_leaders_renew.tube;
 END
 $$;

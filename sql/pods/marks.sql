@@ -115,15 +115,18 @@ $$;
 -- Arguments: the term; seqs: of the pods.
 -- Result: how many were deleted. A seq that is not there, or is not this term's, is passed over.
 -- Errors: those of a call under a term.
--- Locks: the fence and the deleted rows, until the transaction ends.
+-- Locks: the fence, the deleted rows, and the advisory lock of those who wait (wait.sql), until the transaction ends.
 -- A lost answer: the pods may be gone or not; call again with the same seqs.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_purge(
     tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]
 ) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-BEGIN
-    RETURN tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
+DECLARE
+    purged CONSTANT integer := tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
         coalesce(seqs, '{}'));
+BEGIN
+    PERFORM tube_private_tell_watchers(tube, partitions, partition);
+    RETURN purged;
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_purge IS 'Deletes the pods that a term has finished.';

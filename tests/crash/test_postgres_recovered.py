@@ -134,7 +134,7 @@ async def until_led(worker: Worker) -> None:
 
 def is_asleep(worker: Worker) -> bool:
     """Whether only notifications wake the partitions."""
-    present = worker._database.terms.values()
+    present = worker._hosts[0].database.terms.values()
     return len(present) == PARTITIONS and all(term.sleeps for term in present)
 
 

@@ -132,6 +132,8 @@ def test_every_key_is_documented_with_its_default(heading: str) -> None:
             assert said == "needed"
         elif isinstance(default, str):
             assert said == f'`"{default}"`'
+        elif isinstance(default, bool):
+            assert said == f"`{str(default).lower()}`"
         elif isinstance(default, int | float):
             assert said == f"`{default}`"
         else:  # made by a function, a section, or nothing
@@ -209,7 +211,7 @@ def test_every_sqlstate_is_documented_with_its_class() -> None:
 # --- what is logged -----------------------------------------------------------------------------
 
 _METHODS = {"debug", "info", "warning", "error", "write"}
-_LEADING = {"tube", "partition"}
+_LEADING = {"host", "tube", "partition"}
 
 
 @dataclasses.dataclass

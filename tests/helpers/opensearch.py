@@ -72,5 +72,5 @@ def an_index(server: str) -> Iterator[Index]:
     try:
         yield index
     finally:
-        for name in (index.name, f"{index.name}-000001"):
+        for name in (index.name, *request(f"{server}/{index.name}*/_alias")):
             request(f"{server}/{name}", "DELETE")

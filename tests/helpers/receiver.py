@@ -31,6 +31,8 @@ class How(StrEnum):
     """Takes it, and answers more than anybody wants to read."""
     STATUS = "status"
     """Takes nothing, and answers `status` with `headers`."""
+    TWICE = "twice"
+    """Takes it, and answers 204 twice."""
     BODY = "body"
     """Takes it, and answers 200 with `body`."""
 
@@ -136,6 +138,8 @@ class Receiver:
         if self.how is How.BIG:
             send(200, {"content-length": str(1 << 40)}, b"x" * 100_000)
             return False
+        if self.how is How.TWICE:
+            send(204, {}, b"")
         if self.how is How.BODY:
             send(200, self.headers, self.body)
         elif self.how is How.ITEMS:

@@ -2,97 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import redis
 
 from pytube.embedded.ports import HOST, Port
-from pytube.embedded.process import ServerProcess
+from pytube.embedded.redis import Redis
 from tests.helpers.waiting import wait_until
 
-BINARY = "PYTUBE_REDIS_SERVER"
-"""The variable that names another program than the system's `redis-server`."""
-START_LIMIT = 20.0
 
-
-def program() -> str:
-    """The path of the server's program; fails where there is none."""
-    found = os.environ.get(BINARY) or shutil.which("redis-server")
-    assert found, f"there is no redis-server: run .ci/system, or set {BINARY}"
-    return found
-
-
-class RedisServer:
-    """One server; what it has written to its disk stays over `kill` and `start`."""
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        """Start it.
-
-        Args:
-            folder: its own.
-            options: as on its command line, e.g. `--appendonly`, `yes`.
-        """
-        self._folder = folder
-        self._options = options
-        self._port = Port()
-        folder.mkdir(parents=True, exist_ok=True)
-        self._process = self._started()
-
-    @property
-    def port(self) -> int:
-        return self._port.number
-
-    @property
-    def url(self) -> str:
-        return f"redis://{HOST}:{self.port}"
+class RedisServer(Redis):
+    """One server, and clients of it."""
 
     def client(self) -> redis.Redis:
         """A client of the tests' own; waits for at most as long as a test may."""
         return redis.Redis(host=HOST, port=self.port, socket_timeout=20)
-
-    def start(self) -> None:
-        """Start it again."""
-        self._process = self._started()
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self._process.kill()
-
-    def close(self) -> None:
-        if self._process.running:
-            self._process.kill()
-        self._port.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _started(self) -> ServerProcess:
-        own = ("--port", str(self.port), "--bind", HOST, "--dir", str(self._folder), "--save", "")
-        process = ServerProcess(
-            [program(), *own, *self._options], log=self._folder / "redis.log", guard_signal=signal.SIGKILL
-        )
-        process.wait_ready(self._answers, timeout=START_LIMIT, name="Redis")
-        return process
-
-    def _answers(self) -> bool:
-        with self.client() as client:
-            try:
-                client.ping()
-            except redis.AuthenticationError:
-                return True
-            except redis.ConnectionError:
-                return False
-            return True
 
 
 class RedisCluster:

@@ -95,6 +95,24 @@ def test_the_copy_is_equal_in_the_end(start: Callable[..., Demo], election: str)
     assert len(seconds) == len(set(seconds)) > 10, "a line for each second"
 
 
+@pytest.mark.parametrize(
+    "sink",
+    [
+        "postgres",
+        # As the one before, but for parts that test_demo_copies.py tries; some take a minute.
+        *(pytest.param(sink, marks=pytest.mark.soak) for sink in ("redis", "kafka", "opensearch")),
+    ],
+)
+def test_the_copy_in_a_server_is_equal_in_the_end(start: Callable[..., Demo], sink: str) -> None:
+    demo = start("--seconds", "1", "--election", "lease", "--sink", sink)
+    assert demo.end() == 0, demo.output
+    out = demo.output
+    assert "EQUAL: all 100,011 rows of the source are at the sink, and nothing else is." in out
+    assert re.search(rf"read back from +.*{sink}", out, re.IGNORECASE)
+    assert re.search(r"take-over +[\d.]+ s after the SIGKILL of w\d", out)
+    assert len(re.findall(r"^w\d +[1-9]\d* +[1-9][\d,]* +0 *$", out, re.MULTILINE)) == 3, out
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_everything(start: Callable[..., Demo], number: signal.Signals, code: int) -> None:
     demo = start()

@@ -15,7 +15,7 @@ __all__ = ["config_file"]
 
 def has_passed(worker: Worker, seq: int) -> bool:
     """Whether looks may begin above `seq`, though its transaction is open."""
-    settled = worker._database.settled
+    settled = worker._hosts[0].database.settled
     return settled is not None and settled.seq < seq <= settled.provisional
 
 
@@ -30,7 +30,9 @@ async def test_a_late_commit_wakes_a_worker_that_has_passed_it(
     with psycopg.connect(dsn, autocommit=True) as others, psycopg.connect(dsn) as writer:
         async with running(config_file) as run:
             await run.until("the first row is taken", lambda: taken == [1])
-            await run.until("the worker is deep asleep", lambda: not run.worker._database._is_awake())
+            await run.until(
+                "the worker is deep asleep", lambda: not run.worker._hosts[0].database._is_awake()
+            )
             writer.execute("INSERT INTO public.items VALUES (100)")
             for key in range(2, 6):
                 others.execute("INSERT INTO public.items VALUES (%s)", (key,))

@@ -260,7 +260,7 @@ async def test_a_worker_that_runs_refuses_and_says_it_once(
     worker = Worker(load(configuration(tmp_path, dsn)))
     await worker.start()
     refusals: list[PytubeError] = []
-    opening = worker._database._open
+    opening = worker._hosts[0].database._open
 
     async def counted(*arguments: Any) -> Any:
         try:
@@ -269,18 +269,18 @@ async def test_a_worker_that_runs_refuses_and_says_it_once(
             refusals.append(error)
             raise
 
-    monkeypatch.setattr(worker._database, "_open", counted)
+    monkeypatch.setattr(worker._hosts[0].database, "_open", counted)
     try:
         with pgbouncer(program, dsn, "transaction") as pooled, capture_logs() as log:
-            worker._database._postgres = load(configuration(tmp_path, pooled)).postgres
+            worker._hosts[0].database._postgres = load(configuration(tmp_path, pooled)).postgres
             ours = "datname = current_database() AND application_name LIKE 'pytube %'"
             conn.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}".encode())
             await wait_until_async(lambda: len(refusals) > 5, what="more sessions are refused")
         said = [entry for entry in log if entry["event"] == "session_refused"]
         assert len(said) == 1, log
         assert "in transaction or statement mode" in said[0]["reason"]
-        worker._database._postgres = load(configuration(tmp_path, dsn)).postgres
-        await wait_until_async(lambda: worker._database.down_for == 0 and bool(worker.leads("t")))
+        worker._hosts[0].database._postgres = load(configuration(tmp_path, dsn)).postgres
+        await wait_until_async(lambda: worker._hosts[0].database.down_for == 0 and bool(worker.leads("t")))
     finally:
         await worker.stop()
 
@@ -345,7 +345,9 @@ async def test_a_worker_behind_a_pool_in_session_mode(
         worker = Worker(load(configuration(tmp_path, pooled)))
         await worker.start()
         try:
-            await wait_until_async(lambda: worker._database.notifications_work, what="notifications arrive")
+            await wait_until_async(
+                lambda: worker._hosts[0].database.notifications_work, what="notifications arrive"
+            )
             connect().execute("INSERT INTO public.items SELECT generate_series(1, 10)")
             await wait_until_async(lambda: delivered == set(range(1, 11)), what="all is delivered")
         finally:

@@ -273,6 +273,21 @@ async def test_retry_after(receiver: Receiver, status: int, as_date: bool) -> No
         assert await sink.send(batch({1: {}})) == [OK]
 
 
+async def test_an_answer_that_nobody_asked_for(receiver: Receiver) -> None:
+    """It is not taken for the answer to the next request."""
+    receiver.how = How.TWICE
+    async with opened(receiver.url) as sink:
+        assert await sink.send(batch({1: {}})) == [OK]
+        assert sink._client is not None
+        idle = list(sink._client._idle)
+        heard = [one._watch for one in idle if one._watch is not None]
+        await wait_until_async(lambda: all(watch.done() for watch in heard), what="both answers came")
+        receiver.how, receiver.status = How.STATUS, 422
+        (result,) = await sink.send(batch({2: {}}))
+    assert isinstance(result, Reject)
+    assert receiver.connections == 2
+
+
 async def test_an_answer_that_is_too_big(receiver: Receiver) -> None:
     receiver.how = How.BIG
     async with opened(receiver.url, max_answer_bytes=10_000) as sink:

@@ -6,13 +6,14 @@ import asyncio
 import fcntl
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytube.model import OK, Batch, Key, Reject, Result
-from pytube.sinks.base import Sink
+from pytube.sinks.base import Sink, Stored
 from pytube.sinks.callable import CallableSink
 from pytube.sinks.jsonl import JsonlSink
 from pytube.sinks.jsonl_replay import replay
@@ -113,8 +114,13 @@ class TestCallable(SinkContract):
                 for d in batch
             ]
 
+    def read(self, tube: str, keys: Sequence[Key]) -> dict[Key, bytes | Stored | None]:
+        assert tube == "conformance"
+        held = [self.store.held[key] for key in keys if key in self.store.held]
+        return {d.key: Stored(d.body, d.token) if self.compares else d.body for d in held}
+
     def make_sink(self) -> Sink:
-        return CallableSink(self.index, compares=self.compares)
+        return CallableSink(self.index, compares=self.compares, read=self.read)
 
     def rejected_value(self) -> Any:
         return "bad"
@@ -149,8 +155,12 @@ class TestCoroutine(SinkContract):
             for document in batch:
                 assert self.store.write(document, compare=False) == OK
 
+    async def read(self, tube: str, keys: Sequence[Key]) -> dict[Key, bytes | None]:
+        assert tube == "conformance"
+        return {key: self.store.held[key].body for key in keys if key in self.store.held}
+
     def make_sink(self) -> Sink:
-        return CallableSink(self.index)
+        return CallableSink(self.index, read=self.read)
 
     async def read_back(self) -> dict[Key, Any]:
         return self.store.values()

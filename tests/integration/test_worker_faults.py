@@ -13,7 +13,7 @@ import pytest
 
 from pytube.config import load
 from pytube.embedded.postgres import Postgres
-from pytube.events import DatabaseDown, Event, LeaderAcquired, LeaderRevoked
+from pytube.events import DatabaseDown, Event, LeaderAcquired, LeaderRevoked, SinkDown
 from pytube.model import OK, Batch, Id, Result
 from pytube.sinks.callable import CallableSink
 from pytube.worker import Worker
@@ -158,7 +158,7 @@ async def test_a_server_that_does_not_let_us_listen(
         conn.execute("INSERT INTO public.items VALUES (2)")
         await run.until("the next row is taken", lambda: taken == [1, 2])
         conn.execute(str(channel[0]))
-        await run.until("it listens again", lambda: run.worker._database._listener is not None)
+        await run.until("it listens again", lambda: run.worker._hosts[0].database._listener is not None)
         (told,) = reasons(logged, "listening_failed")
         assert "channel name" in told
         assert run.told(DatabaseDown) == run.told(LeaderRevoked) == 0
@@ -174,7 +174,7 @@ async def test_a_sequence_that_was_altered_is_told_once(
         conn.execute("INSERT INTO public.items VALUES (2)")
         await run.until("rows are taken all the same", lambda: set(taken) == {1, 2})
         conn.execute("ALTER SEQUENCE tube_seq CACHE 1")
-        await run.until("a seq is settled again", lambda: run.worker._database.settled is not None)
+        await run.until("a seq is settled again", lambda: run.worker._hosts[0].database.settled is not None)
         (told,) = reasons(logged, "settling_failed")
         assert "tube_seq was altered" in told
 
@@ -245,3 +245,23 @@ async def test_a_sink_that_can_not_be_closed_leaves_nothing_behind(
         "WHERE datname = current_database() AND application_name LIKE 'pytube%'"
     )
     await wait_until_async(lambda: conn.execute(left).fetchone() == (0,), what="no session is left open")
+
+
+async def test_a_tube_whose_sink_is_down_keeps_no_other_waiting(conn: Conn, config_file: Path) -> None:
+    make_tube(conn)
+    conn.execute("SELECT tube_ensure_exists('stuck')")
+    with config_file.open("a") as file:
+        file.write('\n[tube.stuck.sink]\ntype = "postgres"\ntable = "public.copy"\n')
+        file.write('dsn = "host=127.0.0.1 port=1 dbname=none"\n')
+    async with running(config_file) as run:
+        conn.execute("INSERT INTO public.items VALUES (1)")
+        await run.until("the other tube is served", lambda: taken == [1])
+        await run.until("it is led, and says why it waits", lambda: run.told(SinkDown) == 1)
+        (reason,) = [event.reason for event in run.of(SinkDown)]
+        assert "port 1 failed" in reason
+        state = "SELECT sink_down LIKE '%port 1 failed%' FROM tube_leaders() WHERE tube = 'stuck'"
+        await run.until("status shows it", lambda: conn.execute(state).fetchone() == (True,))
+        (remark,) = run.worker._remarks()
+        assert remark.startswith("tube stuck is not served: ")
+        assert run.worker._why_unready() is None, "one tube is served"
+        assert run.worker.leads("stuck") == set()

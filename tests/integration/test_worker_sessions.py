@@ -119,7 +119,7 @@ async def asleep(
 
 def is_asleep(worker: Worker) -> bool:
     """Whether only notifications wake the partitions."""
-    terms = worker._database.terms.values()
+    terms = worker._hosts[0].database.terms.values()
     return bool(terms) and all(term.sleeps for term in terms)
 
 
@@ -186,7 +186,7 @@ async def test_no_session_of_an_earlier_server_is_used_again(
         before, first = set(sessions(waking)), leaders(waking)
         assert len(before) > 2
         monkeypatch.setattr(queries, "INCARNATION", "SELECT 'the one after'")
-        await (await run.worker._database.open_session("test")).close()
+        await (await run.worker._hosts[0].database.open_session("test")).close()
         expected = insert(waking, 1, 100, "t00")
         await run.until("all is taken", lambda: taken["t00"] == expected)
         await run.until("all terms are others", lambda: not {*leaders(waking).values()} & {*first.values()})
@@ -210,7 +210,7 @@ async def test_a_sequence_that_went_back_hides_no_pods(dsn: str, waking: Conn, t
 
 def is_settled(worker: Worker, conn: Conn) -> bool:
     """Whether all that was drawn is settled."""
-    settled = worker._database.settled
+    settled = worker._hosts[0].database.settled
     row = conn.execute("SELECT last_value FROM tube_seq").fetchone()
     return settled is not None and row == (settled.seq,)
 
@@ -335,7 +335,7 @@ async def test_a_partition_that_comes_back_while_its_last_term_ends(
 ) -> None:
     """The old term, which waits for its last write, must not take the new one's renewals with it."""
     offers = Offers()
-    monkeypatch.setattr("pytube.worker.worker.build_elections", lambda *_: [offers])
+    monkeypatch.setattr("pytube.worker.elections._lease", lambda *_: offers)
     waking.execute("SELECT tube_ensure_exists('t00', 1)")
     waking.execute("CREATE TABLE public.t00 (id bigint PRIMARY KEY)")
     waking.execute("SELECT tube_table_ensure_attached('t00', 'public.t00', 0)")

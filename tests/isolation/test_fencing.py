@@ -37,6 +37,10 @@ CALLS = {
     "reset all": "SELECT tube_pods_reset(%s, %s, %s, %s)",
     "park": 'SELECT tube_pods_park(%s, %s, %s, %s, \'[{"shard":0,"id":"8","op":"U","seq":1,'
     '"error":"x","attempts":1}]\')',
+    "fail": 'SELECT tube_pods_fail(%s, %s, %s, %s, \'[{"shard":0,"id":"8","error":"x","attempts":1}]\')',
+    "stop": "SELECT tube_pods_stop(%s, %s, %s, %s, 'poison', 'x', '[]')",
+    "step take": "SELECT * FROM tube_step_take(%s, %s, %s, %s, 1)",
+    "step end": "SELECT tube_step_end(%s, %s, %s, %s, 1, 'failed', 'x')",
     "unpark": "SELECT tube_pods_unpark(%s, %s, %s, %s, '{0}', '{7}')",
     "sleep": "SELECT tube_sleep(%s, %s, %s, %s)",
     "wait": "SELECT tube_leader_wait(%s, %s, %s, %s)",

@@ -204,7 +204,7 @@ def test_many_terms_are_renewed_at_once_and_those_that_are_over_are_not_named(co
     acquire(conn, Claim(tube="wide", partitions=4, partition=2))  # takes the third one's place
     conn.execute("UPDATE tube_leader SET renewed_at = clock_timestamp() - interval '1 hour'")
     ids = [term.leader_id for term in [*held, foreign]]
-    found = conn.execute("SELECT * FROM tube_leaders_renew('wide', %s)", (ids,)).fetchall()
+    found = conn.execute("SELECT leader_id, renewed FROM tube_leaders_renew('wide', %s)", (ids,)).fetchall()
     assert sorted(found) == sorted([(held[0].leader_id, True), (held[3].leader_id, True)])
     fresh = (
         "SELECT tube, partition FROM tube_leader WHERE renewed_at > clock_timestamp() - interval '1 minute'"

@@ -44,7 +44,7 @@ def unpark(conn: Conn, term: Term, shards: list[int] | None, ids: list[str] | No
 def test_a_key_is_kept_with_its_error(conn: Conn, term: Term) -> None:
     assert park(conn, term, park_item(7, shard=4, seq=9, op="I", payload={"a": 1})) == 1
     (row,) = parked(conn)
-    del row["park_id"], row["parked_at"]
+    del row["park_id"], row["parked_at"], row["first_at"]
     assert row == {
         "tube": TUBE,
         "shard": 4,
@@ -55,6 +55,7 @@ def test_a_key_is_kept_with_its_error(conn: Conn, term: Term) -> None:
         "error": "too bad",
         "attempts": 3,
         "epoch": term.epoch,
+        "retried_at": None,
     }
 
 

@@ -17,6 +17,7 @@ from pytube.errors import (
     EnrichFailed,
     EnrichTimeout,
     Fenced,
+    ParkLimitReached,
     UnknownTube,
 )
 from pytube.events import Event
@@ -29,9 +30,11 @@ from pytube.sources.terms import Candidate
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
+from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.tracing import Tracing
 
 
 class FakeClaim(Claim):
@@ -78,6 +81,11 @@ class FakeTube:
     purged: list[int] = field(default_factory=list)
     resets: int = 0
     parked: dict[tuple[int, Id | None], dict[str, Any]] = field(default_factory=dict)
+    failed: dict[tuple[int, str], tuple[int, float]] = field(default_factory=dict)
+    """Keys to be sent again: attempts, and seconds until the next one."""
+    failures: list[list[str]] = field(default_factory=list)
+    """The keys of each statement that kept failures."""
+    stopped: str | None = None
     sleeping: bool = False
     marks: int = 0
     down: bool = False
@@ -119,13 +127,27 @@ class FakeTube:
         self.resets += 1
         return len(seqs)
 
-    def park(self, items: Sequence[dict[str, Any]]) -> int:
+    def fail(self, items: Sequence[dict[str, Any]]) -> int:
+        self.failures.append([item["id"] for item in items])
+        self.failed |= {(item["shard"], item["id"]): (item["attempts"], item["delay"]) for item in items}
+        return len(items)
+
+    def stop(self, why: str, items: Sequence[dict[str, Any]]) -> bool:
+        self.fail(items)
+        was_stopped, self.stopped = self.stopped, why
+        return was_stopped is None
+
+    def park(self, items: Sequence[dict[str, Any]], most: int | None) -> int:
+        if most is not None and len(self.parked) + len(items) > most:
+            raise ParkLimitReached(f"more than {most} keys would be parked")
         for item in items:
             key = None if item["id"] is None else int(item["id"])
             self.parked[item["shard"], key] = item
         return len(items)
 
     def unpark(self, keys: Sequence[Key]) -> int:
+        for shard, key in keys:
+            self.failed.pop((shard, str(key)), None)
         return sum(self.parked.pop(key, None) is not None for key in keys)
 
     def take(self, seq: int) -> int | None:
@@ -179,8 +201,12 @@ class FakeSession(Queries):
         self._check(given)
         if statement in self.refused:
             raise self.refused[statement]
-        if statement == queries.PARKED_KEYS:
-            return [key for key in self.tube.parked if key[1] is not None]
+        if statement == queries.FAILED_KEYS:
+            parked = [(shard, str(key), None, None) for shard, key in self.tube.parked if key is not None]
+            return [(*key, *failure) for key, failure in self.tube.failed.items()] + parked
+        if statement == queries.STILL_PARKED:
+            asked = zip(given["shards"], map(int, given["ids"]), strict=True)
+            return [(shard, str(key)) for shard, key in asked if (shard, key) in self.tube.parked]
         answer = self._answers().get(statement)
         assert answer is not None, f"a worker does not ask this: {statement}"
         return [(answer(given),)]
@@ -190,7 +216,9 @@ class FakeSession(Queries):
         return {
             queries.PURGE: lambda given: tube.purge(given["seqs"]),
             queries.RESET: lambda given: tube.reset(given["seqs"]),
-            queries.PARK: lambda given: tube.park(given["items"].obj),
+            queries.PARK: lambda given: tube.park(given["items"].obj, given["most"]),
+            queries.FAIL: lambda given: tube.fail(given["items"].obj),
+            queries.STOP: lambda given: tube.stop(given["why"], given["items"].obj),
             queries.UNPARK: lambda given: tube.unpark(
                 [(shard, int(key)) for shard, key in zip(given["shards"], given["ids"], strict=True)]
             ),
@@ -274,7 +302,11 @@ class FakeServedTube:
     log: RecordingLogger = field(default_factory=RecordingLogger)
     faults: UserFaults = field(default_factory=lambda: UserFaults(Logger("pytube.tests")))
     metrics: TubeMetrics = field(default_factory=TubeMetrics)
+    gate: SinkGate = field(
+        default_factory=lambda: SinkGate(rate=None, requests=None, ramp=1000, backfill_share=0.2)
+    )
     why_closed: str | None = None
+    tracing: Tracing = field(default_factory=Tracing)
 
     def consume(self, active_term: ActiveTerm, database: Database) -> PartitionWorker:
         return PartitionWorker(active_term, self, database)

@@ -16,9 +16,11 @@ from pytube.testing.memory import MemorySink
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer
+from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
+from pytube.worker.tracing import Tracing
 from pytube.worker.tube import Tube
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase, FakeEnricher, FakeServedTube, FakeSession, FakeTube
@@ -37,14 +39,25 @@ LIMITS = Limits(
     attempts=2,
     backfill_share=0.2,
     sweep_backlog=4000,
+    stop_on_poison=False,
+    park_limit=None,
+    park_documents=False,
+    retry_on_touch=True,
 )
 
 
 class Rig:
     """One partition worker, its database, source, sink and election. To be made within an event loop."""
 
-    def __init__(self, sink: MemorySink | None = None, **limits: float) -> None:
-        """`limits` replace those of `LIMITS`."""
+    def __init__(
+        self,
+        sink: MemorySink | None = None,
+        tracing: Tracing | None = None,
+        gate: SinkGate | None = None,
+        /,
+        **limits: float,
+    ) -> None:
+        """`gate`: one that partitions share; `limits` replace those of `LIMITS`."""
         self.tube = FakeTube()
         self.session = FakeSession(self.tube)
         self.enricher = FakeEnricher()
@@ -54,6 +67,9 @@ class Rig:
         self.limits = replace(LIMITS, **limits)  # type: ignore[arg-type] # counts are given as int
         self.database = FakeDatabase(self.session, Settled(self.session))
         self.served = FakeServedTube(self.limits, self.sink, self.enricher, self.events.append)
+        self.served.tracing = tracing or Tracing()
+        if gate is not None:
+            self.served.gate = gate
         self.term = Term("t", 1, 0, epoch=100)
         self.tube.leader_id = self.term.leader_id
         self.active_term = ActiveTerm(

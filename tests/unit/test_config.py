@@ -57,7 +57,7 @@ def minimal(more: str = "") -> str:
 class TestGood:
     def test_values_defaults_and_variables(self) -> None:
         config = good()
-        assert config.postgres.dsn.get_secret_value() == "postgresql://app:hunter2@db/app"
+        assert config.postgres.only_dsn.get_secret_value() == "postgresql://app:hunter2@db/app"
         assert config.postgres.schema_name == "queue"
         assert config.kafka is not None
         assert config.kafka.options["sasl.password"] == "hunter2"
@@ -218,6 +218,13 @@ class TestBad:
             message == "key worker.receive_deadline: expected more than worker.heartbeat (0.3 s), got 0.2 s"
         )
 
+    def test_a_limit_on_partitions_where_a_group_gives_them_out(self) -> None:
+        message = refused(minimal('[kafka]\nbootstrap_servers = "k:1"\n[worker]\npartitions = 2'))
+        assert message == (
+            "key worker.partitions: under the election neli the group gives out the partitions, and a member "
+            'can\'t refuse one; take the key out, or set worker.election = "lease"'
+        )
+
     def test_neli_without_a_broker(self) -> None:
         message = refused(minimal('[worker]\nelection = "neli"'))
         assert message.startswith('key worker.election: "neli" needs a broker; add a section [kafka]')
@@ -298,6 +305,29 @@ class TestBad:
     def test_a_tube_that_is_not_configured(self) -> None:
         with pytest.raises(ConfigError, match=r"'other' is not configured \(configured: es-live, plain\)"):
             good().tube("other")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("false", False),
+        ('"http://127.0.0.1:4318"', "http://127.0.0.1:4318"),
+        ('"${TRACING}"', True),
+    ],
+)
+def test_tracing_is_a_flag_or_a_collector(text: str, value: object) -> None:
+    config = parse(f'[postgres]\ndsn = "d"\n[worker]\ntracing = {text}', environment={"TRACING": "true"})
+    assert config.worker.tracing == value
+
+
+@pytest.mark.parametrize(
+    "text", ['"yes"', '"localhost:4318"', '"http://me:hunter2@host"', '"http://h?key=1"', "1"]
+)
+def test_another_value_of_tracing_is_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"worker\.tracing") as refusal:
+        parse(f'[postgres]\ndsn = "d"\n[worker]\ntracing = {text}', environment={})
+    assert "hunter2" not in str(refusal.value)
 
 
 OUTBOX = GOOD + "[outbox.orders]\n"

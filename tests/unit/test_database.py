@@ -91,12 +91,12 @@ class Renewal:
         self.database = make_database(self.told, receive_deadline=receive_deadline)
         self.database.terms["t", 0] = self.active_term
 
-    async def renew(self, _session: Session, leader_ids: Sequence[UUID]) -> dict[UUID, bool]:
+    async def renew(self, _session: Session, leader_ids: Sequence[UUID]) -> dict[UUID, terms.Renewal]:
         self.sent.append(clock.now())
         await self.answer.wait()
         if self.error is not None:
             raise self.error
-        return {} if self.over else dict.fromkeys(leader_ids, not self.locked)
+        return {} if self.over else dict.fromkeys(leader_ids, terms.Renewal(not self.locked, None, None))
 
     async def why_over(self, _session: Session, _term: Term) -> NotLeader:
         return Fenced("over")
@@ -213,9 +213,9 @@ async def test_all_terms_of_all_tubes_are_renewed_by_one_statement(
 ) -> None:
     asked: list[Sequence[UUID]] = []
 
-    async def renew(_session: Session, leader_ids: Sequence[UUID]) -> dict[UUID, bool]:
+    async def renew(_session: Session, leader_ids: Sequence[UUID]) -> dict[UUID, terms.Renewal]:
         asked.append(leader_ids)
-        return dict.fromkeys(leader_ids, True)
+        return dict.fromkeys(leader_ids, terms.Renewal(True, None, None))
 
     monkeypatch.setattr(terms, "renew", renew)
     others = [term_of(partition, tube) for tube in ("t", "u") for partition in (1, 2)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pytube.demo.feeds import Tally
 from pytube.demo.report import (
     Comparison,
     Findings,
@@ -21,7 +22,7 @@ from pytube.demo.report import (
 )
 from pytube.demo.settings import WORKERS
 from pytube.demo.source import Arrival, Commit, Term, number_in, transactions_in
-from pytube.demo.watch import Screen, Tally, duration
+from pytube.demo.watch import Screen, duration
 from pytube.model import Token
 from pytube.sinks.jsonl_replay import Line
 
@@ -41,8 +42,7 @@ def findings(**other: Any) -> Findings:
         touches=300,
         documents=250,
         peak=50,
-        torn=0,
-        stale=0,
+        remarks={},
         parked=0,
         terms=terms,
         takeover=Takeover("w2", {0: 4.5, 3: 5.25}),

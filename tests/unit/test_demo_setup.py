@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytube.config.loader import parse
-from pytube.demo.settings import TUBE, Election, Folder, worker_settings
+from pytube.demo.settings import TUBE, Election, Folder, SinkSettings, worker_settings
 from pytube.demo.source import Figures, Leader
 from pytube.demo.watch import live_line
 from pytube.embedded.process import last_lines
@@ -16,20 +16,21 @@ from pytube.errors import UsageError
 
 @pytest.mark.parametrize(("bootstrap", "election"), [("127.0.0.1:1", "neli"), (None, "lease")])
 def test_the_configuration_of_a_worker(bootstrap: str | None, election: Election) -> None:
-    sink = Path('/a "b"/größe.jsonl')
+    options = {"type": "jsonl", "path": '/a "b"/größe.jsonl', "table": {"n": 1, "flag": True}}
+    sink = SinkSettings(options | {"request_timeout": 2.0})
     dsn = "postgresql://u@h:1/d"
     text = worker_settings("w1", dsn=dsn, bootstrap=bootstrap, election=election, sink=sink)
     config = parse(text, environment={})
     assert config.election_kind == election
     assert config.worker.client_id == "w1"
-    assert config.tube(TUBE).sink.options == {"path": str(sink), "client": "w1"}
+    assert config.tube(TUBE).sink.options == {key: value for key, value in options.items() if key != "type"}
     assert (config.kafka.bootstrap_servers if config.kafka else None) == bootstrap
 
 
 def test_a_folder_is_emptied_when_a_demo_left_it(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b"
     with Folder(path) as folder:
-        folder.sink.write_text("old")
+        (folder.path / "sink.jsonl").write_text("old")
         (path / "postgres").mkdir()
         (path / "postgres" / "x").write_text("old")
         (path / "link").symlink_to(tmp_path)

@@ -32,6 +32,12 @@ def test_a_surplus_is_given_back_one_at_a_time() -> None:
     assert not decide(tick(4, 2, set()), {0, 1, 2}, {3}, NONE, CHOICE).give_back
 
 
+def test_the_only_partition_of_a_process_is_not_taken_from_it_for_one_that_comes_later() -> None:
+    assert not decide(tick(1, 2, set(), 1), {0}, NONE, NONE, CHOICE).give_back
+    assert not decide(tick(2, 3, set(), 2), {0}, NONE, NONE, CHOICE).give_back
+    assert decide(tick(2, 3, set(), 2), {0, 1}, NONE, NONE, CHOICE).give_back == {1}
+
+
 def test_what_is_being_given_back_counts_still() -> None:
     assert not decide(tick(4, 2, {2}), {0}, {1}, NONE, CHOICE).claim
 

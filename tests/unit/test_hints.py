@@ -7,7 +7,7 @@ import re
 import click
 import pytest
 
-from pytube.cli.program import cli
+from pytube.cli.program import Later, cli
 from pytube.db.hints import for_command_line
 from pytube.db.version import sql_dir
 
@@ -33,6 +33,7 @@ def test_what_hints_name_is_there() -> None:
     options, commands = {"--help"}, set()
 
     def walk(command: click.Command, path: str) -> None:
+        command = command.load() if isinstance(command, Later) else command
         commands.add(path)
         options.update(name for parameter in command.params for name in parameter.opts)
         for name, inner in getattr(command, "commands", {}).items():

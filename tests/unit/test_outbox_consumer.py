@@ -48,6 +48,18 @@ def test_a_lower_id_that_is_new_is_no_repeat() -> None:
     assert not deduplicator.is_repeat(Message(8))
 
 
+def test_of_a_compacted_outbox_what_is_older_than_what_was_handled_of_its_key_is_a_repeat() -> None:
+    deduplicator = Deduplicator(by="key", compacted=True)
+    for number, name in ((9, "k"), (9, None)):
+        deduplicator.remember(Message(number, name=name))
+    assert deduplicator.is_repeat(Message(8))
+    assert not deduplicator.is_repeat(Message(8, name="other"))
+    assert not deduplicator.is_repeat(Message(10))
+    assert not deduplicator.is_repeat(Message(8, name=None)), "nothing replaces a record without a key"
+    with pytest.raises(ValueError, match="by key"):
+        Deduplicator(compacted=True)
+
+
 def test_what_no_outbox_has_sent_is_never_a_repeat() -> None:
     deduplicator = Deduplicator()
     deduplicator.remember(Message(None))

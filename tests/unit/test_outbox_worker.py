@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
@@ -23,7 +24,8 @@ from pytube.sources import queries as of_tubes
 from pytube.sources.terms import Candidate, Term
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.exporter import _of_outboxes
+from pytube.worker.exporter import View, WorkerCollector
+from pytube.worker.host import Host
 from pytube.worker.limits import TermLimits
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.outbox import Outbox
@@ -359,7 +361,10 @@ async def test_its_metrics_are_those_on_the_page() -> None:
     rig.kafka.paused = True
     async with rig.running():
         await rig.until(lambda: rig.kafka.under_way, "it is sent")
-        families = list(_of_outboxes({("orders", 0): rig.worker}))
+        working = {("orders", 0): rig.worker}
+        host = SimpleNamespace(name=None, working=lambda: working, of_kind=lambda _: {"orders": None})
+        collector = WorkerCollector(View([cast("Host", host)], {}, lambda: True))
+        families = list(collector._of_outboxes())
     found = {
         (one.name, one.type, frozenset(label for sample in one.samples for label in sample.labels))
         for one in families

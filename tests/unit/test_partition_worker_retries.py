@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from pytube import clock
 from pytube.errors import SinkTimeout
-from pytube.events import LeaderRefreshed, SinkDown, SinkUp, SourceDown, SourceUp, TrustLapsed
+from pytube.events import (
+    LeaderRefreshed,
+    SinkDown,
+    SinkUp,
+    SourceDown,
+    SourceUp,
+    TrustLapsed,
+    TubeStopped,
+)
 from pytube.model import Batch, Result
 from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
@@ -355,3 +365,93 @@ async def test_backfill_that_is_sent_again_keeps_a_send_free_too() -> None:
         await rig.until("the touch is sent", lambda: len(rig.deliverer.sending) == 2)
         sink.faults = Faults()
         await rig.until_empty()
+
+
+# --- failures that the database keeps ---
+
+
+async def test_failures_of_one_outcome_are_kept_by_one_statement_and_forgotten_when_delivered() -> None:
+    rig = Rig(attempts=3, batch_bytes=1)  # one delivery, in batches of a document
+    rig.sink.faults = Faults(fail={(0, 1), (0, 2)})
+    async with rig.running():
+        rig.insert(1, 2, 3)
+        await rig.until("both have failed", lambda: len(rig.tube.failed) == 2)
+        rig.sink.faults = Faults()
+        await rig.until_empty()
+    assert ["1", "2"] in [sorted(keys) for keys in rig.tube.failures]
+    assert rig.tube.failed == {}
+    assert rig.tube.parked == {}
+
+
+async def test_nothing_is_kept_while_all_is_delivered() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.insert(1, 2)
+        await rig.until_empty()
+    assert rig.tube.failures == []
+
+
+async def test_attempts_and_backoff_of_an_earlier_term_count() -> None:
+    rig = Rig(attempts=3)
+    rig.tube.failed = {(0, "1"): (2, 0.2), (0, "2"): (1, -5.0)}
+    rig.sink.faults = Faults(fail={(0, 1)})
+    began = asyncio.get_running_loop().time()
+    async with rig.running():
+        rig.insert(1, 2)
+        await rig.until_empty()
+    assert asyncio.get_running_loop().time() - began >= 0.2, "it was sent before its time"
+    assert rig.tube.parked[0, 1]["attempts"] == 3
+    assert rig.sink.sends == 2, "the other one, and it alone"
+    assert held(rig) == [2]
+    assert rig.tube.failed.keys() == {(0, "1")}, "what is delivered is forgotten"
+
+
+async def test_a_poison_stops_the_tube_and_stays_in_it() -> None:
+    rig = Rig(stop_on_poison=True)
+    rig.sink.faults = Faults(reject={(0, 1)})
+    async with rig.running():
+        rig.insert(1)
+        assert rig.task is not None
+        await rig.task
+        await rig.worker.drain(1.0)
+        assert rig.active_term.paused is not None
+    assert rig.tube.stopped == "poison"
+    assert list(rig.tube.pods) == [1]
+    assert rig.tube.marked == set(), "it is given back"
+    assert rig.tube.parked == {}
+    assert [event.why for event in rig.emitted(TubeStopped)] == ["poison"]
+
+
+async def test_more_parked_keys_than_the_limit_stop_the_tube() -> None:
+    rig = Rig(park_limit=1)
+    rig.sink.faults = Faults(reject={(0, 1), (0, 2), (0, 3)})
+    async with rig.running():
+        rig.insert(1)
+        await rig.until_empty()
+        rig.insert(2, 3)
+        assert rig.task is not None
+        await rig.task
+    assert rig.tube.stopped == "park_limit"
+    assert list(parked(rig)) == [1]
+
+
+async def test_a_stop_is_not_undone_by_the_answer_to_an_older_renewal() -> None:
+    rig = Rig()
+    asked = clock.now()
+    rig.active_term.note_pause("poison: too bad", None, clock.now())
+    rig.active_term.note_pause(None, None, asked - 1)
+    assert rig.active_term.paused == "poison: too bad"
+    rig.active_term.note_pause(None, None, clock.now() + 1)
+    assert rig.active_term.paused is None
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_the_document_is_kept_by_choice(is_kept: bool) -> None:
+    rig = Rig(park_documents=is_kept)
+    rig.sink.faults = Faults(reject={(0, 1)}, fail={(0, 2)})
+    async with rig.running():
+        rig.insert(1, 2, 3)
+        await rig.until_empty()
+    documents = {key: item["document"] for (_, key), item in rig.tube.parked.items()}
+    expected = {key: b64encode(b'{"id": %d}' % key).decode() if is_kept else None for key in (1, 2)}
+    assert documents == expected

@@ -65,7 +65,7 @@ async def test_a_key_that_cannot_be_parked_is_not_purged() -> None:
 
 async def test_a_parked_key_that_is_delivered_after_all_is_unparked() -> None:
     rig = Rig()
-    rig.tube.park([{"shard": 0, "id": "7"}, {"shard": 0, "id": "8"}])
+    rig.tube.park([{"shard": 0, "id": "7"}, {"shard": 0, "id": "8"}], None)
     async with rig.running():
         rig.insert(7)
         await rig.until_empty()
@@ -77,7 +77,7 @@ async def test_more_parked_keys_than_are_remembered_are_unparked_all_the_same(
 ) -> None:
     monkeypatch.setattr(pods, "MOST_KNOWN", 1)
     rig = Rig()
-    rig.tube.park([{"shard": 0, "id": "7"}, {"shard": 0, "id": "8"}])
+    rig.tube.park([{"shard": 0, "id": "7"}, {"shard": 0, "id": "8"}], None)
     async with rig.running():
         rig.insert(7)
         await rig.until_empty()

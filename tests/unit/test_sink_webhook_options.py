@@ -12,13 +12,13 @@ import pytest
 from pytube.config import parse as parse_config
 from pytube.config.loader import masked
 from pytube.errors import ConfigError
-from pytube.model import Ok, Reject, Retry, Stale
+from pytube.model import Documents, Ok, Reject, Retry, Stale, Token
 from pytube.sinks import registry
 from pytube.sinks.redis_options import RedisOptions
 from pytube.sinks.registry import SinkOptions
 from pytube.sinks.webhook import WebhookOptions, WebhookSink
 from pytube.sinks.webhook_http import is_allowed
-from pytube.sinks.webhook_message import LONGEST_REASON, item, key_of, results_of, signature, wait_of
+from pytube.sinks.webhook_message import LONGEST_REASON, key_of, lines, results_of, signature, wait_of
 from pytube.testing import document
 from tests.docs.pages import BY_NAME
 from tests.helpers.option_tables import defaults, documented
@@ -79,7 +79,7 @@ def test_no_secret_is_shown() -> None:
 def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("pytube.sinks.webhook")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "httpcore", None)
+    monkeypatch.setitem(sys.modules, "h11", None)
     point = EntryPoint("webhook", "pytube.sinks.webhook:WebhookSink", registry.GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
     with pytest.raises(ConfigError, match=r"^sink \"webhook\" needs .*pip install 'pytube-pg\[webhook\]'$"):
@@ -124,8 +124,26 @@ def test_the_page_has_every_option_with_its_default() -> None:
 def test_the_line_of_the_page_is_what_is_sent() -> None:
     shown = BY_NAME["docs/sinks/webhook.md"].blocks("json")[0].text
     body = json.dumps({"id": 7, "name": "Ada"}, separators=(",", ":")).encode()
-    sent = item(b'"es-live"', document((3, 7), body, token=(1760, 91), seq=4711))
+    (sent,) = lines(b'"es-live"', [document((3, 7), body, token=(1760, 91), seq=4711)])
     assert sent.decode() == shown.strip()
+
+
+def test_the_lines_of_a_worker_s_documents() -> None:
+    documents = Documents(Token(1760, 91), 4711)
+    documents.add(3, [7, 8, 9], [b'{"a": 1}', None, b'{\n "a":\r\n 2}'])
+    documents.add(4, ["x"], [b""])
+    documents.add(3, ['it\'s "quoted"'], [b"{}"])
+    together = lines(b'"t"', documents)
+    assert together == [line for one in documents for line in lines(b'"t"', [one])]
+    assert not any(line.count(b"\n") or line.count(b"\r") for line in together)
+    assert [json.loads(line)["doc"] for line in together if b'""' not in line and b":}" not in line]
+    assert [(one["shard"], one["id"], one["op"]) for one in map(json.loads, together[:3])] == [
+        (3, 7, "upsert"),
+        (3, 8, "delete"),
+        (3, 9, "upsert"),
+    ]
+    assert json.loads(together[2])["doc"] == {"a": 2}
+    assert json.loads(together[4])["id"] == 'it\'s "quoted"'
 
 
 def test_the_answer_of_the_page_is_understood() -> None:

@@ -12,12 +12,17 @@ from uuid import uuid4
 
 import pytest
 
-from pytube.config import Config, load
+from pytube.config import Config, load, parse
+from pytube.election.lease import LeaseElection
 from pytube.errors import ConfigError, DatabaseUnavailable
 from pytube.events import Event, LeaderAcquired, MeterRead, SinkDown, WorkerStandsBy
+from pytube.pipeline.shedding import SINK_NOT_OPEN
 from pytube.worker import Worker
-from pytube.worker import worker as module
+from pytube.worker import host as module
+from pytube.worker.elections import ALL
+from pytube.worker.exporter import View, WorkerCollector
 from pytube.worker.leadership import Leadership
+from pytube.worker.tube import Tube
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim
@@ -64,7 +69,7 @@ def working(*readings: MeterRead | None) -> Leadership:
     """A leadership whose worker gives these readings, and then none."""
     left = list(readings)
     worker = SimpleNamespace(read_metrics=lambda: left.pop(0) if left else None)
-    return cast("Leadership", SimpleNamespace(partition_worker=worker))
+    return cast("Leadership", SimpleNamespace(partition_worker=worker, is_resting=False))
 
 
 @asynccontextmanager
@@ -79,20 +84,20 @@ async def service(work: Any) -> AsyncIterator[None]:
 
 async def test_two_workers_of_one_name_are_two_instances(config: Config) -> None:
     """All that the database and the election tell them apart by is theirs alone."""
-    candidates = [Worker(config)._tubes["t"].candidate for _ in range(2)]
+    candidates = [Worker(config)._hosts[0].queues["t"].candidate for _ in range(2)]
     assert candidates[0].client_id == candidates[1].client_id == "the name of both"
     assert candidates[0].instance_id != candidates[1].instance_id
 
 
 async def test_all_tubes_of_a_worker_are_one_instance(config: Config) -> None:
-    tubes = Worker(config)._tubes.values()
-    assert len({tube.candidate.instance_id for tube in tubes}) == 1
+    queues = Worker(config)._hosts[0].queues.values()
+    assert len({queue.candidate.instance_id for queue in queues}) == 1
 
 
 async def test_all_tubes_of_a_worker_share_one_election_by_leases(config: Config) -> None:
-    worker = Worker(config)
-    assert len(worker._elections) == 1
-    assert sorted(worker._tubes) == ["t", "u"]
+    (host,) = Worker(config)._hosts
+    assert host._elections.are_shared
+    assert sorted(host.queues) == ["t", "u"]
 
 
 async def test_a_worker_without_a_tube_is_refused(config: Config) -> None:
@@ -103,9 +108,9 @@ async def test_a_worker_without_a_tube_is_refused(config: Config) -> None:
 async def test_the_process_reads_the_metrics_of_all_partitions_that_it_works_on(config: Config) -> None:
     events: list[Event] = []
     worker = Worker(config, on_event=events.append)
-    idle = cast("Leadership", SimpleNamespace(partition_worker=None))
+    idle = cast("Leadership", SimpleNamespace(partition_worker=None, is_resting=False))
     expected = [reading("t", 0, pods=3), reading("u", 2), reading("t", 0)]
-    worker._leaderships |= {
+    worker._hosts[0].leaderships |= {
         ("t", 0): working(expected[0], expected[2]),
         ("t", 1): idle,
         ("u", 2): working(expected[1]),
@@ -147,21 +152,21 @@ async def test_a_callback_that_fails_is_logged_and_called_again(config: Config) 
 async def test_a_fault_in_one_partition_is_logged_and_leaves_the_next_leadership_alone(
     config: Config,
 ) -> None:
-    worker, claim = Worker(config), FakeClaim("t", 1)
+    (host,), claim = Worker(config)._hosts, FakeClaim("t", 1)
 
     async def fail() -> None:
         raise ValueError("a fault of ours")
 
     failing = cast("Leadership", SimpleNamespace(run=fail, partition_worker=None))
-    worker._leaderships["t", 1] = failing
+    host.leaderships["t", 1] = failing
     with capture_logs() as logs:
-        await worker._lead(failing, claim)
-    assert worker._leaderships == {}
+        await host._lead(failing, claim)
+    assert host.leaderships == {}
     assert [(line["event"], line["partition"]) for line in logs] == [("leading_failed", 1)]
-    worker._leaderships["t", 1] = current = working()
+    host.leaderships["t", 1] = current = working()
     with capture_logs():
-        await worker._lead(failing, claim)
-    assert worker._leaderships == {("t", 1): current}, "the claim was granted again meanwhile"
+        await host._lead(failing, claim)
+    assert host.leaderships == {("t", 1): current}, "the claim was granted again meanwhile"
 
 
 async def test_a_tube_that_is_dropped_is_told_of_once_and_served_again_when_it_is_back(
@@ -178,7 +183,7 @@ async def test_a_tube_that_is_dropped_is_told_of_once_and_served_again_when_it_i
 
     async def read_partitions(_pool: object, tubes: list[str]) -> dict[str, int]:
         assert tubes == ["t", "u"]
-        seen.append((worker._tubes["t"].partitions, worker._tubes["u"].partitions))
+        seen.append((host.queues["t"].partitions, host.queues["u"].partitions))
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -186,9 +191,9 @@ async def test_a_tube_that_is_dropped_is_told_of_once_and_served_again_when_it_i
 
     monkeypatch.setattr(module, "read_partitions", read_partitions)
     monkeypatch.setattr(module, "_PARTITIONS_INTERVAL", 0.001)
-    worker = Worker(config)
+    (host,) = Worker(config)._hosts
     with capture_logs() as logs:
-        async with service(worker._follow_partitions()):
+        async with service(host._follow_partitions()):
             await wait_until_async(lambda: len(seen) > 5, what="the partitions are followed")
     assert seen[:6] == [(0, 0), (4, 1), (4, 0), (4, 0), (8, 0), (8, 2)]
     assert [(line["event"], line["tube"]) for line in logs] == [("tube_dropped", "u")]
@@ -204,14 +209,65 @@ async def test_a_worker_that_leads_nothing_of_a_tube_says_so_once(
     monkeypatch.setattr(module, "_PARTITIONS_INTERVAL", 0.001)
     monkeypatch.setattr(module, "_STANDBY", 0.01)
     events: list[Event] = []
-    worker = Worker(config, on_event=events.append)
-    worker._leaderships["t", 0] = working()
-    async with service(worker._follow_partitions()):
+    (host,) = Worker(config, on_event=events.append)._hosts
+    host.leaderships["t", 0] = working()
+    async with service(host._follow_partitions()):
         await wait_until_async(lambda: events, what="it is told of the other tube")
-        del worker._leaderships["t", 0]
+        del host.leaderships["t", 0]
         await wait_until_async(lambda: len(events) > 1, what="it is told of the first tube")
-        worker._leaderships["u", 1] = working()
-        await wait_until_async(lambda: "u" not in worker._standing_by, what="it leads again")
-        del worker._leaderships["u", 1]
+        host.leaderships["u", 1] = working()
+        await wait_until_async(lambda: "u" not in host._standing_by, what="it leads again")
+        del host.leaderships["u", 1]
         await wait_until_async(lambda: len(events) > 2, what="it is told again")
     assert events == [WorkerStandsBy("u", 3), WorkerStandsBy("t", 3), WorkerStandsBy("u", 3)]
+
+
+SEVERAL = """
+    [postgres.hosts.one]
+    dsn = "host=127.0.0.1 port=1"
+    [postgres.hosts.two]
+    dsn = "host=127.0.0.1 port=2"
+    [kafka]
+    bootstrap_servers = "127.0.0.1:1"
+    [worker]
+    election = "lease"
+    partitions = 7
+    [tube.t.sink]
+    type = "jsonl"
+    path = "-"
+    requests = 3
+    [outbox.o]
+"""
+
+
+async def test_hosts_shed_by_themselves_and_share_the_limits_of_sinks_and_claims() -> None:
+    """An outbox is led like a tube, and is not left to others."""
+    one, two = Worker(parse(SEVERAL, environment={}))._hosts
+    assert one._shedder is not None
+    assert one._shedder is not two._shedder
+    assert one._shedder._watched.keys() == {"t"}, "an outbox is not judged"
+    tubes = [host.of_kind(Tube)["t"] for host in (one, two)]
+    assert tubes[0].gate is tubes[1].gate
+    assert tubes[0].metrics is not tubes[1].metrics
+    elections = [host._elections._unjoined[ALL] for host in (one, two)]
+    assert isinstance(elections[0], LeaseElection)
+    assert isinstance(elections[1], LeaseElection)
+    assert elections[0]._room is elections[1]._room
+    assert elections[0]._tubes == {"t", "o"}, "its partitions count"
+    two.leaderships["t", 1] = cast("Leadership", SimpleNamespace(partition_worker=None, waits_for_sink=True))
+    assert (one._read_load(), two._read_load()) == ({}, {"t": {1: SINK_NOT_OPEN}})
+
+
+async def test_what_a_host_sheds_is_told_of_that_host_and_its_sinks_once() -> None:
+    hosts = Worker(parse(SEVERAL, environment={}))._hosts
+    metrics = hosts[1].of_kind(Tube)["t"].metrics
+    metrics.is_away, metrics.sheds = True, 2
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in WorkerCollector(View(hosts, {}, lambda: True)).collect()
+        for sample in metric.samples
+    }
+    assert samples["pytube_load_away", "one", "t"] == 0
+    assert samples["pytube_load_away", "two", "t"] == 1
+    assert samples["pytube_load_sheds_total", "two", "t"] == 2
+    assert samples["pytube_sink_requests", "t"] == 0

@@ -24,8 +24,16 @@ _OF_THE_DOCUMENT = (400, 413)
 _NOT_OF_THE_DOCUMENT = {"index_closed_exception", "cluster_block_exception", "index_not_found_exception"}
 """Errors that have the status of a document's fault at some versions, but are about the whole index."""
 
+_OF_THE_ALIAS = {"index_not_found_exception", "illegal_argument_exception"}
+"""Errors of an alias that is gone, or takes no writes. The second has other causes as well."""
+
 _VALUE = re.compile(r"\s*(Preview of field's value|The prefix of the first immense term is): .*", re.DOTALL)
 _LONGEST_REASON = 500
+
+
+def is_possible(name: str) -> bool:
+    """Whether the server can hold a document of this `_id`."""
+    return 0 < len(name.encode()) <= _LONGEST_NAME
 
 
 @dataclass(slots=True)
@@ -102,10 +110,10 @@ class Lines:
 
     def _item(self, at: int, tube_name: str, tube: bytes, document: Document) -> Item | Ok | Reject:
         name = self._keys.name(tube_name, document.shard, document.id)
-        size = len(name.encode())
-        if not 0 < size <= _LONGEST_NAME:
+        if not is_possible(name):
             if document.is_delete:
                 return OK  # no such document was ever taken
+            size = len(name.encode())
             return Reject(f"its _id would have {size} bytes: 1 to {_LONGEST_NAME} are possible")
         meta = b'"_id":%b,"version":%d,"version_type":"external"' % (orjson.dumps(name), int(document.token))
         if self._by_shard:
@@ -153,6 +161,12 @@ def outcome(item: Mapping[str, Any]) -> Result | Conflict | Blocked:
     if status in _OF_THE_DOCUMENT and kind not in _NOT_OF_THE_DOCUMENT:
         return Reject(text)
     return Blocked(text)
+
+
+def may_be_of_the_alias(item: Mapping[str, Any]) -> bool:
+    """Whether one item of a bulk answer failed perhaps because the alias does not take writes any more."""
+    (answer,) = item.values()
+    return (answer.get("error") or {}).get("type") in _OF_THE_ALIAS
 
 
 def _reason(kind: str, error: Mapping[str, Any]) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytube.errors import SinkError, SinkTimeout, SinkUnavailable
-from pytube.model import OK, Batch, Reject, Result, Retry, Stale
+from pytube.model import OK, Batch, Ok, Reject, Result, Retry, Stale
 from pytube.sinks.opensearch import bulk
 from pytube.sinks.opensearch.bulk import Blocked, Chunk, Conflict, Item
 from pytube.sinks.opensearch.client import Client, Refused
-from pytube.sinks.opensearch.index import Index
 from pytube.sinks.opensearch.options import OpenSearchOptions
+from pytube.sinks.opensearch.pair import Index
 
 _REFRESH = {"no": "false", "wait_for": "wait_for", "yes": "true"}
 _SHARD_WAIT = "5s"
@@ -25,8 +26,11 @@ _UNKNOWN = 500
 """From this status on, a proxy may answer for a server that has written."""
 
 
+_WORST_FIRST = (Stale, Retry, Reject, Ok)
+
+
 class Delivery:
-    """Sends one batch; made anew for each."""
+    """Sends one batch to one index; made anew for each."""
 
     def __init__(self, client: Client, index: Index, options: OpenSearchOptions, batch: Batch) -> None:
         self._client = client
@@ -37,6 +41,13 @@ class Delivery:
         self._answered = False
         """Whether a request of this batch was answered: from then on, not all of it can be untaken."""
         self._blocked: list[str] = []
+        self.may_have_moved = False
+        """Whether the alias perhaps refused documents: then they may have to go elsewhere."""
+
+    @property
+    def index_name(self) -> str:
+        """The name that it writes to."""
+        return self._index.name
 
     async def run(self, lines: bulk.Lines) -> list[Result]:
         """One result for each document, in order."""
@@ -79,6 +90,8 @@ class Delivery:
         conflicts: list[tuple[Item, str]] = []
         for item, found in zip(chunk.items, items, strict=True):
             outcome = OK if not answer.get("errors") else bulk.outcome(found)
+            if outcome is not OK and self._index.is_alias:
+                self.may_have_moved |= bulk.may_be_of_the_alias(found)
             if isinstance(outcome, Conflict):
                 conflicts.append((item, outcome.reason))
             elif isinstance(outcome, Blocked):
@@ -141,3 +154,32 @@ class Delivery:
             return unknown
         found: Sequence[Mapping[str, Any]] = answer.get("docs", [])
         return found if len(found) == len(items) else unknown
+
+
+async def deliver(deliveries: Sequence[Delivery], lines: bulk.Lines) -> list[Result]:
+    """Send one batch by each of the deliveries, and answer each document with the worst of its results.
+
+    If one index of two takes nothing, none counts as taken: the worker sends it all again later, under a
+    higher token, as to a sink that is down. What the other index has taken does no harm.
+    """
+    if len(deliveries) == 1:  # as a rule
+        return await deliveries[0].run(lines)
+    came = await asyncio.gather(*(one.run(lines) for one in deliveries), return_exceptions=True)
+    failures = [one for one in came if isinstance(one, BaseException)]
+    if failures:
+        raise min(failures, key=_certainty)
+    answers = [one for one in came if not isinstance(one, BaseException)]
+    return [_worst(results, deliveries) for results in zip(*answers, strict=True)]
+
+
+def _certainty(error: BaseException) -> int:
+    """How much is known of what was written: what is least certain counts."""
+    return 0 if isinstance(error, SinkTimeout) else 2 if isinstance(error, SinkUnavailable) else 1
+
+
+def _worst(results: Sequence[Result], deliveries: Sequence[Delivery]) -> Result:
+    at = min(range(len(results)), key=lambda at: _WORST_FIRST.index(type(results[at])))
+    worst = results[at]
+    if isinstance(worst, Reject):
+        return Reject(f"{deliveries[at].index_name}: {worst.reason}")
+    return worst

@@ -6,13 +6,12 @@ Every request here is the same at OpenSearch and Elasticsearch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 from pytube.errors import ConfigError, SinkUnavailable
 from pytube.sinks.opensearch.client import Client, Refused
 from pytube.sinks.opensearch.options import OpenSearchOptions, flat, seconds
+from pytube.sinks.opensearch.pair import Index, Pair, Targets, path_of, takes_no_writes
 
 _FIRST = "-000001"
 _SERVERS_GC_DELETES = "60s"
@@ -31,24 +30,14 @@ STAMP: dict[str, dict[str, Any]] = {
 """The mapping of the stamp, field by field."""
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
-    """Where documents go."""
-
-    path: str
-    """Of requests, `/name`."""
-    is_alias: bool
-
-
-async def ensure(client: Client, options: OpenSearchOptions) -> Index:
-    """Find the index or create it, and check it.
+async def ensure(client: Client, options: OpenSearchOptions) -> Targets:
+    """Find the index or create it, and check it; while it is reindexed, both.
 
     Raises:
         ConfigError: it can't serve as it is; the message says what to change.
         SinkUnavailable: it may be there later.
     """
-    path = "/" + quote(options.index, safe="")
-    found = await _find(client, options, path)
+    found = await find(client, options)
     if found is None:
         if options.create == "never":
             raise SinkUnavailable(
@@ -56,16 +45,59 @@ async def ensure(client: Client, options: OpenSearchOptions) -> Index:
                 'create = "alias"'
             )
         await _create(client, options)
-        found = await _find(client, options, path)
+        found = await find(client, options)
         if found is None:
             raise SinkUnavailable(
                 f'sink "opensearch": there is an index "{options.index}{_FIRST}", but no alias '
                 f'"{options.index}" for it; add the alias, or delete the index'
             )
-    name, about = found
-    await _check_settings(client, options, name, about)
-    await _check_mapping(client, options, name, about)
-    return Index(path, is_alias=name != options.index)
+    targets = _targets(options, *found)
+    checked = dict([found])
+    if len(targets.written) > 1:
+        checked = await describe(client, ",".join(index.name for index in targets.written))
+        if len(checked) < len(targets.written):
+            raise SinkUnavailable(
+                f'sink "opensearch": "{options.index}" is being reindexed, and one of the two indices is '
+                "gone; run `pytube reindex abandon`"
+            )
+    for name, about in checked.items():
+        await _check_settings(client, options, name, about)
+        await _check_mapping(client, options, name, about)
+    return targets
+
+
+async def look_up(client: Client, options: OpenSearchOptions) -> Targets:
+    """Where documents go now. Nothing is created or checked.
+
+    Raises:
+        SinkUnavailable: there is no such index now.
+        ConfigError: as `ensure`.
+    """
+    found = await find(client, options)
+    if found is None:
+        raise SinkUnavailable(f'sink "opensearch": the index or alias "{options.index}" is gone')
+    return _targets(options, *found)
+
+
+def _targets(options: OpenSearchOptions, name: str, about: Mapping[str, Any]) -> Targets:
+    if takes_no_writes(about["aliases"], options.index):
+        pair = Pair.among(options.index, about["aliases"])
+        if pair is None:
+            raise SinkUnavailable(
+                f'sink "opensearch": the alias "{options.index}" takes no writes: its is_write_index is false'
+            )
+        return pair.targets
+    index = Index(options.index, is_alias=name != options.index)
+    return Targets(index, (index,))
+
+
+async def delete(client: Client, name: str) -> None:
+    """Delete an index, if there is one."""
+    try:
+        await client.request("DELETE", path_of(name))
+    except Refused as error:
+        if error.status != 404:
+            raise explain(client, f'delete "{name}"', error) from error
 
 
 def explain(client: Client, what: str, error: Refused) -> ConfigError | SinkUnavailable:
@@ -83,18 +115,13 @@ def explain(client: Client, what: str, error: Refused) -> ConfigError | SinkUnav
     return SinkUnavailable(f"{where}: {error}")
 
 
-async def _find(
-    client: Client, options: OpenSearchOptions, path: str
-) -> tuple[str, Mapping[str, Any]] | None:
+async def find(client: Client, options: OpenSearchOptions) -> tuple[str, dict[str, Any]] | None:
     """The name of the index itself, and its settings, mappings and aliases; None when there is none."""
-    try:
-        answer = await client.request("GET", path, params={"flat_settings": "true"})
-    except Refused as error:
-        if error.status == 404:
-            return None
-        raise explain(client, f'describe "{options.index}"', error) from error
+    answer = await describe(client, options.index)
+    if not answer:
+        return None
     if len(answer) != 1:
-        names = ", ".join(sorted(answer)) or "no index"
+        names = ", ".join(sorted(answer))
         raise ConfigError(
             f'sink "opensearch": "{options.index}" stands for {names}; '
             "name an index, or an alias of exactly one"
@@ -107,27 +134,51 @@ async def _find(
     return name, about
 
 
+async def describe(client: Client, names: str) -> dict[str, Any]:
+    """The settings, mappings and aliases of each index of these names, joined by commas."""
+    try:
+        found: dict[str, Any] = await client.request("GET", path_of(names), params={"flat_settings": "true"})
+    except Refused as error:
+        if error.status == 404:
+            return {}
+        raise explain(client, f'describe "{names}"', error) from error
+    return found
+
+
 async def _create(client: Client, options: OpenSearchOptions) -> None:
     alias = options.create == "alias"
-    body: dict[str, Any] = {
-        "settings": {"index.gc_deletes": f"{options.tombstone_seconds}s", **flat(options.settings)},
-        "mappings": {
-            **options.mappings,
-            "properties": {
-                **options.mappings.get("properties", {}),
-                options.stamp: {"dynamic": False, "properties": STAMP},
-            },
-        },
-    }
-    if alias:
-        body["aliases"] = {options.index: {}}
     name = options.index + (_FIRST if alias else "")
     try:
-        await client.request("PUT", "/" + quote(name, safe=""), body=body)
+        await create(client, options, name, {options.index: {}} if alias else {})
     except Refused as error:
         if error.kind != "resource_already_exists_exception":
             raise explain(client, f'create the index "{name}"', error) from error
         # Another worker was quicker; or an index of that name is there, without the alias.
+
+
+async def create(
+    client: Client,
+    options: OpenSearchOptions,
+    name: str,
+    aliases: Mapping[str, Mapping[str, Any]],
+    meta: Mapping[str, Any] | None = None,
+) -> None:
+    """Create an index with the settings and mappings of the options, and `meta` among the mapping's own."""
+    mappings = dict(options.mappings)
+    if meta is not None:
+        mappings["_meta"] = {**mappings.get("_meta", {}), **meta}
+    body: dict[str, Any] = {
+        "settings": {"index.gc_deletes": f"{options.tombstone_seconds}s", **flat(options.settings)},
+        "mappings": {
+            **mappings,
+            "properties": {
+                **mappings.get("properties", {}),
+                options.stamp: {"dynamic": False, "properties": STAMP},
+            },
+        },
+        "aliases": dict(aliases),
+    }
+    await client.request("PUT", path_of(name), body=body)
 
 
 async def _check_settings(
@@ -144,7 +195,7 @@ async def _check_settings(
             "raise_gc_deletes = true"
         )
     try:
-        await client.request("PUT", f"/{quote(name, safe='')}/_settings", body={"index.gc_deletes": wanted})
+        await client.request("PUT", f"{path_of(name)}/_settings", body={"index.gc_deletes": wanted})
     except Refused as error:
         raise explain(client, f'set index.gc_deletes of "{name}"', error) from error
 
@@ -171,6 +222,6 @@ async def _check_mapping(
         return
     body = {"properties": {options.stamp: {"properties": STAMP}}}
     try:
-        await client.request("PUT", f"/{quote(name, safe='')}/_mapping", body=body)
+        await client.request("PUT", f"{path_of(name)}/_mapping", body=body)
     except Refused as error:
         raise explain(client, f'map the field "{options.stamp}" of "{name}"', error) from error

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, Self
 
-from pytube.errors import SinkTimeout, SinkUnavailable
-from pytube.model import Batch, Id, Result
-from pytube.sinks.base import PAGE
-from pytube.sinks.opensearch.bulk import Lines
+from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
+from pytube.model import Batch, Id, Key, KeyType, Result, Token
+from pytube.sinks.base import PAGE, Stored
+from pytube.sinks.keys import KeyTemplate
+from pytube.sinks.opensearch.bulk import Lines, is_possible
 from pytube.sinks.opensearch.client import Client, Refused
-from pytube.sinks.opensearch.delivery import Delivery
-from pytube.sinks.opensearch.index import Index, ensure
+from pytube.sinks.opensearch.delivery import Delivery, deliver
+from pytube.sinks.opensearch.index import delete, ensure, look_up
 from pytube.sinks.opensearch.options import OpenSearchOptions
+from pytube.sinks.opensearch.pair import Index, Targets
+from pytube.sinks.opensearch.reindex import IndexReindexer
+from pytube.sinks.trial import Trial, of_the_suite
 
 
 class OpenSearchSink:
@@ -26,7 +31,8 @@ class OpenSearchSink:
     def __init__(self, options: OpenSearchOptions) -> None:
         self._options = options
         self._lines = Lines(options)
-        self._opened: tuple[Client, Index] | None = None
+        self._opened: tuple[Client, Targets] | None = None
+        self._looking = asyncio.Lock()
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
@@ -47,10 +53,25 @@ class OpenSearchSink:
                 await client.close()
 
     async def send(self, batch: Batch) -> Sequence[Result]:
-        """Write the batch, in as many bulk requests as `bulk_bytes` asks for."""
-        client, index = self._open()
+        """Write the batch, in bulk requests of at most `bulk_bytes`; during a reindex, to both indices."""
+        client, targets = self._open()
         async with client.use():
-            return await Delivery(client, index, self._options, batch).run(self._lines)
+            while True:
+                deliveries = [Delivery(client, index, self._options, batch) for index in targets.written]
+                results: Sequence[Result] | SinkError
+                try:
+                    results = await deliver(deliveries, self._lines)
+                except SinkError as error:
+                    results = error
+                found = None
+                if any(one.may_have_moved for one in deliveries):
+                    found = await self._look_again(client, targets)
+                if found is not None:
+                    targets = found  # what was taken already is recognized by its token
+                elif isinstance(results, SinkError):
+                    raise results
+                else:
+                    return results
 
     async def abandon(self, batch: Batch) -> None:
         """Return at once: a late write loses."""
@@ -69,9 +90,9 @@ class OpenSearchSink:
         """The ids of the documents of that tube and shard with a lower stamp, in the order of their words.
 
         Each page is a search of its own after the last id of the page before, so that any time may pass
-        between two, and the server keeps nothing open.
+        between two, and the server keeps nothing open. During a reindex, both indices are looked through.
         """
-        client, index = self._open()
+        client, _ = self._open()
         stamp = self._options.stamp
         where = {"routing": str(shard)} if self._options.routing == "shard" else {}
         search: dict[str, Any] = {
@@ -91,16 +112,104 @@ class OpenSearchSink:
             "sort": [{f"{stamp}.id": "asc"}],
         }
         async with client.use():
-            await self._refresh(client, index)
-            while True:
-                hits = await self._page(client, index, where, search)
-                if hits:
-                    yield [_id(hit, f"{stamp}.text") for hit in hits]
-                if len(hits) < PAGE:
-                    return
-                search["search_after"] = hits[-1]["sort"]
+            # Asked anew: only a write would notice that a reindex is over.
+            for index in (await look_up(client, self._options)).written:
+                await self._refresh(client, index)
+                after: Mapping[str, Any] = {}
+                while True:
+                    hits = await self._page(client, index, where, {**search, **after})
+                    if hits:
+                        yield [_id(hit, f"{stamp}.text") for hit in hits]
+                    if len(hits) < PAGE:
+                        break
+                    after = {"search_after": hits[-1]["sort"]}
 
-    def _open(self) -> tuple[Client, Index]:
+    def cannot_read(self) -> str | None:
+        """Return None: it can."""
+        return None
+
+    async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
+        """Get them by their `_id`, which needs no refresh. The server does not show tombstones."""
+        client, targets = self._open()
+        template = KeyTemplate(self._options.key)
+        names = [template.name(tube, *key) for key in keys]
+        possible = [at for at, name in enumerate(names) if is_possible(name)]
+        found: dict[Key, Stored] = dict.fromkeys(keys, Stored())
+        if not possible:
+            return found
+        by_shard = self._options.routing == "shard"
+        wanted = [{"_id": names[at]} | ({"routing": str(keys[at][0])} if by_shard else {}) for at in possible]
+        params = {"filter_path": "docs.found,docs._source,docs.error.type"}
+        async with client.use():
+            try:
+                answer = await client.request(
+                    "POST", f"{targets.searched.path}/_mget", params=params, body={"docs": wanted}
+                )
+            except Refused as error:
+                raise SinkUnavailable(f"{client.where} could not be read: {error}") from error
+        documents = answer.get("docs", [])
+        if len(documents) != len(wanted):
+            raise SinkUnavailable(f"{client.where} answered {len(documents)} of {len(wanted)} documents")
+        for at, document in zip(possible, documents, strict=True):
+            if "found" not in document:
+                kind = document.get("error", {}).get("type")
+                raise SinkUnavailable(f"{client.where} could not be read: {kind}")
+            if document["found"]:
+                found[keys[at]] = self._stored(document.get("_source", {}))
+        return found
+
+    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The same: the index keeps the source text."""
+        return bodies
+
+    def _stored(self, source: dict[str, Any]) -> Stored:
+        stamp = source.pop(self._options.stamp, None)
+        if not isinstance(stamp, dict) or "token" not in stamp:
+            return Stored.decoded(source)  # by others
+        return Stored.decoded(source, Token.parse(stamp["token"]), stamp.get("seq"))
+
+    def cannot_reindex(self) -> str | None:
+        """Return None; whether the alias can be moved, the server knows."""
+        return None
+
+    def reindexer(self) -> IndexReindexer:
+        """What moves the alias to a new index."""
+        return IndexReindexer(self._options)
+
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """An index of its own, which takes documents of any form."""
+        del keys  # an index takes both
+        index = f"{self._options.index}-{name}"
+        own = {
+            "index": index,
+            "create": "index",
+            "key": "{tube}:{shard}:{id}",
+            "mappings": {"dynamic": False},
+        }
+        options = self._options.model_copy(update=own)
+
+        async def erase(_: str, __: Collection[Key]) -> None:
+            client = Client(options)
+            try:
+                await delete(client, index)
+            finally:
+                await client.close()
+
+        notes = (of_the_suite("the mapping"), of_the_suite("the template of _id"))
+        return Trial(lambda: type(self)(options), f"index {index}", erase, notes)
+
+    async def _look_again(self, client: Client, seen: Targets) -> Targets | None:
+        """Where documents go now; None when that is still where they went."""
+        async with self._looking:
+            if self._open() == (client, seen):
+                try:
+                    self._opened = client, await look_up(client, self._options)
+                except ConfigError as error:  # of the index, not of the documents
+                    raise SinkUnavailable(str(error)) from error
+            _, found = self._open()
+            return None if found == seen else found
+
+    def _open(self) -> tuple[Client, Targets]:
         if self._opened is None:
             raise SinkUnavailable('sink "opensearch" is not open')
         return self._opened

@@ -170,8 +170,8 @@ SEEDS = [
         "attempts_of_earlier_flights_count",
         "a document is parked for failures that it had weeks ago",
         "pytube/worker/partition_worker.py",
-        "        self._retries[flight.pod_class].forget(keys)\n",
-        "",
+        "            retries.forget((shard, key) for shard, ids in groups.items() for key in ids)\n",
+        "            pass\n",
         ("unit/test_partition_worker_retries.py",),
     ),
 ]

@@ -41,9 +41,9 @@ class Seed:
 
 
 def copy_tree(target: Path) -> None:
-    """Copy what tests need to run elsewhere."""
+    """Copy what tests need to run elsewhere, with the bytecode: it fits all files but the patched one."""
     for name in _NEEDED:
-        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, target / name)
     shutil.copy(ROOT / "pyproject.toml", target)
 
 

@@ -1,0 +1,61 @@
+"""What operators do by hand, over one session: each act stands in the audit, by the transaction that does it.
+
+The functions take an autocommit connection and the schema of our SQL, and raise `UsageError` for what makes
+no sense or is not allowed, with nothing changed, and `DatabaseUnavailable` when the session is lost.
+"""
+
+from pytube.admin.audit import Action, audit
+from pytube.admin.park import (
+    Parked,
+    Parking,
+    count_parked,
+    drop_parked,
+    list_parked,
+    parked_document,
+    retry_parked,
+)
+from pytube.admin.pauses import Pause, pause, pauses, resume, wait_until_halted
+from pytube.admin.pods import (
+    Pods,
+    PodsCount,
+    WaitingPod,
+    ack_pods,
+    count_pods,
+    list_pods,
+    reset_attempts,
+    retry_pods,
+)
+from pytube.admin.show import Shown, show
+from pytube.admin.steps import Stepped, step
+from pytube.admin.touch import touch, touch_query
+
+__all__ = [
+    "Action",
+    "Parked",
+    "Parking",
+    "Pause",
+    "Pods",
+    "PodsCount",
+    "Shown",
+    "Stepped",
+    "WaitingPod",
+    "ack_pods",
+    "audit",
+    "count_parked",
+    "count_pods",
+    "drop_parked",
+    "list_parked",
+    "list_pods",
+    "parked_document",
+    "pause",
+    "pauses",
+    "reset_attempts",
+    "resume",
+    "retry_parked",
+    "retry_pods",
+    "show",
+    "step",
+    "touch",
+    "touch_query",
+    "wait_until_halted",
+]

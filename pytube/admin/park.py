@@ -1,0 +1,145 @@
+"""Parked keys: listed, tried again, or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, LiteralString
+
+import psycopg
+
+from pytube.admin.session import AT_ONCE, in_pieces, rows_of, value_of
+from pytube.errors import UnknownTube, UsageError
+
+_LIST = "SELECT * FROM {s}.tube_park_list(%(tube)s, %(limit)s, %(shard)s, %(key)s, %(error)s, %(older)s)"
+_COUNT = "SELECT * FROM {s}.tube_park_count(%(tube)s, %(shard)s, %(key)s, %(error)s, %(older)s)"
+_RETRY = """
+    SELECT {s}.tube_park_retry(
+        %(tube)s, %(shard)s, %(key)s, %(error)s, %(older)s, %(newest)s, %(limit)s)
+"""
+_DROP = """
+    SELECT {s}.tube_park_drop(
+        %(tube)s, %(shard)s, %(key)s, %(error)s, %(older)s, %(newest)s, %(limit)s)
+"""
+_DOCUMENT = """
+    SELECT d.document FROM {s}.tube_parked AS k JOIN {s}.tube_parked_document AS d ON d.park_id = k.park_id
+    WHERE k.park_id = %(park_id)s
+"""
+_TUBE = "SELECT EXISTS (SELECT FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s)"
+
+
+@dataclass(frozen=True, slots=True)
+class Parking:
+    """Which parked keys are meant; what is None does not matter."""
+
+    tube: str | None = None
+    shard: int | None = None
+    key: str | None = None
+    error: str | None = None
+    """A text that the error holds, in any case."""
+    older: timedelta | None = None
+    """Parked longer ago than this."""
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """For the queries."""
+        return {name: getattr(self, name) for name in ("tube", "shard", "key", "error", "older")}
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A key that was set aside, or a control pod, which has no id."""
+
+    park_id: int
+    tube: str
+    shard: int
+    id: str | None
+    op: str
+    seq: int
+    payload: Mapping[str, Any] | None
+    """Of a control pod."""
+    error: str
+    attempts: int
+    epoch: int
+    parked_at: datetime
+    """When it failed last."""
+    first_at: datetime
+    """When it failed first since it was delivered."""
+    retried_at: datetime | None
+    """When an operator had it tried again; None when nobody has since it was parked."""
+
+
+def list_parked(
+    connection: psycopg.Connection, parking: Parking, schema: str = "tube", limit: int = 100
+) -> list[Parked]:
+    """The parked keys, the latest first. `UnknownTube`: there is no such tube."""
+    _check_tube(connection, parking, schema)
+    return rows_of(Parked, connection, schema, _LIST, **parking.arguments, limit=limit)
+
+
+def count_parked(connection: psycopg.Connection, parking: Parking, schema: str = "tube") -> int:
+    """How many there are. `UnknownTube`: there is no such tube."""
+    _check_tube(connection, parking, schema)
+    (found,) = rows_of(_Count, connection, schema, _COUNT, **parking.arguments)
+    return found.count
+
+
+def parked_document(connection: psycopg.Connection, park_id: int, schema: str = "tube") -> bytes | None:
+    """What was sent for a parked key, where the tube's `park_documents` asks to keep it. Needs tube_admin."""
+    found = rows_of(_Document, connection, schema, _DOCUMENT, park_id=park_id)
+    return found[0].document if found else None
+
+
+def retry_parked(connection: psycopg.Connection, parking: Parking, schema: str = "tube") -> int:
+    """Touch the keys that are parked now, so that they are delivered, or parked again.
+
+    Those that were retried and have not failed since are left alone, unless a key is given. Interrupted, some
+    are done and the others untouched.
+
+    Returns:
+        How many were touched.
+    """
+    if parking.key is not None:  # which can't be told apart from one that was done just now
+        return _act(connection, parking, schema, _RETRY, once=True)
+    return _act(connection, parking, schema, _RETRY)
+
+
+def drop_parked(connection: psycopg.Connection, parking: Parking, schema: str = "tube") -> int:
+    """Forget the keys that are parked now; the sink stays as it is until they are touched.
+
+    Returns:
+        How many there were.
+    """
+    return _act(connection, parking, schema, _DROP)
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    document: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    count: int
+    newest: int | None
+
+
+def _act(
+    connection: psycopg.Connection, parking: Parking, schema: str, query: LiteralString, *, once: bool = False
+) -> int:
+    if parking.tube is None:
+        raise UsageError("name the tube whose parked keys are meant")
+    # Also where nothing is parked: an unknown tube is refused by the call itself.
+    (found,) = rows_of(_Count, connection, schema, _COUNT, **parking.arguments)
+
+    def work() -> int:
+        arguments = {**parking.arguments, "newest": found.newest, "limit": AT_ONCE}
+        return int(value_of(connection, schema, query, **arguments))
+
+    return work() if once else in_pieces(work)
+
+
+def _check_tube(connection: psycopg.Connection, parking: Parking, schema: str) -> None:
+    if parking.tube is not None and not value_of(connection, schema, _TUBE, tube=parking.tube):
+        raise UnknownTube(f"there is no tube {parking.tube!r}; `pytube tube list` names those that there are")

@@ -1,0 +1,154 @@
+"""The pods that wait in a tube: listed, put into the queue anew, or taken away as done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import psycopg
+
+from pytube.admin.session import AT_ONCE, in_pieces, rows_of, value_of
+
+_LIST = """
+    SELECT * FROM {s}.tube_pods_list(
+        %(tube)s, %(partition)s, %(first)s, %(last)s, %(shard)s, %(key)s, %(limit)s, %(keys)s)
+"""
+_COUNT = """
+    SELECT * FROM {s}.tube_pods_count(
+        %(tube)s, %(partition)s, %(first)s, %(last)s, %(shard)s, %(key)s)
+"""
+_RETRY = """
+    SELECT {s}.tube_pods_retry(
+        %(tube)s, %(partition)s, %(first)s, %(last)s, %(shard)s, %(key)s, %(limit)s)
+"""
+_ACK = """
+    SELECT {s}.tube_pods_ack(
+        %(tube)s, %(partition)s, %(first)s, %(last)s, %(shard)s, %(key)s, %(limit)s)
+"""
+_RESET = "SELECT {s}.tube_attempts_reset(%(tube)s, %(partition)s, %(shard)s, %(key)s)"
+_EVERY = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """Which pods of a tube are meant; what is None does not matter."""
+
+    tube: str
+    partition: int | None = None
+    first: int | None = None
+    """The least seq."""
+    last: int | None = None
+    """The greatest seq, included."""
+    shard: int | None = None
+    key: str | None = None
+    """An id, as text. Where something is done with it, the other keys of its pods stay."""
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """For the queries."""
+        return {name: getattr(self, name) for name in ("tube", "partition", "first", "last", "shard", "key")}
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """A pod of a tube."""
+
+    seq: int
+    partition: int
+    op: str
+    shard: int
+    keys: Sequence[str]
+    """Its ids, the first ones."""
+    key_count: int
+    control: str | None
+    """The type of a control pod."""
+    ts: datetime
+    state: str
+    """`waiting`; `in flight`: a live worker has it; `left` by a term that is over, for the next one."""
+    client_id: str | None
+    """Who has it in flight."""
+    failures: int
+    """Of how many of its keys attempts have failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodsCount:
+    """How many pods are meant."""
+
+    pods: int
+    in_flight: int
+    control: int
+    newest: int | None
+    """The greatest seq among them."""
+
+
+def list_pods(
+    connection: psycopg.Connection, chosen: Pods, schema: str = "tube", limit: int = 100, keys: int = 100
+) -> list[WaitingPod]:
+    """The first `limit` pods, in processing order, with the first `keys` ids of each.
+
+    To look for a key is to look at all pods of the range.
+    """
+    return rows_of(WaitingPod, connection, schema, _LIST, **chosen.arguments, limit=limit, keys=keys)
+
+
+def count_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube") -> PodsCount:
+    """How many pods are meant. It looks at each of them."""
+    (found,) = rows_of(PodsCount, connection, schema, _COUNT, **chosen.arguments)
+    return found
+
+
+def retry_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube") -> int:
+    """Put the keys of the pods that are there now into the queue anew.
+
+    They get new pods, as old seqs may lie below what a worker looks at. Control pods and what is in flight
+    are left alone; with a key, that key is touched again whoever has it. Interrupted, some are done and
+    the others untouched.
+
+    Returns:
+        How many pods there were.
+    """
+    if chosen.key is not None:
+        return int(value_of(connection, schema, _RETRY, **chosen.arguments, limit=_EVERY))
+    newest = count_pods(connection, chosen, schema).newest
+    if newest is None:
+        return 0
+    bounded = replace(chosen, last=newest)  # or it would meet the new ones
+    return in_pieces(lambda: int(value_of(connection, schema, _RETRY, **bounded.arguments, limit=AT_ONCE)))
+
+
+def ack_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube") -> int:
+    """Take the pods that are there now away as done; nothing is sent. Control pods are left alone.
+
+    Returns:
+        How many pods there were.
+
+    Raises:
+        PodsInFlight: a worker has some of them: pause the partition first.
+    """
+    newest = count_pods(connection, chosen, schema).newest
+    if newest is None:
+        return 0
+    bounded = replace(chosen, last=newest)
+    return in_pieces(lambda: int(value_of(connection, schema, _ACK, **bounded.arguments, limit=AT_ONCE)))
+
+
+def reset_attempts(
+    connection: psycopg.Connection,
+    tube: str,
+    schema: str = "tube",
+    *,
+    partition: int | None = None,
+    shard: int | None = None,
+    key: str | None = None,
+) -> int:
+    """Forget the failures of keys that are to be sent again: they have all their attempts, and no back-off.
+
+    A worker that runs remembers them until its partition is paused or its term ends.
+
+    Returns:
+        Of how many keys.
+    """
+    arguments = {"tube": tube, "partition": partition, "shard": shard, "key": key}
+    return int(value_of(connection, schema, _RESET, **arguments))

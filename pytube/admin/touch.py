@@ -1,0 +1,105 @@
+"""Touches by hand: of ids of a table, or of what a query names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from pytube.admin.session import explained, rows_of, value_of
+from pytube.db.errors import translated
+from pytube.errors import UnknownTable, UnknownTube, UsageError
+from pytube.model import KeyType
+from pytube.tubes.tables import find_table
+
+_TABLES = "SELECT l.tbl::text, l.shard, l.key_type::text FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s"
+_TABLE = """
+    SELECT l.tbl::text, l.shard, l.key_type::text FROM {s}.tube_list(%(table)s) AS l WHERE l.tube = %(tube)s
+"""
+_PUT = "SELECT {s}.tube_keys_put(%(tube)s, %(shard)s, 'T', %(keys)s)"
+_INSERT = "SELECT {s}.tube_pods_insert(%(tube)s, %(ids_query)s, %(shard)s, 'T')"
+_AUDIT = "SELECT {s}.tube_audit_add('touch', %(tube)s, %(details)s)"
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Attached:
+    tbl: str | None
+    shard: int | None
+    key_type: str
+
+
+def touch(
+    connection: psycopg.Connection, tube: str, table: str, ids: Sequence[str], schema: str = "tube"
+) -> int:
+    """Touch documents by their ids; one without a row is deleted at the sink.
+
+    Args:
+        connection: autocommit.
+        tube: its name.
+        table: `schema.table`, attached to the tube; of a related one, ids of its root table are meant.
+        ids: as texts. One that stands twice is touched once.
+        schema: of our SQL.
+
+    Returns:
+        How many were touched.
+    """
+    attached = _attached(connection, tube, table, schema)
+    keys = list(dict.fromkeys(_key(KeyType(attached.key_type), key) for key in ids))
+    if not keys:
+        raise UsageError("no id is given; name one at least, or give a query")
+    details = {"table": table, "count": len(keys), "keys": [key[:100] for key in keys[:_SHOWN]]}
+    with explained(), translated(), connection.transaction():
+        value_of(connection, schema, _PUT, tube=tube, shard=attached.shard, keys=keys)
+        value_of(connection, schema, _AUDIT, tube=tube, details=Jsonb(details))
+    return len(keys)
+
+
+def touch_query(
+    connection: psycopg.Connection, tube: str, table: str, query: str, schema: str = "tube"
+) -> None:
+    """Touch the ids that a query of one column gives. It runs with the rights of the session's role.
+
+    The audit holds a digest of the query in place of its text, which may name what is nobody's business.
+    """
+    attached = _attached(connection, tube, table, schema)
+    body = query.strip().rstrip(";")
+    if not body:
+        raise UsageError("the query is empty; give a SELECT of one column, the ids")
+    # With the caller's rights, as psql would.
+    numbered = f"SELECT q.id, pg_catalog.row_number() OVER () FROM (\n{body}\n) AS q (id)"  # noqa: S608
+    digest = hashlib.sha256(body.encode()).hexdigest()[:16]
+    with explained(), translated(), connection.transaction():
+        value_of(connection, schema, _INSERT, tube=tube, ids_query=numbered, shard=attached.shard)
+        details = Jsonb({"table": table, "query_sha256": digest})
+        value_of(connection, schema, _AUDIT, tube=tube, details=details)
+
+
+def _attached(connection: psycopg.Connection, tube: str, table: str, schema: str) -> _Attached:
+    there = rows_of(_Attached, connection, schema, _TABLES, tube=tube)
+    if not there:
+        raise UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")
+    with translated():
+        oid = find_table(connection, table)
+    found = rows_of(_Attached, connection, schema, _TABLE, tube=tube, table=oid)
+    if not found:
+        names = ", ".join(str(one.tbl) for one in there if one.tbl is not None) or "none"
+        raise UnknownTable(f"{table} is not attached to tube {tube!r} (attached: {names})")
+    return found[0]
+
+
+def _key(kind: KeyType, text: str) -> str:
+    value: int | str = text
+    if kind is KeyType.BIGINT:
+        try:
+            value = int(text)
+        except ValueError:
+            value = text
+    elif kind is KeyType.UUID:
+        value = text.lower()
+    if not kind.has(value):
+        raise UsageError(f"{text!r} is no id of this tube, whose keys are {kind}")
+    return str(value)

@@ -1,0 +1,122 @@
+"""`pytube touch`, `pytube pause`, `pytube resume`, `pytube audit`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+
+import click
+import orjson
+
+from pytube import admin
+from pytube.cli.acting import Duration, partition_option, session, tube_option
+from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.output import print_json, print_rows
+from pytube.errors import UsageError
+
+
+@click.command()
+@click.argument("name", metavar="TUBE")
+@click.argument("table")
+@click.argument("ids", nargs=-1, metavar="[ID]…")
+@click.option("--query", metavar="SQL", help="In place of ids: a query of one column that gives them.")
+@database_options
+def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None) -> None:
+    """Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent anew.
+
+    An id without a row is deleted at the sink. Put -- before ids that begin with a minus.
+    """
+    if bool(ids) == (query is not None):
+        raise UsageError("give ids, or --query, and not both")
+    with session(database) as connection:
+        if query is not None:
+            admin.touch_query(connection, name, table, query, database.schema)
+            click.echo(f"what the query gives is touched in {name}")
+            return
+        count = admin.touch(connection, name, table, ids, database.schema)
+    click.echo(f"{count} documents are touched in {name}")
+
+
+@click.command()
+@tube_option
+@partition_option
+@click.option("--for", "lasts", type=Duration(), help="End by itself after, e.g., 90s, 10m, 2h, 1d.")
+@click.option("--reason", metavar="TEXT", help="For people; `pytube status` shows it.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait until nothing is in flight.",
+)
+@database_options
+def pause(
+    database: Database,
+    name: str,
+    partition: int | None,
+    lasts: timedelta | None,
+    reason: str | None,
+    wait: float,
+) -> None:
+    """Stop delivering a tube, or one partition: leaders keep leading, and mark and send nothing.
+
+    The pause stands in the database: workers that are restarted or take over keep to it. Writers go on, and
+    the tube fills.
+    """
+    with session(database) as connection:
+        admin.pause(connection, name, database.schema, partition=partition, lasts=lasts, reason=reason)
+        click.echo(f"{_what(name, partition)} is paused{'' if lasts is None else f' for {lasts}'}")
+        left = admin.wait_until_halted(connection, name, database.schema, partition=partition, timeout=wait)
+    for one in left:
+        why = "is lost" if one.lost else "has not come to rest yet"
+        click.echo(f"partition {one.partition}: its leader {one.leader} {why}", err=True)
+
+
+@click.command()
+@tube_option
+@partition_option
+@database_options
+def resume(database: Database, name: str, partition: int | None) -> None:
+    """End the pauses of a tube, also when a worker has stopped it; or those of one partition."""
+    with session(database) as connection:
+        ended = admin.resume(connection, name, database.schema, partition=partition)
+        left = [
+            one
+            for one in admin.pauses(connection, name, database.schema)
+            if partition in (None, one.partition)
+        ]
+    click.echo(
+        f"{_what(name, partition)} is resumed" if ended else f"{_what(name, partition)} was not paused"
+    )
+    for one in left:
+        click.echo(
+            f"partition {one.partition} is still paused, {one.reason}: resume the whole tube", err=True
+        )
+
+
+def _what(name: str, partition: int | None) -> str:
+    return f"tube {name}" if partition is None else f"partition {partition} of tube {name}"
+
+
+@click.command()
+@click.option("--tube", "name", metavar="NAME", help="Only what concerned this tube.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@json_option
+@database_options
+def audit(database: Database, name: str | None, limit: int, as_json: bool) -> None:
+    """List who did what by hand, the latest first; also with tubes that are gone."""
+    with session(database) as connection:
+        rows = [asdict(row) for row in admin.audit(connection, database.schema, name, limit)]
+    if as_json:
+        print_json(rows)
+        return
+    columns = {
+        "done_at": "when",
+        "done_by": "who",
+        "client": "client",
+        "action": "action",
+        "tube": "tube",
+        "details": "details",
+    }
+    shown = [row | {"details": orjson.dumps(row["details"]).decode()} for row in rows]
+    print_rows(columns, shown, "nothing was done by hand")

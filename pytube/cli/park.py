@@ -1,0 +1,154 @@
+"""`pytube park …`: what was set aside with its error."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+import click
+import psycopg
+
+from pytube import admin
+from pytube.admin import Parked, Parking
+from pytube.cli.acting import Duration, confirm, session, yes_option
+from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.output import key_shown, print_json, print_rows
+from pytube.errors import UsageError
+
+_COLUMNS = {
+    "tube": "tube",
+    "shard": "shard",
+    "id": "id",
+    "op": "op",
+    "attempts": "attempts",
+    "first_at": "first",
+    "parked_at": "since",
+    "retried_at": "retried",
+    "error": "error",
+}
+_PREVIEW = 5
+
+
+@click.group()
+def park() -> None:
+    """Documents that could not be delivered: look at them, retry or drop them."""
+
+
+def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say which keys, as `parking`."""
+
+    @click.option("--tube", "name", metavar="NAME", help="Only of this tube.")
+    @click.option("--shard", type=click.IntRange(min=0), help="Only of this shard.")
+    @click.option("--key", metavar="ID", help="Only this id.")
+    @click.option("--error", metavar="TEXT", help="Only those whose error holds this text, in any case.")
+    @click.option("--older-than", type=Duration(), help="Only those parked longer ago than, e.g., 2h.")
+    @functools.wraps(command)
+    def wrapper(
+        *arguments: Any,
+        name: str | None,
+        shard: int | None,
+        key: str | None,
+        error: str | None,
+        older_than: timedelta | None,
+        **options: Any,
+    ) -> Any:
+        return command(*arguments, parking=Parking(name, shard, key, error, older_than), **options)
+
+    return wrapper
+
+
+@park.command("list")
+@_filters
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@json_option
+@database_options
+def list_(database: Database, parking: Parking, limit: int, as_json: bool) -> None:
+    """List parked documents, with their errors."""
+    with session(database) as connection:
+        rows = admin.list_parked(connection, parking, database.schema, limit)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+    else:
+        print_rows(_COLUMNS, _shown(rows), "nothing is parked")
+
+
+@park.command()
+@click.option("--tube", "name", metavar="NAME", required=True, help="The tube.")
+@click.option("--key", metavar="ID", required=True, help="The id.")
+@click.option("--shard", type=click.IntRange(min=0), help="Its shard, where several have the id.")
+@json_option
+@database_options
+def show(database: Database, name: str, key: str, shard: int | None, as_json: bool) -> None:
+    """Show one parked document: its error in full, and what was sent, where that is kept (park_documents)."""
+    with session(database) as connection:
+        rows = admin.list_parked(connection, Parking(name, shard, key), database.schema, 2)
+        if not rows:
+            raise UsageError(
+                f"the key {key!r} of tube {name!r} is not parked; `pytube park list` names those that are"
+            )
+        if len(rows) > 1:
+            raise UsageError(f"several shards of tube {name!r} have the key {key!r}; give --shard")
+        text: str | None = None
+        try:
+            document = admin.parked_document(connection, rows[0].park_id, database.schema)
+            text = None if document is None else document.decode(errors="backslashreplace")
+            missing = "not kept"
+        except UsageError:
+            missing = "not shown: only tube_admin may see it"
+    if as_json:
+        print_json(asdict(rows[0]) | {"document": text})
+        return
+    for line, value in (*_shown(rows)[0].items(), ("document", missing if text is None else text)):
+        click.echo(f"{line}: {'-' if value is None else value}")
+
+
+@park.command()
+@_filters
+@yes_option
+@database_options
+def retry(database: Database, parking: Parking, yes: bool) -> None:
+    """Touch parked documents, so that they are delivered or parked again."""
+    _act(database, parking, "touch", admin.retry_parked, "touched", yes=yes)
+
+
+@park.command()
+@_filters
+@yes_option
+@database_options
+def drop(database: Database, parking: Parking, yes: bool) -> None:
+    """Forget parked documents. The sink stays as it is until they are touched."""
+    _act(database, parking, "forget", admin.drop_parked, "forgotten", yes=yes)
+
+
+def _act(
+    database: Database,
+    parking: Parking,
+    verb: str,
+    act: Callable[[psycopg.Connection, Parking, str], int],
+    done: str,
+    *,
+    yes: bool,
+) -> None:
+    if parking.tube is None:
+        raise UsageError("give --tube: whose parked documents are meant?")
+    with session(database) as connection:
+        count = admin.count_parked(connection, parking, database.schema)
+        if not count:
+            click.echo("nothing of that is parked")
+            return
+        if not yes:
+            rows = admin.list_parked(connection, parking, database.schema, _PREVIEW)
+            print_rows(_COLUMNS, _shown(rows), "")
+            rest = f", {count - len(rows)} of them not shown" if count > len(rows) else ""
+            confirm(f"{verb} {count} parked documents of tube {parking.tube}{rest}?", yes=yes)
+        click.echo(f"{act(connection, parking, database.schema)} parked documents are {done}")
+
+
+def _shown(rows: list[Parked]) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in asdict(row).items() if name in _COLUMNS} | {"id": key_shown(row.id)}
+        for row in rows
+    ]

@@ -1,0 +1,276 @@
+"""`pytube pods …`: what waits in a tube."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import click
+import psycopg
+
+from pytube import admin
+from pytube.admin import Pods, WaitingPod
+from pytube.admin.show import document
+from pytube.cli.acting import configured, confirm, partition_option, session, tube_option, yes_option
+from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.output import is_terminal, key_shown, print_json, print_rows
+from pytube.cli.settings import Settings
+from pytube.config import Config
+from pytube.errors import NotPaused, UsageError
+from pytube.verify import Explanation
+
+_COLUMNS = {
+    "seq": "seq",
+    "partition": "part",
+    "op": "op",
+    "shard": "shard",
+    "ts": "since",
+    "state": "state",
+    "client_id": "by",
+    "failures": "failing",
+    "keys": "keys",
+}
+_PREVIEW = 5
+_SHOWN = 10
+_EVERY = 2**31 - 1
+
+
+@click.group()
+def pods() -> None:
+    """What waits in a tube: look at it, retry, step through, take away."""
+
+
+def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say which pods, as `chosen`."""
+
+    @tube_option
+    @partition_option
+    @click.option("--from", "first", type=int, metavar="SEQ", help="Only from this seq on.")
+    @click.option("--to", "last", type=int, metavar="SEQ", help="Only up to this seq.")
+    @click.option("--shard", type=click.IntRange(min=0), help="Only of this shard.")
+    @click.option("--key", metavar="ID", help="Only those with this id. All pods of the range are looked at.")
+    @functools.wraps(command)
+    def wrapper(
+        *arguments: Any,
+        name: str,
+        partition: int | None,
+        first: int | None,
+        last: int | None,
+        shard: int | None,
+        key: str | None,
+        **options: Any,
+    ) -> Any:
+        return command(*arguments, chosen=Pods(name, partition, first, last, shard, key), **options)
+
+    return wrapper
+
+
+@pods.command("list")
+@_filters
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@json_option
+@database_options
+def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:
+    """List pods in processing order: which keys, since when, and who has them in flight."""
+    with session(database) as connection:
+        rows = admin.list_pods(connection, chosen, database.schema, limit)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+    else:
+        print_rows(_COLUMNS, [_shown(row) for row in rows], "no such pods wait")
+
+
+@pods.command()
+@tube_option
+@click.option("--seq", type=int, help="The pod.")
+@click.option("--key", metavar="ID", help="All pods with this id.")
+@click.option("--shard", type=click.IntRange(min=0), help="The shard of the key, where several have it.")
+@json_option
+@database_options
+@click.pass_obj
+def show(
+    settings: Settings,
+    database: Database,
+    name: str,
+    seq: int | None,
+    key: str | None,
+    shard: int | None,
+    as_json: bool,
+) -> None:
+    """Show pods, and their documents as they would be sent now, and as the sink has them."""
+    if seq is None and key is None:
+        raise UsageError("give --seq or --key: which pods are meant?")
+    config = configured(settings, database)
+    with session(database) as connection:
+        shown = admin.show(connection, config, Pods(name, None, seq, seq, shard, key))
+    if as_json:
+        pods = [asdict(row) for row in shown.pods]
+        print_json({"pods": pods, "documents": [one.as_json() for one in shown.documents]})
+        return
+    print_rows(_COLUMNS, [_shown(row) for row in shown.pods], "")
+    for found in shown.documents:
+        click.echo(f"key {key_shown(str(found.id))} of shard {found.shard}")
+        for line in _sides(found):
+            click.echo(f"  {line}")
+
+
+@pods.command()
+@_filters
+@yes_option
+@database_options
+def retry(database: Database, chosen: Pods, yes: bool) -> None:
+    """Put pods into the queue anew, behind the others. What is in flight is left alone, but for a --key."""
+    with session(database) as connection:
+        if _may_act(connection, database.schema, chosen, "put into the queue anew", yes=yes):
+            done = admin.retry_pods(connection, chosen, database.schema)
+            click.echo(
+                f"{done} pods are put into the queue anew"
+                if chosen.key is None
+                else f"the key {chosen.key} is touched"
+            )
+
+
+@pods.command()
+@_filters
+@yes_option
+@database_options
+def ack(database: Database, chosen: Pods, yes: bool) -> None:
+    """Take pods away as done, or one --key out of them: nothing is sent, and the sink stays as it is.
+
+    Refused while a worker has them in flight: pause the tube or the partition first.
+    """
+    with session(database) as connection:
+        if _may_act(connection, database.schema, chosen, "take away without sending", yes=yes):
+            click.echo(f"{admin.ack_pods(connection, chosen, database.schema)} pods are acknowledged")
+
+
+@pods.command()
+@tube_option
+@partition_option
+@click.option("--shard", type=click.IntRange(min=0), help="Only of this shard.")
+@click.option("--key", metavar="ID", help="Only of this id.")
+@database_options
+def reset(database: Database, name: str, partition: int | None, shard: int | None, key: str | None) -> None:
+    """Forget the failed attempts of keys that are to be sent again: they have all of them anew, and at once.
+
+    A worker remembers those of what it has in flight until it is paused.
+    """
+    with session(database) as connection:
+        done = admin.reset_attempts(
+            connection, name, database.schema, partition=partition, shard=shard, key=key
+        )
+    click.echo(f"the failures of {done} keys are forgotten")
+
+
+@pods.command()
+@tube_option
+@click.option("--partition", type=click.IntRange(min=0), help="The partition, where the tube has several.")
+@database_options
+@click.pass_obj
+def step(settings: Settings, database: Database, name: str, partition: int | None) -> None:
+    """Go through a paused partition document by document, and ask before each.
+
+    The partition's worker sends them, under its own term: one has to run, and the partition has to be paused.
+    """
+    config = configured(settings, database)
+    with session(database) as connection:
+        _wait_until_paused(connection, database.schema, name, partition)
+        done = 0
+        for pod, key in _keys(connection, database.schema, Pods(name, partition)):
+            answer = _ask(config, name, pod, key)
+            if answer == "q":
+                break
+            if answer == "a":
+                acked = Pods(name, None, pod.seq, pod.seq, pod.shard, key)
+                admin.ack_pods(connection, acked, database.schema)
+                click.echo("  acknowledged: not sent")
+            elif answer == "y":
+                came = admin.step(connection, name, pod.seq, pod.shard, key, database.schema)
+                done += came.is_done
+                click.echo(f"  {came.outcome}" + ("" if came.reason is None else f": {came.reason}"))
+    click.echo(f"{done} documents were stepped over; the tube stays paused")
+
+
+def _wait_until_paused(connection: psycopg.Connection, schema: str, name: str, partition: int | None) -> None:
+    # An unknown tube or partition is refused here.
+    admin.list_pods(connection, Pods(name, partition), schema, 1)
+    found = [one for one in admin.pauses(connection, name, schema) if partition in (None, one.partition)]
+    if not found:
+        where = f"tube {name}" if partition is None else f"partition {partition} of tube {name}"
+        raise NotPaused(
+            f"{where} is not paused, so a worker delivers it; run `pytube pause --tube {name}` first"
+        )
+
+
+def _keys(connection: psycopg.Connection, schema: str, chosen: Pods) -> Iterator[tuple[WaitingPod, str]]:
+    """Each key of each pod that is there now, in processing order, read as one comes to it."""
+    seen: set[int] = set()
+    while True:
+        # The first ones are listed again: what was stepped over is gone, what failed was seen.
+        rows = admin.list_pods(connection, chosen, schema, len(seen) + 1, _EVERY)
+        row = next((row for row in rows if row.seq not in seen), None)
+        if row is None:
+            return
+        seen.add(row.seq)
+        if row.control is None:
+            for key in row.keys:
+                yield row, key
+
+
+def _ask(config: Config, name: str, pod: WaitingPod, key: str) -> str:
+    """Show a key of a pod with its documents, and ask what to do."""
+    click.echo(f"pod {pod.seq}, op {pod.op}, shard {pod.shard}, key {key_shown(key)}")
+    for line in _sides(document(config, name, pod.shard, key)):
+        click.echo(f"  {line}")
+    return str(
+        click.prompt(
+            "  send it? y: yes, n: leave it, a: acknowledge without sending, q: quit",
+            type=click.Choice(["y", "n", "a", "q"]),
+            show_choices=False,
+            err=True,
+        )
+    )
+
+
+def _sides(found: Explanation) -> Iterator[str]:
+    """What would be sent now, what the sink has, and why not."""
+    for what, side in (("now", found.source), ("sink", found.sink)):
+        if side.unknown is not None:
+            text = f"not known: {side.unknown}"
+        elif side.exists:
+            text = json.dumps(side.document, ensure_ascii=not is_terminal())
+        else:
+            text = "no document"
+        yield f"{what}: {''.join(c if c.isprintable() else ' ' for c in text)}"
+    if found.parked is not None:
+        yield f"parked after {found.parked.attempts} attempts: {found.parked.error}"
+    if found.fields:
+        yield f"they differ in {', '.join(found.fields)}"
+
+
+def _may_act(connection: psycopg.Connection, schema: str, chosen: Pods, verb: str, *, yes: bool) -> bool:
+    """Show what is meant, and ask; False when it is nothing."""
+    count = admin.count_pods(connection, chosen, schema)
+    if not count.pods:
+        click.echo("no such pods wait")
+        return False
+    if not yes:
+        rows = admin.list_pods(connection, chosen, schema, _PREVIEW)
+        print_rows(_COLUMNS, [_shown(row) for row in rows], "")
+        parts = [f"{verb}: {count.pods} pods of tube {chosen.tube}"]
+        if chosen.key is not None:
+            parts = [f"{verb}: the key {chosen.key} in {count.pods} pods of tube {chosen.tube}"]
+        parts += [f"{count.in_flight} in flight"] if count.in_flight else []
+        parts += [f"{count.control} control pods, which are left alone"] if count.control else []
+        confirm(", ".join(parts) + "?", yes=yes)
+    return True
+
+
+def _shown(row: WaitingPod) -> dict[str, Any]:
+    keys = [str(key_shown(key)) for key in row.keys[:_SHOWN]]
+    if row.key_count > len(keys):
+        keys.append(f"… ({row.key_count})")
+    return asdict(row) | {"keys": row.control or " ".join(keys)}

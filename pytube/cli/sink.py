@@ -1,0 +1,118 @@
+"""`pytube sink …`: what can be said of a sink before it is trusted with a tube."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import click
+
+from pytube.cli.context import json_option
+from pytube.cli.output import print_json, print_text
+from pytube.cli.settings import Settings
+from pytube.errors import ConfigError, UsageError
+from pytube.model import KeyType
+from pytube.sinks import build_sink
+from pytube.sinks.trial import Trial, Trying
+from pytube.testing.trial import Checked, names_of_checks, run_checks
+
+_INTERRUPTED, _TERMINATED = 130, 143
+_COLORS = {"ok": "green", "failed": "red", "not judged": "yellow"}
+
+
+@click.group()
+def sink() -> None:
+    """Check the sink of a tube."""
+
+
+@sink.command()
+@click.option("--tube", "tube", required=True, metavar="NAME", help="The tube.")
+@click.option("--yes", is_flag=True, help="Send, although what the receiver takes can't be taken back.")
+@json_option
+@click.pass_obj
+def check(settings: Settings, tube: str, yes: bool, as_json: bool) -> None:
+    """Run the conformance suite against the real sink of a tube, in a place of its own.
+
+    The place is another index, table, topic, file or key prefix. It is deleted afterwards, also when the
+    command is interrupted. No document of the tube is read or changed. Exit code 1 when a check fails, or
+    when something is left.
+    """
+    configured = settings.config().tube(tube).sink
+    built = build_sink(configured.type, configured.options, request_timeout=configured.request_timeout)
+    if not isinstance(built, Trying):
+        raise ConfigError(
+            f"the sink {configured.type} of tube {tube!r} has no method `trial`, so that there is no place "
+            "of its own for the checks; see docs/sinks.md"
+        )
+    trying = built
+    first = trying.trial("trial-0", KeyType.BIGINT)
+    if first.erase is None and not yes:
+        raise UsageError(
+            f"{len(names_of_checks())} checks would send to {first.where} and the like; what is sent can't "
+            "be taken back; --yes sends it"
+        )
+    if not as_json:
+        for note in first.notes:
+            click.echo(f"note: {note}")
+    left: list[str] = []
+    found: list[Checked] = []
+    with _interruptible(left):
+        for checked in run_checks(trying.trial, left.append):
+            found.append(checked)
+            if checked.left is not None:
+                left.append(checked.left)
+            _tell(checked, as_json=as_json)
+    if not as_json:
+        _sum_up(found, first, left)
+    if left or any(one.result == "failed" for one in found):
+        click.get_current_context().exit(1)
+
+
+@contextmanager
+def _interruptible(left: list[str]) -> Iterator[None]:
+    """SIGTERM ends it as SIGINT does: in order; people are told of what is left."""
+    code = _INTERRUPTED
+
+    def terminate(*_: object) -> None:
+        nonlocal code
+        code = _TERMINATED
+        signal.raise_signal(signal.SIGINT)  # which asyncio knows how to handle
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    # What a sink warns of at each of its many opens, a worker says once, at its start.
+    log = logging.getLogger("pytube")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("pytube: interrupted; " + _about(left), err=True)
+        click.get_current_context().exit(code)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        log.setLevel(level)
+
+
+def _about(left: list[str]) -> str:
+    return (
+        f"left at the sink, delete it by hand: {'; '.join(left)}" if left else "nothing is left at the sink"
+    )
+
+
+def _tell(checked: Checked, *, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(checked))
+        return
+    start = f"{checked.result:<10}  {checked.check}"
+    mark = click.style(f"{checked.result:<10}", fg=_COLORS[checked.result])
+    print_text(f"{start}: " if checked.reason else start, checked.reason or "", mark)
+
+
+def _sum_up(found: list[Checked], first: Trial, left: list[str]) -> None:
+    counts: Counter[str] = Counter(one.result for one in found)
+    click.echo(", ".join(f"{counts[result]} {result}" for result in _COLORS))
+    click.echo("what was sent stays at the receiver" if first.erase is None else _about(left))

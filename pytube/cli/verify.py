@@ -1,0 +1,203 @@
+"""`pytube verify`, `pytube wait`, `pytube explain`: is the copy equal to the source, and where is a key?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Coroutine
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from pytube.cli.acting import configured
+from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.output import is_terminal, key_shown, print_json
+from pytube.cli.settings import Settings
+
+_Answer = TypeVar("_Answer")
+
+_TUBE = click.option("--tube", "name", required=True, metavar="NAME", help="The tube.")
+
+
+@click.command()
+@_TUBE
+@click.option("--table", "tables", multiple=True, metavar="TABLE", help="Only this root table; repeatable.")
+@click.option("--sample", metavar="N|P%", help="Compare only so many keys of each table, or such a part.")
+@click.option("--repair", is_flag=True, help="Touch the keys that differ, so that workers deliver them.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for deliveries before a key that seems to differ is looked at again.",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file that keeps where an interrupted run stopped.  [default: .pytube-verify-NAME.json]",
+)
+@json_option
+@database_options
+@click.pass_obj
+def verify(
+    settings: Settings,
+    database: Database,
+    name: str,
+    tables: tuple[str, ...],
+    sample: str | None,
+    repair: bool,
+    timeout: float,
+    state: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare what the sink of a tube holds with the source.
+
+    Keys that are on their way are looked at again once they are delivered. Exits with 1 if any key differs,
+    or if that could not be told. An interrupted run goes on when it is started again.
+    """
+    from pytube.verify.report import KINDS
+    from pytube.verify.run import Sample
+    from pytube.verify.run import verify as run
+
+    config = configured(settings, database)
+    report = _run(
+        run(
+            config,
+            name,
+            tables=tables,
+            sample=None if sample is None else Sample.parse(sample),
+            repair=repair,
+            patience=timeout,
+            state=state or Path(f".pytube-verify-{name.replace('/', '_')}.json"),
+            told=lambda text: click.echo(f"pytube: {text}", err=True),
+        )
+    )
+    if as_json:
+        print_json(report.as_json())
+    else:
+        click.echo(f"{report} ({report.seconds:.1f} s)")
+        for kind in KINDS:
+            for shard, key in report.examples.get(kind, []):
+                click.echo(f"{kind}\tshard {shard}\tid {key_shown(str(key))}")
+        if report.parked:
+            click.echo(f"{report.parked} of them are parked: `pytube park list --tube {name}` shows why")
+        if report.touched:
+            click.echo(f"{report.touched} keys are touched; wait for them with: pytube wait --tube {name}")
+        for what in report.not_checked:
+            click.echo(f"not checked: {what}")
+    click.get_current_context().exit(0 if report.is_equal else 1)
+
+
+@click.command()
+@click.option("--tube", "names", multiple=True, required=True, metavar="NAME", help="A tube; repeatable.")
+@click.option("--now", is_flag=True, help="Wait for all that is committed now; the default.")
+@click.option(
+    "--seq", type=click.IntRange(min=0), help="Wait for all touches up to this seq, committed yet or not."
+)
+@click.option("--lsn", metavar="LSN", help="Wait for all that commits before this position of the WAL.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait at most.",
+)
+@click.option("--ignore-parked", is_flag=True, help="Succeed although keys are parked, and not at the sink.")
+@json_option
+@database_options
+def wait(
+    database: Database,
+    names: tuple[str, ...],
+    now: bool,
+    seq: int | None,
+    lsn: str | None,
+    timeout: float,
+    ignore_parked: bool,
+    as_json: bool,
+) -> None:
+    """Wait until what was committed is at the sink.
+
+    Exits with 1 after the timeout, and if keys are parked.
+    """
+    from pytube.delivered import wait_async
+    from pytube.errors import UsageError
+
+    if now and (seq is not None or lsn is not None):
+        raise UsageError("wait for what is committed now, for a seq, or for an LSN: give one of the three")
+    delivered = _run(
+        wait_async(
+            names,
+            dsn=database.dsn,
+            seq=seq,
+            lsn=lsn,
+            timeout=timeout,
+            ignore_parked=ignore_parked,
+            schema=database.schema,
+        )
+    )
+    if as_json:
+        print_json(asdict(delivered))
+    else:
+        click.echo(f"all touches up to seq {delivered.seq} are delivered ({delivered.seconds:.3f} s)")
+        if delivered.parked:
+            click.echo(f"but for {delivered.parked} keys, which are parked")
+
+
+@click.command()
+@_TUBE
+@click.option("--key", required=True, metavar="ID", help="The id of the row.")
+@click.option("--shard", type=int, help="The key's shard; by default that of the only root table.")
+@click.option("--table", metavar="TABLE", help="The key's root table, in place of the shard.")
+@json_option
+@database_options
+@click.pass_obj
+def explain(
+    settings: Settings,
+    database: Database,
+    name: str,
+    key: str,
+    shard: int | None,
+    table: str | None,
+    as_json: bool,
+) -> None:
+    """Tell where one key is now: in the tube, in flight, parked, at the sink.
+
+    And, if the sink holds something else than the source, why, and what to do.
+    """
+    from pytube.verify.explain import explain as run
+
+    found = _run(run(configured(settings, database), name, key, shard=shard, table=table))
+    if as_json:
+        print_json(found.as_json())
+        return
+    click.echo(
+        f"key {key_shown(str(found.id))} of shard {found.shard}, tube {name}, partition {found.partition}"
+    )
+    for sentence in found.sentences:
+        click.echo(f"- {_printable(sentence)}")
+    for side, what in (("source", found.source), ("sink", found.sink)):
+        if what.exists:
+            click.echo(f"{side}: {_printable(json.dumps(what.document, ensure_ascii=not is_terminal()))}")
+
+
+def _run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
+    """Run it; SIGTERM ends it as SIGINT does, so that what was done is kept."""
+
+    async def until_signal() -> _Answer:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await work
+
+    try:
+        return asyncio.run(until_signal())
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise click.Abort from None
+
+
+def _printable(text: str) -> str:
+    """Without characters that do something to a terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -1,0 +1,117 @@
+"""How a source and a sink are compared: when two documents are equal, and what checksums of buckets tell.
+
+Spark's `reconcile` and `pytube verify` follow the same rules. Each key has a bucket. Two sides hold the same
+in a bucket if the number of its entries and the sum of their 64-bit hashes are the same; only in buckets that
+differ are keys compared one by one. Spark compares documents so, because it moves rows from one machine to
+another. `verify` has both documents of a key in its hands anyway, compares them at once, and needs buckets
+only to tell whether the sink has keys that the source does not.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from pytube.model import Key
+
+_GREATEST_INT = 20
+"""Digits from which on an integer may not fit 64 bits."""
+
+
+def decode(body: bytes) -> Any:
+    """The value of a JSON text; two documents are equal if their values are.
+
+    Integers of up to 64 bits are exact; other numbers are doubles, as most stores and readers of JSON take
+    them. So `1.50` equals `1.5`, and `1e300` equals the 301 digits that jsonb makes of it.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        return orjson.loads(body)
+    except ValueError:  # half of a surrogate pair, or nested too deeply for it
+        try:
+            return json.loads(body, parse_int=_int)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two decoded documents are the same. `true` is not `1`, as it is to Python."""
+    if one != other:
+        return False
+    try:
+        if orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS):
+            return True
+    except TypeError:  # half of a surrogate pair
+        pass
+    return _have_same_types(one, other)  # 1 and 1.0 are written otherwise, and equal
+
+
+def _have_same_types(one: Any, other: Any) -> bool:
+    """Of two values that are equal to Python: whether booleans stand where booleans do."""
+    if isinstance(one, dict):
+        return all(_have_same_types(value, other[name]) for name, value in one.items())
+    if isinstance(one, list):
+        return all(map(_have_same_types, one, other))
+    return isinstance(one, bool) == isinstance(other, bool)
+
+
+def _int(digits: str) -> int | float:
+    return int(digits) if len(digits) < _GREATEST_INT else float(digits)
+
+
+BUCKETS = 4096
+
+
+class Difference(enum.StrEnum):
+    """How a key differs."""
+
+    MISSING = "missing"
+    """Only the source has it."""
+    EXTRA = "extra"
+    """Only the sink has it."""
+    DIFFERENT = "different"
+    """Both have it, with other values."""
+
+
+def counted(missing: int, extra: int, different: int) -> str:
+    """The differences in words."""
+    return f"{missing} missing, {extra} extra, {different} different"
+
+
+class Sums:
+    """The number and the sum of hashes of keys, by bucket."""
+
+    def __init__(self, counts: list[int] | None = None, sums: list[int] | None = None) -> None:
+        self.counts = counts or [0] * BUCKETS
+        self.sums = sums or [0] * BUCKETS
+
+    def add(self, keys: Iterable[Key]) -> None:
+        """Count each key, as often as it is given."""
+        counts, sums = self.counts, self.sums
+        for key in keys:
+            hashed = _hash(key)
+            bucket = hashed % BUCKETS
+            counts[bucket] += 1
+            sums[bucket] += hashed
+
+    def differing(self, other: Sums) -> frozenset[int]:
+        """The buckets in which the two have not the same keys."""
+        ours, theirs = zip(self.counts, self.sums, strict=True), zip(other.counts, other.sums, strict=True)
+        return frozenset(at for at, (one, two) in enumerate(zip(ours, theirs, strict=True)) if one != two)
+
+
+def bucket_of(key: Key) -> int:
+    """Where `Sums` counts a key."""
+    return _hash(key) % BUCKETS
+
+
+def _hash(key: Key) -> int:
+    digest = hashlib.blake2b(f"{key[0]} {key[1]}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")

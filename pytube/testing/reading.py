@@ -1,0 +1,103 @@
+"""The part of the conformance suite for sinks whose documents can be read back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, runtime_checkable
+
+from pytube.comparison import decode
+from pytube.errors import SinkUnavailable
+from pytube.model import Batch, Key, Token
+from pytube.sinks.base import READ_MOST, Reading, Sink, Stored, why_no_read
+from pytube.testing.documents import ODD_DOCUMENTS, ODD_TEXTS, batch
+from pytube.testing.harness import SinkHarness, expect, skip
+
+_TUBE = "conformance"
+
+
+@runtime_checkable
+class _ReadingSink(Sink, Reading, Protocol):
+    """Both."""
+
+
+class ReadingChecks(SinkHarness):
+    """Whatever was written is read, as `as_held` says, with its stamp or without any."""
+
+    def test_read_gives_what_was_written(self) -> None:
+        """Documents at the edges of what Postgres holds; not what was deleted, nor what never was."""
+
+        async def check() -> None:
+            sent = batch(ODD_DOCUMENTS, token=(1, 1), seq=5)
+            async with self._reading() as sink:
+                await self.write_ok(sink, sent)
+                await self._expect_read(sink, sent)
+                await self.write_ok(sink, batch({(0, 0): None, (0, -1): {"v": 2}}, token=(1, 2), seq=6))
+                found = await sink.read(_TUBE, [(0, 0), (0, -1), (0, 77), (7, 0)])
+                expect(len(found) == 4, f"{len(found)} answers for 4 keys")
+                for gone in ((0, 0), (0, 77), (7, 0)):
+                    expect(not found[gone].exists, f"{gone} is read, and is not there")
+                expect(found[7, 0].token is None, "a key that was never written has a token")
+                expect(found[0, 0].token in (None, Token(1, 2)), f"a delete has {found[0, 0].token}")
+                await self._expect_read(sink, batch({(0, -1): {"v": 2}}, token=(1, 2), seq=6))
+
+        self.run(check())
+
+    def test_read_of_keys_that_are_texts(self) -> None:
+        """Each is one of its own."""
+
+        async def check() -> None:
+            sent = batch({text: {"n": at} for at, text in enumerate(ODD_TEXTS)})
+            async with self._reading() as sink:
+                await self.write_ok(sink, sent)
+                await self._expect_read(sink, sent)
+
+        self.run(check())
+
+    def test_read_of_many_that_another_sink_wrote(self) -> None:
+        """As many keys as may be asked for; by whoever has the sink open."""
+
+        async def check() -> None:
+            sent = batch({key: {"n": key} for key in range(READ_MOST)})
+            async with self._reading() as sink:
+                async with self.opened() as other:
+                    await self.write_ok(other, sent)
+                await self._expect_read(sink, sent)
+                await sink.close()
+                await self._expect_unread(sink)
+
+        self.run(check())
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[_ReadingSink]:
+        async with self.opened() as sink:
+            if not isinstance(sink, _ReadingSink) or sink.cannot_read() is not None:
+                skip(f"no reading: {why_no_read(sink)}")
+            yield sink
+
+    async def _expect_read(self, sink: _ReadingSink, sent: Batch) -> None:
+        bodies = [document.body or b"" for document in sent]
+        held = await sink.as_held(bodies)
+        expect(len(held) == len(bodies), f"as_held gave {len(held)} documents for {len(bodies)}")
+        found = await sink.read(_TUBE, [document.key for document in sent])
+        for document, body in zip(sent, held, strict=True):
+            expect(body is not None, f"as_held says that {document.key} is rejected, and it was written")
+            expected = None if body is None else decode(body)
+            self._expect_document(found, document.key, expected)
+            stored = found[document.key]
+            expect(stored.token in (None, document.token), f"{document.key} is read with {stored.token}")
+            expect(stored.seq in (None, document.seq), f"{document.key} is read with seq {stored.seq}")
+
+    def _expect_document(self, found: Mapping[Key, Stored], key: Key, expected: Any) -> None:
+        expect(key in found, f"{key} has no answer")
+        expect(found[key].exists, f"{key} is there, and is not read")
+        value = found[key].value
+        expect(value == expected, f"{key} is read as {value!r:.200}, expected {expected!r:.200}")
+        expect(decode(found[key].body or b"") == expected, f"{key}: body and value differ")
+
+    async def _expect_unread(self, sink: _ReadingSink) -> None:
+        try:
+            await sink.read(_TUBE, [(0, 1)])
+        except SinkUnavailable:
+            return
+        raise AssertionError("a closed sink was read")

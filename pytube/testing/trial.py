@@ -1,0 +1,180 @@
+"""Runs the conformance suite against the real store of a sink, each check in a place of its own there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import unittest
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import uuid4
+
+from pytube.comparison import decode
+from pytube.model import Batch, Key, KeyType, Result
+from pytube.sinks.base import READ_MOST, Reading, Sink, Stored, why_no_read
+from pytube.sinks.trial import Trial
+from pytube.testing.contract import SinkContract
+from pytube.testing.documents import TUBE
+from pytube.testing.harness import expect, skip
+
+MakeTrial = Callable[[str, KeyType], Trial]
+
+_LIMIT = 60.0
+_ERASE_LIMIT = 60.0
+"""Seconds for what one check has written to be deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came of one check."""
+
+    check: str
+    result: Literal["ok", "failed", "not judged"]
+    reason: str | None
+    left: str | None = None
+    """What is left at the store, and why; None when nothing is."""
+
+
+def names_of_checks() -> list[str]:
+    """All checks of the suite, in order."""
+    return [name for name in dir(SinkContract) if name.startswith("test_")]
+
+
+def run_checks(make_trial: MakeTrial, told_left: Callable[[str], object]) -> Iterator[Checked]:
+    """Run one check after the other, and delete what each has written, also when it is interrupted.
+
+    Args:
+        make_trial: a sink in a place of its own, by the name of the trial.
+        told_left: receives what is left at the store when an interrupted check could not be cleaned up.
+    """
+    run = uuid4().hex[:8]
+    for number, check in enumerate(names_of_checks()):
+        keys = KeyType.TEXT if "texts" in check else KeyType.BIGINT
+        trial = make_trial(f"trial-{run}-{number:02}", keys)
+        suite = _Suite(trial)
+        try:
+            result, reason = _judge(suite, check)
+        except BaseException:
+            left = suite.erase()
+            if left is not None:
+                told_left(left)
+            raise
+        yield Checked(check.removeprefix("test_"), result, reason, suite.erase())
+
+
+def _judge(suite: _Suite, check: str) -> tuple[Literal["ok", "failed", "not judged"], str | None]:
+    token = TUBE.set(suite.place.tube)
+    try:
+        getattr(suite, check)()
+    except unittest.SkipTest as why:
+        return "not judged", str(why)
+    except AssertionError as error:
+        return "failed", str(error)
+    except Exception as error:  # noqa: BLE001 # whatever it raises, it should not have
+        return "failed", f"{type(error).__name__}: {error}"
+    finally:
+        TUBE.reset(token)
+    if suite.unread is not None:
+        return "not judged", f"the answers were right; what was written was not looked at: {suite.unread}"
+    return "ok", None
+
+
+class _Suite(SinkContract):
+    """The suite over a trial. What the sink holds is read by the sink itself, if it can be."""
+
+    limit = _LIMIT
+
+    def __init__(self, place: Trial) -> None:
+        self.place = place
+        self.unread: str | None = None
+        """Why contents could not be looked at; None when they were."""
+        self._bodies: dict[Key, bytes | None] = {}
+        """The last that was sent of each key."""
+
+    def make_sink(self) -> Sink:
+        """A sink on the place that keeps in mind what is written, for looking at it and deleting it."""
+        sink = self.place.make_sink()
+        send = sink.send
+
+        def remembering(batch: Batch) -> Coroutine[Any, Any, Sequence[Result]]:
+            self._bodies.update((document.key, document.body) for document in batch)
+            return send(batch)
+
+        sink.send = remembering  # type: ignore[method-assign] # each sink is ours alone
+        return sink
+
+    def unopenable_sink(self) -> Sink | None:
+        """None can be made of a configuration that works."""
+        skip("it takes a sink that can't be opened, and this one can")
+
+    def rejected_value(self) -> Any:
+        """What this store rejects depends on its configuration."""
+        skip("which documents this sink rejects is not known here")
+
+    async def values(self) -> dict[Key, Any]:
+        """All that the suite wrote, as the sink reads it."""
+        held = await self._held(self._bodies.keys(), [])
+        if held is None:
+            skip(f"what was written can't be looked at: {self.unread}")
+        return {key: stored.value for key, stored in held[0].items() if stored.exists}
+
+    async def expect_values(self, expected: Mapping[Key, Any], when: str) -> None:
+        """Compare with what the sink would hold of `expected`, e.g. texts only."""
+        texts = [self._text(key, value) for key, value in expected.items()]
+        held = await self._held(self._bodies.keys() | expected.keys(), texts)
+        if held is None:
+            return
+        wanted = dict(zip(expected, held[1], strict=True))
+        for key, stored in held[0].items():
+            expect(key in expected or not stored.exists, f"{when}: {key} should not be in the store")
+            if key in expected:
+                _expect_held(key, wanted[key], stored, when)
+
+    def _text(self, key: Key, value: Any) -> bytes:
+        """What was sent, where it is that value: some stores keep the text of it."""
+        sent = self._bodies.get(key)
+        return sent if sent is not None and decode(sent) == value else json.dumps(value).encode()
+
+    async def _held(
+        self, keys: Collection[Key], bodies: Sequence[bytes]
+    ) -> tuple[Mapping[Key, Stored], Sequence[bytes | None]] | None:
+        """What the sink holds of the keys, and would hold of the bodies; None when it can't be read."""
+        sink = self.place.make_sink()
+        self.unread = why_no_read(sink)
+        if not isinstance(sink, Reading) or self.unread is not None:
+            return None
+        await sink.open()
+        try:
+            found: dict[Key, Stored] = {}
+            asked = list(keys)
+            for start in range(0, len(asked), READ_MOST):
+                found |= await sink.read(self.place.tube, asked[start : start + READ_MOST])
+            return found, await sink.as_held(bodies)
+        finally:
+            await sink.close()
+
+    def erase(self) -> str | None:
+        """Delete what was written; what is left, and why."""
+        erase = self.place.erase
+        if erase is None:
+            return None
+
+        async def limited() -> None:
+            async with asyncio.timeout(_ERASE_LIMIT):
+                await erase(self.place.tube, self._bodies.keys())
+
+        try:
+            asyncio.run(limited())
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 # people are to be told whatever it was
+            return f"{self.place.where} ({type(error).__name__}: {error})"
+        return None
+
+
+def _expect_held(key: Key, wanted: bytes | None, stored: Stored, when: str) -> None:
+    expect(stored.exists, f"{when}: {key} is missing in the store")
+    held = stored.value
+    expect(
+        wanted is not None and decode(wanted) == held,
+        f"{when}: {key} holds {held!r:.200}, expected {(wanted or b'nothing').decode():.200}",
+    )

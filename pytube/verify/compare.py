@@ -1,0 +1,198 @@
+"""Compares keys: what a worker would send now with what the sink holds, twice where they seem to differ.
+
+A key may differ only because its change is on the way. So a key that differs is looked at again:
+
+1. wait until no pod committed so far holds it; read the sink (S1), then the source (D1);
+2. wait again, which covers whatever D1 shows; read the sink (S2), and the source (D2).
+
+If S2 equals D1, the key was on the way. If S1 and S2 are the same write and D1 and D2 the same document, the
+key differs: the last change up to D1 was delivered by S2, and not after S1, so before; and what was delivered
+then is not what the source holds. Otherwise the key is changing, and is looked at again, a few times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pytube.comparison import Difference, decode, equal
+from pytube.delivered import DRAWN
+from pytube.errors import SinkTimeout, SinkUnavailable
+from pytube.model import Key
+from pytube.sinks.base import READ_MOST, Reading, Sink, Stored
+from pytube.verify.source import Now, Source
+
+_ROUNDS = 4
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+"""Seconds between two looks at what waits."""
+_WAITING = "SELECT shard, id FROM tube_keys_waiting(%(tube)s, %(seq)s, %(shards)s, %(ids)s)"
+_SINK_TRIES = 4
+_SINK_PAUSE = 0.5
+"""Seconds before the sink is read again that did not answer, doubled each time."""
+
+_Answers = Mapping[Key, Stored]
+
+
+class ReadableSink(Sink, Reading, Protocol):
+    """Both."""
+
+
+@dataclass(slots=True)
+class Compared:
+    """What came of keys that were compared once."""
+
+    at_sink: list[Key] = field(default_factory=list)
+    """Those of which the sink has a document."""
+    suspects: list[Key] = field(default_factory=list)
+    """Those that seem to differ."""
+    only_sink: list[Key] = field(default_factory=list)
+    """Of these, those that the source does not have."""
+    skipped: list[Key] = field(default_factory=list)
+    unsendable: dict[Key, str] = field(default_factory=dict)
+    bytes: int = 0
+    """Of the documents of the source."""
+
+
+@dataclass(slots=True)
+class Judged:
+    """What came of keys that were looked at again; those that are equal are nowhere."""
+
+    differing: dict[Key, Difference] = field(default_factory=dict)
+    waiting: list[Key] = field(default_factory=list)
+    """Those that wait in the tube, and were not delivered in time."""
+    changing: list[Key] = field(default_factory=list)
+    """Those that were other ones each time."""
+
+
+class Comparer:
+    """Compares keys of one tube."""
+
+    def __init__(self, source: Source, sink: ReadableSink, *, patience: float) -> None:
+        """Args:
+        source: open.
+        sink: open.
+        patience: seconds to wait for the delivery of what is on the way; once they did not do, it is waited
+            for no more.
+        """
+        self._source = source
+        self._sink = sink
+        self._patience = patience
+
+    async def compare(self, keys: Sequence[Key]) -> Compared:
+        """Compare each key once."""
+        now, held = await asyncio.gather(self._now(keys), self.held(keys))
+        came = Compared(skipped=now.skipped, unsendable=now.unsendable)
+        came.at_sink = [key for key, stored in held.items() if stored.exists]
+        for key, body in now.bodies.items():
+            came.bytes += len(body or b"")
+            if difference(body, held[key]) is not None:
+                came.suspects.append(key)
+                if body is None:
+                    came.only_sink.append(key)
+        return came
+
+    async def judge(self, keys: Sequence[Key]) -> Judged:
+        """Look again at keys that seem to differ."""
+        judged = Judged()
+        left = list(keys)
+        for _ in range(_ROUNDS):
+            left = await self._delivered(left, judged)
+            first = await self.held(left)
+            before = await self._now(left)
+            left = await self._delivered(left, judged)
+            second = await self.held(left)
+            after = await self._now(left)
+            changing = []
+            for key in left:
+                if key not in before.bodies or key not in after.bodies:
+                    continue  # skipped or unsendable by now, which the first look at it counts
+                found = difference(before.bodies[key], second[key])
+                if found is None:
+                    continue
+                if is_same_write(first[key], second[key]) and before.bodies[key] == after.bodies[key]:
+                    judged.differing[key] = found
+                else:
+                    changing.append(key)
+            left = changing
+            if not left:
+                break
+        judged.changing = left
+        return judged
+
+    async def held(self, keys: Sequence[Key]) -> _Answers:
+        """What the sink holds; asked again a few times while it does not answer."""
+        found: dict[Key, Stored] = {}
+        for start in range(0, len(keys), READ_MOST):
+            found |= await self._read(keys[start : start + READ_MOST])
+        return found
+
+    async def _read(self, keys: Sequence[Key]) -> _Answers:
+        for attempt in range(_SINK_TRIES - 1):
+            try:
+                return await self._sink.read(self._source.tube, keys)
+            except (SinkUnavailable, SinkTimeout):
+                await asyncio.sleep(_SINK_PAUSE * 2**attempt)
+        return await self._sink.read(self._source.tube, keys)
+
+    async def _now(self, keys: Sequence[Key]) -> Now:
+        """What a worker would send, as the sink would hold it."""
+        now = await self._source.now(keys)
+        there = [(key, body) for key, body in now.bodies.items() if body is not None]
+        held = await self._sink.as_held([body for _, body in there])
+        for (key, sent), body in zip(there, held, strict=True):
+            if body is None:
+                del now.bodies[key]
+                now.unsendable[key] = "the sink would reject the document"
+            elif body is not sent:
+                now.bodies[key] = body
+        return now
+
+    async def _delivered(self, keys: Sequence[Key], judged: Judged) -> list[Key]:
+        """Wait until no touch of these keys waits that was committed before; without those that still do.
+
+        Only for these: others may wait for hours in a long queue, and the touches of a repair are among them.
+        """
+        if not keys:
+            return []
+        ends = time.monotonic() + self._patience
+        pause = _FIRST_PAUSE
+        drawn = int(await self._source.pool.value(DRAWN))
+        while True:
+            shards, ids = zip(*keys, strict=True)
+            arguments = {
+                "tube": self._source.tube,
+                "seq": drawn,
+                "shards": list(shards),
+                "ids": [str(key) for key in ids],
+            }
+            waiting = {(row[0], row[1]) for row in await self._source.pool.rows(_WAITING, arguments)}
+            if not waiting or time.monotonic() >= ends:
+                break
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        if waiting:
+            self._patience = 0.0
+            judged.waiting += [key for key in keys if (key[0], str(key[1])) in waiting]
+        return [key for key in keys if (key[0], str(key[1])) not in waiting]
+
+
+def difference(body: bytes | None, stored: Stored) -> Difference | None:
+    """How the sink differs from what would be sent; None when it does not."""
+    if body is None:
+        return Difference.EXTRA if stored.exists else None
+    if not stored.exists:
+        return Difference.MISSING
+    try:
+        return None if equal(stored.value, decode(body)) else Difference.DIFFERENT
+    except ValueError:  # somebody has written no JSON there
+        return Difference.DIFFERENT
+
+
+def is_same_write(one: Stored, other: Stored) -> bool:
+    """Whether nothing was written between two looks, as far as the sink tells."""
+    if one.token is not None or other.token is not None:
+        return one.token == other.token
+    return one.exists == other.exists and one.body == other.body

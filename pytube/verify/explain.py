@@ -1,0 +1,452 @@
+"""Where one key of a tube is now: waiting, in flight, parked, at the sink; and whether that is right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pytube.comparison import Difference, decode, equal
+from pytube.config import Config
+from pytube.db.session import SessionPool
+from pytube.enrich.statements import Roots
+from pytube.errors import PytubeError, UsageError
+from pytube.model import Id, Key, KeyType, partition_of, shard_of
+from pytube.sinks import Reading, Sink, Stored, why_no_read
+from pytube.verify.compare import difference
+from pytube.verify.source import Source, chosen, opened
+
+_PODS = """
+    SELECT seq, op, extract(epoch FROM clock_timestamp() - ts)::float8, marked_by, looked_at
+    FROM tube_pods_of(%(tube)s, %(shard)s, %(id)s, %(most)s)
+"""
+_MOST = 100_000
+_LEADER = """
+    SELECT leader_id, client_id, epoch, lost, sink_down, source_down FROM tube_leaders(%(tube)s)
+    WHERE partition = %(partition)s
+"""
+_PARKED = """
+    SELECT error, attempts, parked_at FROM tube_parked
+    WHERE tube = %(tube)s AND shard = %(shard)s AND md5(id) = md5(%(id)s) AND id = %(id)s
+"""
+_FAILURE = """
+    SELECT error, attempts, extract(epoch FROM next_at - clock_timestamp())::float8 FROM tube_attempt
+    WHERE tube = %(tube)s AND shard = %(shard)s AND md5(id) = md5(%(id)s) AND id = %(id)s
+"""
+_PAUSE = "SELECT reason, until FROM tube_pause_list(%(tube)s) WHERE partition = %(partition)s"
+_TERM = """
+    SELECT client_id, partition, acquired_at, ended_at, outcome FROM tube_terms(%(tube)s)
+    WHERE epoch = %(epoch)s
+"""
+_LAST_EPOCH = "SELECT last_epoch FROM tube_registry WHERE tube = %(tube)s"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """A pod that the key waits in."""
+
+    seq: int
+    op: str
+    waits: float
+    """Seconds since its insert."""
+    marked_by: UUID | None
+    """The term that has taken it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads the key's partition."""
+
+    leader_id: UUID
+    client_id: str
+    epoch: int
+    lost: bool
+    sink_down: str | None
+    source_down: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Why the key is parked."""
+
+    error: str
+    attempts: int
+    parked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why its document was not taken so far; it is sent again."""
+
+    error: str
+    attempts: int
+    next_in: float
+    """Seconds until it is sent again; less than 0 when it is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why nothing of the key's partition is delivered."""
+
+    reason: str
+    until: datetime | None
+    """None: until somebody resumes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The term that has written what the sink holds."""
+
+    client_id: str
+    partition: int
+    acquired_at: datetime
+    ended_at: datetime | None
+    outcome: str | None
+
+
+@dataclass(slots=True)
+class Side:
+    """What one side has of the key."""
+
+    exists: bool | None = None
+    """None: that could not be found out."""
+    document: Any = None
+    unknown: str | None = None
+    """Why it could not be found out."""
+
+
+@dataclass(slots=True)
+class Explanation:
+    """All that is known of one key."""
+
+    tube: str
+    shard: int
+    id: Id
+    partition: int
+    pods: list[WaitingPod] = field(default_factory=list)
+    all_pods_seen: bool = True
+    """False: more pods wait in the partition than were looked at."""
+    leader: Leader | None = None
+    pause: Pause | None = None
+    failure: Failure | None = None
+    parked: Parked | None = None
+    source: Side = field(default_factory=Side)
+    sink: Side = field(default_factory=Side)
+    token: str | None = None
+    epoch: int | None = None
+    counter: int | None = None
+    seq: int | None = None
+    writer: Writer | None = None
+    is_ahead: bool = False
+    """Whether the sink holds an epoch that this database has never issued."""
+    difference: Difference | None = None
+    fields: list[str] = field(default_factory=list)
+    """The top-level fields that differ."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the sink holds what the source would send now, and nothing is on its way."""
+        known = self.source.unknown is None and self.sink.unknown is None
+        return known and self.difference is None and not self.pods and self.parked is None
+
+    @property
+    def sentences(self) -> list[str]:
+        """What it means, and what to do, in plain words."""
+        return [
+            *self._of_waiting(),
+            *self._of_pause(),
+            *self._of_failure(),
+            *self._of_parking(),
+            *self._of_sink(),
+            *self._of_source(),
+            self._verdict(),
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {**asdict(self), "is_settled": self.is_settled, "sentences": self.sentences}
+
+    def _of_waiting(self) -> list[str]:
+        said = []
+        if not self.pods:
+            said.append("No touch of it waits in the tube.")
+        else:
+            first = self.pods[0]
+            said.append(
+                f"It waits in {len(self.pods)} pods of partition {self.partition}; the next is seq "
+                f"{first.seq} (op {first.op}), {first.waits:.1f} s old."
+            )
+            said += [self._of_mark(pod) for pod in self.pods if pod.marked_by is not None][:1]
+        if not self.all_pods_seen:
+            said.append(f"Only the first {_MOST} pods of the partition were looked at.")
+        if self.pods:
+            said.append(self._of_leader())
+        return said
+
+    def _of_mark(self, pod: WaitingPod) -> str:
+        if self.leader is not None and pod.marked_by == self.leader.leader_id:
+            return f"Pod {pod.seq} is in flight: the worker {self.leader.client_id} has taken it."
+        return f"Pod {pod.seq} was taken by a term that is over; the next leader takes it again."
+
+    def _of_leader(self) -> str:
+        leader = self.leader
+        if leader is None:
+            return f"Nobody leads partition {self.partition}: start a worker (`pytube worker`)."
+        if leader.lost:
+            return f"Its leader {leader.client_id} renews its term no more: any other worker takes over."
+        if leader.sink_down:
+            return f"The sink is down, says {leader.client_id}: {leader.sink_down}"
+        if leader.source_down:
+            return f"The source can't be read, says {leader.client_id}: {leader.source_down}"
+        return f"Partition {self.partition} is led by {leader.client_id}, which is at work."
+
+    def _of_pause(self) -> list[str]:
+        if self.pause is None:
+            return []
+        until = "until it is resumed"
+        if self.pause.until is not None:
+            until = f"until {self.pause.until:%Y-%m-%d %H:%M:%S%z}"
+        command = f"pytube resume --tube {self.tube}"
+        return [f"Partition {self.partition} is paused {until}, {self.pause.reason} (`{command}`)."]
+
+    def _of_failure(self) -> list[str]:
+        if self.failure is None:
+            return []
+        again = f"in {self.failure.next_in:.0f} s" if self.failure.next_in > 0 else "now"
+        tries = f"It has failed {self.failure.attempts} times and is to be sent again {again}"
+        return [f"{tries}; the last error: {self.failure.error}"]
+
+    def _of_parking(self) -> list[str]:
+        if self.parked is None:
+            return []
+        since = f"{self.parked.parked_at:%Y-%m-%d %H:%M:%S%z}"
+        return [f"It is parked since {since}, after {self.parked.attempts} attempts: {self.parked.error}"]
+
+    def _of_sink(self) -> list[str]:
+        if self.sink.unknown is not None:
+            return [f"What the sink holds is not known: {self.sink.unknown}"]
+        said = ["The sink holds a document." if self.sink.exists else "The sink holds no document."]
+        if self.epoch is not None:
+            of = "its document" if self.sink.exists else "the delete"
+            by = "a term that is no more on record (they are kept for a day at least)"
+            if self.writer is not None:
+                by = f"the worker {self.writer.client_id}, which led partition {self.writer.partition}"
+                by += _until(self.writer)
+            if self.is_ahead:
+                by = (
+                    "no term of this database: the sink is ahead, as after a restore from a backup "
+                    f"(`pytube tube rebase {self.tube} --epoch {self.epoch}`)"
+                )
+            seq = "" if self.seq is None else f", stamped with seq {self.seq}"
+            token = f"{self.token} (epoch {self.epoch}, counter {self.counter}{seq})"
+            said.append(f"The token of {of} is {token}: by {by}.")
+        return said
+
+    def _of_source(self) -> list[str]:
+        if self.source.unknown is not None:
+            return [f"What the source holds is not known: {self.source.unknown}"]
+        return ["The source has such a row." if self.source.exists else "The source has no such row."]
+
+    def _verdict(self) -> str:
+        if self.sink.unknown is not None or self.source.unknown is not None:
+            return "So the two can't be compared."
+        if self.difference is None:
+            waits = " What waits brings nothing new." if self.pods else ""
+            parked = " It is parked all the same: retry or drop it (`pytube park`)." if self.parked else ""
+            return f"The sink holds what the source would send now.{waits}{parked}"
+        what = {
+            Difference.MISSING: "The document is missing at the sink",
+            Difference.EXTRA: "The sink still holds a document that the source does not have",
+            Difference.DIFFERENT: f"The two differ, in {', '.join(self.fields) or 'their whole value'}",
+        }[self.difference]
+        if self.parked is not None:
+            return f"{what}, because the key is parked: mend what the error says, then touch the key again."
+        if self.pods:
+            pause = " and its partition is paused" if self.pause is not None else ""
+            return f"{what}, because the change was not delivered yet{pause}."
+        return (
+            f"{what}, and nothing is on its way: touch the key (`pytube verify --tube {self.tube} --repair` "
+            "touches all that differ). A change that made no touch is one cause: triggers disabled, or a "
+            "table that the query joins and that is not attached."
+        )
+
+
+def _until(writer: Writer) -> str:
+    if writer.ended_at is None:
+        return f" since {writer.acquired_at:%Y-%m-%d %H:%M:%S%z} and still does"
+    return f" from {writer.acquired_at:%Y-%m-%d %H:%M:%S%z} to {writer.ended_at:%H:%M:%S%z}"
+
+
+async def explain(
+    config: Config, tube: str, key: str, *, shard: int | None = None, table: str | None = None
+) -> Explanation:
+    """Find out all that is known of a key. Changes nothing.
+
+    Args:
+        config: the worker's.
+        tube: configured there.
+        key: the id, as text.
+        shard: of the key; by default that of the only root table.
+        table: the root table of the key, in place of a shard.
+
+    Raises:
+        UsageError: no such tube or table; no id of this tube's type; several tables, and none named.
+        DatabaseUnavailable: Postgres can't be reached.
+    """
+    async with opened(config, tube, "explain") as (source, sink), _opening(sink) as why:
+        roots = await source.roots()
+        id_ = parsed(roots.keys, key)
+        where = _shard(roots, tube, id_, shard, table)
+        partition = partition_of(where, await source.partitions())
+        found = Explanation(tube, where, id_, partition)
+        # The queue is looked at in one session: opening more takes longer than what they are asked.
+        _, (body, stored) = await asyncio.gather(
+            _look_at_queue(source.pool, found), _look_at_both(source, sink, found, why)
+        )
+        await _compare(source.pool, found, body, stored)
+    return found
+
+
+def parsed(keys: KeyType, text: str) -> Id:
+    """The id that a text names in a tube of such keys; `UsageError` when it names none."""
+    value: Id = text
+    with suppress(ValueError):
+        if keys is KeyType.BIGINT:
+            value = int(text)
+        elif keys is KeyType.UUID:
+            value = str(UUID(text))
+    if not keys.has(value):
+        raise UsageError(f"{text!r} is no id of this tube, whose keys are {keys.value}")
+    return value
+
+
+def _shard(roots: Roots, tube: str, key: Id, shard: int | None, table: str | None) -> int:
+    if shard is not None:
+        if table is not None:
+            raise UsageError("give a shard or a table, not both")
+        if not 0 <= shard < 2**31:
+            raise UsageError(f"{shard} is no shard; one is 0 or more")
+        return shard
+    found = chosen(roots, tube, [] if table is None else [table])
+    if len(found) > 1:
+        names = ", ".join(root.name for root in found)
+        raise UsageError(f"which of the tables of tube {tube!r}? Give --table ({names}), or --shard")
+    return shard_of(key, found[0].shard, found[0].shards)
+
+
+async def _look_at_queue(pool: SessionPool, found: Explanation) -> None:
+    where: Mapping[str, Any] = {"tube": found.tube, "shard": found.shard, "id": str(found.id)}
+    rows = await pool.rows(_PODS, {**where, "most": _MOST})
+    found.pods = [WaitingPod(*row[:4]) for row in rows if row[0] is not None]
+    found.all_pods_seen = rows[0][4] < _MOST
+    leader = await pool.row(_LEADER, {"tube": found.tube, "partition": found.partition})
+    found.leader = None if leader is None else Leader(*leader)
+    pause = await pool.row(_PAUSE, {"tube": found.tube, "partition": found.partition})
+    found.pause = None if pause is None else Pause(*pause)
+    failure = await pool.row(_FAILURE, where)
+    found.failure = None if failure is None else Failure(*failure)
+    parked = await pool.row(_PARKED, where)
+    found.parked = None if parked is None else Parked(*parked)
+
+
+@asynccontextmanager
+async def _opening(sink: Sink) -> AsyncIterator[asyncio.Task[str | None]]:
+    """Open the sink while other things are asked; why it can't be read, or None."""
+
+    async def open_it() -> str | None:
+        why = why_no_read(sink)
+        if why is None:
+            try:
+                await sink.open()
+            except PytubeError as error:
+                return str(error)
+        return why
+
+    task = asyncio.create_task(open_it())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _look_at_both(
+    source: Source, sink: Sink, found: Explanation, why: asyncio.Task[str | None]
+) -> tuple[bytes | None, Stored]:
+    """The document as it would be sent now, in the sink's form, and what the sink holds."""
+    key = found.shard, found.id
+    body, stored = await asyncio.gather(
+        _of_source(source, found.source, key), _of_sink(sink, found, key, why)
+    )
+    if body is not None and isinstance(sink, Reading) and found.sink.unknown is None:
+        (held,) = await sink.as_held([body])
+        if held is None:
+            found.source.unknown = "the sink would reject the document"
+        body = held
+    return body, stored
+
+
+async def _of_source(source: Source, side: Side, key: Key) -> bytes | None:
+    try:
+        now = await source.now([key])
+    except PytubeError as error:
+        side.unknown = str(error)
+        return None
+    if key in now.bodies:
+        body = now.bodies[key]
+        side.exists = body is not None
+        side.document = None if body is None else decode(body)
+        return body
+    if now.orphans:
+        side.unknown = f"no attached table has shard {key[0]}"
+    else:
+        side.unknown = now.unsendable.get(key, "a transform lets nothing be sent of it")
+    return None
+
+
+async def _of_sink(sink: Sink, found: Explanation, key: Key, opening: asyncio.Task[str | None]) -> Stored:
+    side = found.sink
+    why = await opening
+    if why is not None or not isinstance(sink, Reading):
+        side.unknown = why
+        return Stored()
+    try:
+        stored = (await sink.read(found.tube, [key]))[key]
+    except PytubeError as error:
+        side.unknown = str(error)
+        return Stored()
+    side.exists = stored.exists
+    try:
+        side.document = stored.value
+    except ValueError:
+        side.document = "(no JSON)"
+    found.seq = stored.seq
+    if stored.token is not None:
+        found.token, (found.epoch, found.counter) = str(stored.token), stored.token
+    return stored
+
+
+async def _compare(pool: SessionPool, found: Explanation, body: bytes | None, stored: Stored) -> None:
+    if found.epoch is not None:
+        term = await pool.row(_TERM, {"tube": found.tube, "epoch": found.epoch})
+        found.writer = None if term is None else Writer(*term)
+        found.is_ahead = found.epoch > int(await pool.value(_LAST_EPOCH, {"tube": found.tube}) or 0)
+    if found.source.unknown is None and found.sink.unknown is None:
+        found.difference = difference(body, stored)
+        if found.difference is Difference.DIFFERENT and body is not None:
+            found.fields = _differing(decode(body), found.sink.document)
+
+
+def _differing(one: Any, other: Any) -> list[str]:
+    """The names of the top-level fields that differ."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return []
+    return sorted(
+        name
+        for name in one.keys() | other.keys()
+        if name not in one or name not in other or not equal(one[name], other[name])
+    )

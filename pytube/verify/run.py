@@ -1,0 +1,439 @@
+"""One verification: all tables of a tube, or a sample, and then the keys that only the sink has.
+
+Tables are walked by their ids, a page at a time, some pages at once. Where the walk is goes to a file now and
+then, so that an interrupted run goes on. Memory holds some pages, and the keys to be looked at again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from pytube.comparison import Difference, Sums, bucket_of
+from pytube.config import Config
+from pytube.db.connect import connect_async
+from pytube.db.errors import describe, translated
+from pytube.enrich.statements import Root, Roots
+from pytube.errors import StatementFailed, UsageError
+from pytube.model import Id, Key
+from pytube.sinks import Reading, Sink, why_no_read, why_no_scan
+from pytube.sinks.base import EVERY_SEQ, READ_MOST, Scanning
+from pytube.verify.compare import Compared, Comparer, Judged
+from pytube.verify.report import Progress, Report
+from pytube.verify.source import Source, chosen, keys_in, opened
+
+AT_ONCE = 4
+"""Pages that are compared at the same time."""
+_SUSPECTS = 500
+"""Keys that seem to differ, and are looked at again together."""
+_LOOK_AT_ONCE = 100
+_BYTES = 8 * 1024 * 1024
+"""Of documents that one page should have at most; pages are shorter where documents are large."""
+_SAVE_EVERY = 1.0
+MOST_SAMPLED = 1_000_000
+_LARGE = 1_000_000
+"""Rows of a table of which whole pages are drawn, so that the others need not be read."""
+_MARGIN = 1.5
+"""More rows of a sample are asked for than are wanted, as statistics are estimates."""
+
+Told = Callable[[str], object]
+
+_IS_STANDBY = "SELECT pg_catalog.pg_is_in_recovery()"
+_MAY_REPAIR = """
+    SELECT current_setting('transaction_read_only') = 'off',
+        has_function_privilege('tube_keys_put(text, integer, text, text[], integer, boolean)', 'EXECUTE')
+            AND has_function_privilege('tube_audit_add(text, text, jsonb)', 'EXECUTE')
+"""
+_TOUCH = "SELECT tube_keys_put(%(tube)s, %(shard)s, 'T', %(ids)s)"
+_AUDIT = "SELECT tube_audit_add('verify repair', %(tube)s, %(details)s)"
+_PARKED = """
+    SELECT count(*) FROM tube_parked AS p
+    JOIN ROWS FROM (unnest(%(shards)s::integer[]), unnest(%(ids)s::text[])) AS k (shard, id)
+        ON p.shard = k.shard AND md5(p.id) = md5(k.id) AND p.id = k.id
+    WHERE p.tube = %(tube)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Compare some keys only: so many, or so many of a hundred."""
+
+    keys: int | None = None
+    percent: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Sample:
+        """`1000` or `1%`; `UsageError` for anything else."""
+        number, is_percent = text.removesuffix("%"), text.endswith("%")
+        try:
+            value = float(number) if is_percent else int(number)
+        except ValueError:
+            value = math.nan
+        if not 0 < value <= (100 if is_percent else MOST_SAMPLED):
+            raise UsageError(
+                f"a sample is a number of keys, 1 to {MOST_SAMPLED}, or a part such as 1%; got {text!r}"
+            )
+        return cls(percent=value) if is_percent else cls(keys=int(value))
+
+
+async def verify(
+    config: Config,
+    tube: str,
+    *,
+    tables: Sequence[str] = (),
+    sample: Sample | None = None,
+    repair: bool = False,
+    patience: float = 60.0,
+    state: Path | None = None,
+    told: Told = lambda _: None,
+) -> Report:
+    """Compare what the sink of a tube holds with its source.
+
+    Args:
+        config: the worker's; its role has to be able to read the tables.
+        tube: configured there.
+        tables: root tables, as schema.table; none: all.
+        sample: compare some keys only.
+        repair: touch the keys that differ, so that workers deliver them.
+        patience: seconds to wait for deliveries before a key that seems to differ is looked at again.
+        state: the file that keeps where it stopped; with one of a run that was interrupted, it goes on there.
+        told: is called with a sentence now and then.
+
+    Raises:
+        UsageError: the sink can't be read; no such tube or table; the database is a standby; a repair is
+            asked for, and the role or the database does not allow it. Nothing was changed.
+        SinkUnavailable, DatabaseUnavailable: it can't go on; run again, it does.
+    """
+    began = time.monotonic()
+    async with opened(config, tube, "verify") as (source, sink):
+        if (why := why_no_read(sink)) is not None:
+            raise UsageError(f"the sink of tube {tube!r} can't be compared: {why}")
+        assert isinstance(sink, Reading)
+        roots = await source.roots()
+        await _check(source, repair=repair)
+        await sink.open()
+        dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
+        comparer = Comparer(source, sink, patience=patience)
+        fingerprint = f"{tube} {roots.state.decode()} {','.join(sorted(tables))} {sample}"
+        progress = None if state is None else Progress.load(state, fingerprint)
+        if progress is not None:
+            told(f"going on with an interrupted run: {progress.report}")
+        run = _Run(
+            source,
+            sink,
+            comparer,
+            chosen(roots, tube, tables),
+            progress or Progress(fingerprint, Report(tube)),
+            repair=_Repair(dsn, schema, tube) if repair else None,
+            state=state,
+            told=told,
+        )
+        try:
+            await (run.all(roots) if sample is None else run.some(roots, sample))
+            await run.close(roots)
+        except BaseException:
+            run.stop()
+            raise
+    run.forget()
+    run.report.seconds += time.monotonic() - began
+    return run.report
+
+
+async def _check(source: Source, *, repair: bool) -> None:
+    """Refuse what can't end well, before anything is done."""
+    if await source.pool.value(_IS_STANDBY):
+        raise UsageError(
+            "this server is a standby, which lags behind what was delivered; connect to the primary"
+        )
+    if not repair:
+        return
+    # In a session that is not made read-only by us.
+    async with source.pool.session() as session:
+        await session.execute("SET default_transaction_read_only = DEFAULT")
+        try:
+            is_writable, is_allowed = await session.row(_MAY_REPAIR) or (False, False)
+        finally:
+            await session.execute("SET default_transaction_read_only = on")
+    if not is_writable:
+        raise UsageError("the database is read-only, so nothing can be touched; leave --repair out")
+    if not is_allowed:
+        raise UsageError(
+            "the configured role may not touch: grant it tube_worker or tube_writer, or leave --repair out"
+        )
+
+
+class _Repair:
+    """Touches keys, each group with its line in the audit."""
+
+    def __init__(self, dsn: str, schema: str, tube: str) -> None:
+        self._dsn = dsn
+        self._schema = schema
+        self._tube = tube
+
+    async def touch(self, differing: Mapping[Key, Difference]) -> None:
+        """All of them or, on an error, none."""
+        shards: dict[int, list[str]] = {}
+        counts = dict.fromkeys(Difference, 0)
+        for (shard, key), kind in differing.items():
+            shards.setdefault(shard, []).append(str(key))
+            counts[kind] += 1
+        details = {kind.value: count for kind, count in counts.items() if count}
+        connection = await connect_async(self._dsn, self._schema, "pytube verify repair", lock_timeout=10.0)
+        try:
+            with translated():
+                async with connection.transaction():
+                    for shard, ids in shards.items():
+                        await connection.execute(_TOUCH, {"tube": self._tube, "shard": shard, "ids": ids})
+                    await connection.execute(_AUDIT, {"tube": self._tube, "details": Jsonb(details)})
+        except psycopg.Error as error:
+            raise StatementFailed(f"the keys that differ can't be touched: {describe(error)}") from error
+        finally:
+            await connection.close()
+
+
+class _Run:
+    """The work of one verification."""
+
+    def __init__(
+        self,
+        source: Source,
+        sink: Sink,
+        comparer: Comparer,
+        tables: Sequence[Root],
+        progress: Progress,
+        *,
+        repair: _Repair | None,
+        state: Path | None,
+        told: Told,
+    ) -> None:
+        self.report = progress.report
+        self._source = source
+        self._sink = sink
+        self._comparer = comparer
+        self._tables = tables
+        self._progress = progress
+        self._repair = repair
+        self._state = state
+        self._told = told
+        self._is_walking = True
+        self._saved_at = self._told_at = time.monotonic()
+        self._page = _LOOK_AT_ONCE
+        """Keys of a page; what documents there are is learned from the first."""
+
+    # --- walks ----------------------------------------------------------------------------
+
+    async def all(self, roots: Roots) -> None:
+        """Compare all ids of the tables; then look for keys that only the sink has."""
+        for table in range(self._progress.table, len(self._tables)):
+            root = self._tables[table]
+            pages = self._pages(roots, root, self._progress.after)
+            await self._compare_all(pages, root)
+            self._progress.table, self._progress.after = table + 1, None
+        await self._look_again()
+        # From here on an interrupted run begins again, or keys that only the sink has would count twice.
+        self.save()
+        self._is_walking = False
+        await self._find_extra()
+
+    async def some(self, roots: Roots, sample: Sample) -> None:
+        """Compare a sample of each table."""
+        self._state = None  # another run draws another sample
+        for root in self._tables:
+            rows = await self._source.rows(root)
+            percent, limit = sample.percent, MOST_SAMPLED
+            if sample.keys is not None:
+                limit = sample.keys
+                percent = min(100.0, max(1e-6, 100 * _MARGIN * limit / rows)) if rows else None
+            drawn = None if percent is None else (percent, rows > _LARGE)
+            ids = await self._source.ids(roots, root, None, limit, drawn)
+            await self._compare_all(self._slices(ids), root)
+        await self._look_again()
+        self.report.not_checked.append(
+            "a sample was compared, and keys that only the sink has were not looked for"
+        )
+        if not self.report.compared:
+            self.report.is_complete = False
+            self.report.not_checked.append("no key was drawn; take a larger sample")
+
+    async def close(self, roots: Roots) -> None:
+        """Say what was not checked."""
+        report = self.report
+        if (await self._source.roots()).state != roots.state:
+            report.is_complete = False
+            report.not_checked.append("the tube or its attached tables were changed meanwhile; run again")
+        if report.skipped:
+            report.not_checked.append(f"{report.skipped} keys that a transform lets nothing be sent of")
+        if report.waiting:
+            report.not_checked.append(
+                f"{report.waiting} keys that seem to differ wait in the tube and were not delivered in time: "
+                "are its workers running (`pytube status`)?"
+            )
+        if report.changing:
+            report.not_checked.append(
+                f"{report.changing} keys changed each time they were looked at, or their documents are not "
+                "the same twice: does the query or a transform depend on the time?"
+            )
+
+    async def _pages(self, roots: Roots, root: Root, after: Id | None) -> AsyncIterator[list[Id]]:
+        while True:
+            ids = await self._source.ids(roots, root, after, self._page)
+            if not ids:
+                return
+            after = ids[-1]
+            yield ids
+
+    async def _slices(self, ids: Sequence[Id]) -> AsyncIterator[list[Id]]:
+        start = 0
+        while start < len(ids):
+            end = start + self._page
+            yield list(ids[start:end])
+            start = end
+
+    async def _compare_all(self, pages: AsyncIterator[list[Id]], root: Root) -> None:
+        """Compare pages of ids, some at once; what came of them is taken in their order."""
+        running: deque[tuple[Id, int, asyncio.Task[Compared]]] = deque()
+        try:
+            async for ids in pages:
+                keys = list(keys_in(root, ids))
+                running.append((ids[-1], len(keys), asyncio.create_task(self._compare(keys))))
+                if len(running) >= AT_ONCE:
+                    await self._take(running)
+            while running:
+                await self._take(running)
+        finally:
+            for _, _, task in running:
+                task.cancel()
+            await asyncio.gather(*(task for _, _, task in running), return_exceptions=True)
+
+    async def _compare(self, keys: Sequence[Key]) -> Compared:
+        came = await self._comparer.compare(keys)
+        if keys and came.bytes:
+            self._page = max(1, min(READ_MOST, _BYTES * len(keys) // came.bytes))
+        elif keys:
+            self._page = READ_MOST
+        return came
+
+    async def _take(self, running: deque[tuple[Id, int, asyncio.Task[Compared]]]) -> None:
+        after, number, task = running[0]
+        came = await task
+        running.popleft()
+        self._count(came, number)
+        self._progress.after = after
+        if len(self._progress.suspects) >= _SUSPECTS:
+            await self._look_again()
+        now = time.monotonic()
+        if now - self._saved_at >= _SAVE_EVERY:
+            self.save()
+        if now - self._told_at >= 2:
+            self._told_at = now
+            self._told(str(self.report))
+
+    def _count(self, came: Compared, compared: int) -> None:
+        report = self.report
+        report.compared += compared
+        report.skipped += len(came.skipped)
+        for key in came.unsendable:
+            report.note("unsendable", key)
+        self._progress.suspects += came.suspects
+        self._progress.sums.add(came.at_sink)
+
+    # --- keys that differ -----------------------------------------------------------------
+
+    async def _look_again(self) -> None:
+        suspects = self._progress.suspects
+        while suspects:
+            group = suspects[:_LOOK_AT_ONCE]
+            judged = await self._comparer.judge(group)
+            parked = 0
+            if judged.differing:
+                parked = await self._parked(judged.differing)
+                if self._repair is not None:
+                    await self._repair.touch(judged.differing)
+            # All at once, so that an interrupted run counts none of them twice.
+            del suspects[: len(group)]
+            self._note(judged, parked)
+
+    def _note(self, judged: Judged, parked: int) -> None:
+        report = self.report
+        report.parked += parked
+        if self._repair is not None:
+            report.touched += len(judged.differing)
+        for key, found in judged.differing.items():
+            report.note(found.value, key)
+        for kind, keys in (("waiting", judged.waiting), ("changing", judged.changing)):
+            for key in keys:
+                report.note(kind, key)
+
+    async def _parked(self, keys: Iterable[Key]) -> int:
+        shards, ids = zip(*keys, strict=True)
+        arguments = {"tube": self.report.tube, "shards": list(shards), "ids": [str(key) for key in ids]}
+        return int(await self._source.pool.value(_PARKED, arguments))
+
+    # --- keys that only the sink has ------------------------------------------------------
+
+    async def _find_extra(self) -> None:
+        """Compare the keys that the sink has with those that were found there, by buckets."""
+        why = why_no_scan(self._sink)
+        if why is not None or not isinstance(self._sink, Scanning):
+            self.report.not_checked.append(f"keys that only the sink has were not looked for: {why}")
+            return
+        self._told("looking for keys that only the sink has")
+        sums = Sums()
+        async for keys in self._scan():
+            sums.add(keys)
+        differing = sums.differing(self._progress.sums)
+        if not differing:
+            return
+        async for keys in self._scan():
+            doubtful = [key for key in keys if bucket_of(key) in differing]
+            for start in range(0, len(doubtful), self._page):
+                came = await self._comparer.compare(doubtful[start : start + self._page])
+                # What the source has was compared before, and is counted.
+                self._progress.suspects += came.only_sink
+            if len(self._progress.suspects) >= _SUSPECTS:
+                await self._look_again()
+        await self._look_again()
+
+    async def _scan(self) -> AsyncIterator[list[Key]]:
+        """All keys that the sink has in the shards of the tables."""
+        assert isinstance(self._sink, Scanning)
+        shards = {shard for root in self._tables for shard in range(root.shard, root.shard + root.shards)}
+        for shard in sorted(shards):
+            async for page in self._sink.scan(self.report.tube, shard, EVERY_SEQ):
+                yield [(shard, key) for key in page]
+
+    # --- the file -------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Keep where the walk is; once, say why that can't be kept."""
+        self._saved_at = time.monotonic()
+        if self._state is None or not self._is_walking:
+            return
+        try:
+            self._progress.save(self._state)
+        except OSError as error:
+            self._told(
+                f"where it stops can't be kept in {self._state}: {error.strerror}; name another by --state"
+            )
+            self._state = None
+
+    def stop(self) -> None:
+        """Keep where the walk is, and say so."""
+        self.save()
+        if self._state is not None:
+            self._told(
+                f"stopped: {self.report}; started again with the same options, it goes on from {self._state}"
+            )
+
+    def forget(self) -> None:
+        """Remove the file: the run is over."""
+        if self._state is not None:
+            self._state.unlink(missing_ok=True)

@@ -1,0 +1,372 @@
+"""One Postgres host as this process serves it: its sessions, its queues, and what is led of them.
+
+A process with one Postgres has one host, without a name. Hosts share nothing but the sinks: what one of them
+does, or that it is dead, is no concern of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TypeVar
+from uuid import UUID
+
+from pytube.config import Config
+from pytube.db.connect import wait_for_answer
+from pytube.db.errors import translated
+from pytube.db.version import check_async
+from pytube.election import Claim
+from pytube.enrich.check import SETTINGS, Fault
+from pytube.errors import RECOVERABLE, ConfigError, PytubeError
+from pytube.events import Event, PartitionEvent, WorkerStandsBy
+from pytube.logs import Logger, Repeats, host_fields
+from pytube.pipeline.shedding import SINK_NOT_OPEN, Reading
+from pytube.sources.shards import Shards
+from pytube.sources.terms import read_partitions, read_shards
+from pytube.worker.database import Database
+from pytube.worker.elections import ALL, ClaimLimits, Elections
+from pytube.worker.leadership import Leadership
+from pytube.worker.outbox import Outbox
+from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.queue import Consumer, Queue
+from pytube.worker.services import Services, end
+from pytube.worker.shared_sink import SharedSink
+from pytube.worker.shedding import LoadShedder
+from pytube.worker.tracing import Tracing
+from pytube.worker.tube import Tube
+from pytube.worker.upkeep import BackfillRunner, follow_ddl
+
+_PARTITIONS_INTERVAL = 1.0
+_STANDBY = 5.0
+"""Seconds without a partition after which a worker stands by; a group at Kafka takes some to form."""
+
+Q = TypeVar("Q", bound=Queue)
+
+
+class Host:
+    """One Postgres host in this process."""
+
+    def __init__(
+        self,
+        name: str | None,
+        config: Config,
+        sinks: Mapping[str, SharedSink],
+        outboxes: Sequence[str],
+        instance_id: UUID,
+        emit: Callable[[Event], None],
+        tracing: Tracing,
+        claim_limits: ClaimLimits,
+        *,
+        takes_up: bool = False,
+    ) -> None:
+        """Opens nothing.
+
+        Args:
+            name: of the host; None for the only one.
+            config: of this host.
+            sinks: of the tubes that are served, by their names.
+            outboxes: names of those that are served.
+            instance_id: of this process.
+            emit: receives events.
+            tracing: of the process.
+            claim_limits: of the process.
+            takes_up: whether queues need not exist, and are left as they go.
+
+        Raises:
+            ConfigError: a transform is missing, librdkafka refuses options, or there is no broker.
+        """
+        self.name = name
+        self.services = Services()
+        self.is_served = False
+        """Whether everything that `begin` begins has begun."""
+        self.why_unserved = "the worker is starting"
+        """Why it is not."""
+        self.shards: Shards = {}
+        """The shards of each queue, as last read."""
+        self.leaderships: dict[tuple[str, int], Leadership] = {}
+        self._log = Logger("pytube.worker", **host_fields(name))
+        self._config = config
+        self._emit_of_process = emit
+        self._takes_up = takes_up
+        self._is_renewing = False
+        self._leading: set[asyncio.Task[None]] = set()
+        self._moving: dict[str, asyncio.Task[None]] = {}
+        """Elections that are being joined or left."""
+        self._repeats = Repeats()
+        self._idle_since: dict[str, float] = {}
+        """When each queue of which nothing is led was last seen so for the first time."""
+        self._standing_by: set[str] = set()
+        """The queues that were told of."""
+        self.database = Database(
+            config.postgres,
+            [*sinks, *outboxes],
+            receive_deadline=config.worker.receive_deadline,
+            emit=self.emit,
+            host=name,
+        )
+        pool = self.database.pool
+        self.queues: dict[str, Queue] = {
+            tube: Tube(config, tube, sink, instance_id, pool, self.emit, tracing, name)
+            for tube, sink in sinks.items()
+        }
+        self.queues |= {
+            outbox: Outbox(config, outbox, instance_id, pool, self.emit, name) for outbox in outboxes
+        }
+        self._elections = Elections(
+            config,
+            self.queues,
+            self.database,
+            instance_id,
+            self.services,
+            self._on_claim,
+            claim_limits,
+            name,
+        )
+        self._shedder = self._build_shedder(config, instance_id)
+
+    # --- life -----------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Whether the SQL is the one that is needed, and queues exist and can be read; can be repeated.
+
+        Raises:
+            DatabaseUnavailable: the host is down.
+            SchemaMismatch: the installed SQL is not the one that this version needs.
+            UnknownTube: there is no such tube.
+            ConfigError: rows can't be read as configured.
+        """
+        session = await self.database.open_session("start")
+        try:
+            checking = check_async(session.connection, self._config.postgres.schema_name)
+            with translated():
+                await wait_for_answer(session.connection, self._config.postgres.answer_timeout, checking)
+            self._note_partitions(await read_partitions(session, list(self.queues)))
+            self.shards = await read_shards(session, list(self.queues))
+        finally:
+            await session.close()
+        if not self._takes_up:
+            for queue in self.queues.values():
+                queue.check_exists()
+        await self._check_sources()
+
+    async def _check_sources(self) -> None:
+        """Whether what is to be sent can be read as configured, with the tables that are attached now."""
+        session = await self.database.open_session("start", SETTINGS)
+        try:
+            for queue in self.queues.values():
+                if queue.partitions:
+                    finding = queue.find_faults(session.connection)
+                    with translated():
+                        limit = self._config.postgres.answer_timeout
+                        faults = await wait_for_answer(session.connection, limit, finding)
+                    _raise_certain(queue, faults)
+        finally:
+            await session.close()
+
+    async def begin(self) -> None:
+        """Serve the host, after `check`; can be called again after it raised.
+
+        Raises:
+            BrokerUnavailable: no broker answers.
+            DatabaseUnavailable: the host is down.
+        """
+        if not self._is_renewing:
+            self._is_renewing = True
+            self.services.add(self.database.run())
+        for name in self._wanted_elections() - self._elections.joined:
+            await self._elections.join(name)
+        tubes = self.of_kind(Tube)
+        self.services.add(self._follow_partitions())
+        self.services.add(
+            follow_ddl(
+                self.database.open_session, self._leads_first_partition, self.database.ddl, host=self.name
+            )
+        )
+        self.services.add(BackfillRunner(self.database, tubes, self.name).run())
+        if self._shedder is not None:
+            self.services.add(self._shedder.run())
+        self.is_served = True
+
+    async def stop(self) -> None:
+        """End in order: sends under way finish, the rest is given back, terms are released."""
+        for queue in self.queues.values():
+            queue.stopping = True
+        async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
+            stack.push_async_callback(self.database.close)
+            stack.push_async_callback(self.services.close)
+            stack.push_async_callback(end, self._leading)
+            await end(self._moving.values())
+            await self._elections.stop()
+
+    # --- leadership -----------------------------------------------------------------------
+
+    def _on_claim(self, claim: Claim) -> None:
+        leadership = Leadership(self.queues[claim.tube], self.database, claim)
+        self.leaderships[claim.tube, claim.partition] = leadership
+        task = asyncio.create_task(self._lead(leadership, claim))
+        self._leading.add(task)
+        task.add_done_callback(self._leading.discard)
+
+    async def _lead(self, leadership: Leadership, claim: Claim) -> None:
+        try:
+            await leadership.run()
+        except Exception as error:  # noqa: BLE001 # a fault of ours in one partition must not end the others
+            self._log.error("leading_failed", tube=claim.tube, partition=claim.partition, exc_info=error)
+        finally:
+            if self.leaderships.get((claim.tube, claim.partition)) is leadership:
+                del self.leaderships[claim.tube, claim.partition]
+
+    async def _follow_partitions(self) -> None:
+        """The elections hand out claims for as many partitions as the queues have."""
+        while True:
+            await asyncio.sleep(_PARTITIONS_INTERVAL)
+            try:
+                self._note_partitions(await read_partitions(self.database.pool, list(self.queues)))
+            except RECOVERABLE:
+                continue  # told by what renews the terms
+            self._follow_elections()
+            self._tell_standby()
+
+    def _note_partitions(self, partitions: Mapping[str, int]) -> None:
+        for name, queue in self.queues.items():
+            before, queue.partitions = queue.partitions, partitions.get(name, 0)
+            if before and not queue.partitions:
+                queue.log.warning("tube_dropped", remark="it is served again when it is back")
+            elif queue.partitions and not before and self.is_served:
+                queue.log.info("tube_found", partitions=queue.partitions)
+
+    def _wanted_elections(self) -> set[str]:
+        if self._elections.are_shared:
+            return {ALL}
+        return {name for name, queue in self.queues.items() if queue.partitions or not self._takes_up}
+
+    def _follow_elections(self) -> None:
+        """Join the elections of queues that have come, and leave those of queues that have gone."""
+        wanted, joined = self._wanted_elections(), self._elections.joined
+        self._moving = {name: task for name, task in self._moving.items() if not task.done()}
+        for name in (wanted ^ joined) - self._moving.keys():
+            move = self._elections.join if name in wanted else self._elections.leave
+            self._moving[name] = asyncio.create_task(self._move(name, move(name)))
+
+    async def _move(self, name: str, moving: Coroutine[None, None, None]) -> None:
+        try:
+            await moving
+        except PytubeError as error:
+            if self._repeats.is_new(name, str(error)):
+                self.queues[name].log.warning("election_not_joined", reason=str(error))
+        else:
+            self._repeats.forget(name)
+
+    def _leads_first_partition(self) -> bool:
+        """Whether it is on this process to follow DDL: it leads the first partition of some queue."""
+        return any(partition == 0 for _, partition in self.leaderships)
+
+    # --- shedding -------------------------------------------------------------------------
+
+    def _build_shedder(self, config: Config, instance_id: UUID) -> LoadShedder | None:
+        """What leaves tubes of this host to other processes that serve them better; outboxes are kept."""
+        if config.worker.shed_after is None:
+            return None
+        return LoadShedder(
+            {name: tube.metrics for name, tube in self.of_kind(Tube).items()},
+            self._elections,
+            self.database.pool,
+            instance_id=instance_id,
+            shed_after=config.worker.shed_after,
+            shed_pause=config.worker.shed_pause,
+            readings=self._read_load,
+            emit=self.emit,
+        )
+
+    def _read_load(self) -> dict[str, dict[int, Reading]]:
+        """How the partitions of tubes fare that are led here."""
+        readings: dict[str, dict[int, Reading]] = {}
+        for (queue, partition), leadership in self.leaderships.items():
+            if isinstance(worker := leadership.partition_worker, PartitionWorker):
+                readings.setdefault(queue, {})[partition] = worker.read_load()
+            elif leadership.waits_for_sink:
+                readings.setdefault(queue, {})[partition] = SINK_NOT_OPEN
+        return readings
+
+    # --- what is known of it --------------------------------------------------------------
+
+    @property
+    def why_unready(self) -> str | None:
+        """Why nothing of this host can be led."""
+        if not self.is_served:
+            return self.why_unserved
+        if self.database.down_for:
+            return f"Postgres has been down for {self.database.down_for:.0f} s"
+        return None if self.database.renews else "no session with Postgres has renewed terms yet"
+
+    def needs_sink(self, name: str) -> bool:
+        """Whether the queue exists here, or a term of it has not ended yet."""
+        return bool(self.queues[name].partitions) or any(
+            leadership.has_term for (queue, _), leadership in self.leaderships.items() if queue == name
+        )
+
+    def of_kind(self, kind: type[Q]) -> dict[str, Q]:
+        """The queues of one kind."""
+        return {name: queue for name, queue in self.queues.items() if isinstance(queue, kind)}
+
+    def resting(self) -> set[tuple[str, int]]:
+        """What is led here, and paused."""
+        return {where for where, leadership in self.leaderships.items() if leadership.is_resting}
+
+    def working(self) -> dict[tuple[str, int], Consumer]:
+        """What is being worked on now, by queue and partition."""
+        return {
+            where: consumer
+            for where, leadership in self.leaderships.items()
+            if (consumer := leadership.partition_worker) is not None
+        }
+
+    def waiting(self) -> set[tuple[str, int]]:
+        """What is led and not worked on, because the sink has not been opened."""
+        return {where for where, leadership in self.leaderships.items() if leadership.waits_for_sink}
+
+    async def read_shards(self) -> None:
+        """Read `shards` anew; they stay as they are while the host is down."""
+        try:
+            self.shards = await read_shards(self.database.pool, list(self.queues))
+        except RECOVERABLE:
+            return  # told by what renews the terms
+
+    # --- events ---------------------------------------------------------------------------
+
+    def emit(self, event: Event) -> None:
+        """Count an event, and pass it on with the name of the host."""
+        if isinstance(event, PartitionEvent):
+            self.queues[event.tube].count(event)
+        self._emit_of_process(event if self.name is None else replace(event, host=self.name))
+
+    def read_metrics(self) -> None:
+        """Tell what partitions have done since the last call."""
+        for consumer in self.working().values():
+            if (event := consumer.read_metrics()) is not None:
+                self.emit(event)
+
+    def _tell_standby(self) -> None:
+        """Tell once of each queue of which nothing was led for a while."""
+        now = time.monotonic()
+        led = {queue for queue, _ in self.leaderships}
+        working = {queue for queue, _ in self.working()}
+        for name, queue in self.queues.items():
+            if name in led or not queue.partitions:
+                self._idle_since[name] = now
+                if name in working:
+                    self._standing_by.discard(name)
+            elif name not in self._standing_by and now >= self._idle_since.setdefault(name, now) + _STANDBY:
+                self._standing_by.add(name)
+                self.emit(WorkerStandsBy(name, queue.partitions))
+
+
+def _raise_certain(queue: Queue, faults: Sequence[Fault]) -> None:
+    """Raise `ConfigError` for what is certain, and log the rest."""
+    for fault in faults:
+        if fault.is_certain:
+            raise ConfigError(f"tube {queue.name!r} can't be served: {fault.finding}; {fault.remedy}")
+        queue.log.warning("enriching_unchecked", reason=fault.finding, remedy=fault.remedy)

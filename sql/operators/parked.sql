@@ -1,0 +1,165 @@
+-- What operators do with parked keys: list them, have them tried again, drop them.
+--
+-- Which ones: all arguments that are not NULL have to fit. in_error: a text that the error holds, in any case; in_older:
+-- parked longer ago than this; in_newest: the greatest park_id, so that what is parked meanwhile is not met.
+
+-- tube_park_list: parked keys with their error, the latest first.
+--
+-- Arguments: in_tube, or NULL for all tubes; in_limit: at most so many; the others: which ones.
+-- Result: one row per key (or per control pod, which has no id). first_at: of the first failure since it was delivered;
+--   parked_at: of the last; retried_at: when an operator had it tried again, NULL when nobody has since. No row for an
+--   unknown tube.
+-- Errors: 22023 a negative in_limit.
+CREATE OR REPLACE FUNCTION :"schema".tube_park_list(
+    in_tube text = NULL, in_limit integer = 100, in_shard integer = NULL, in_key text = NULL, in_error text = NULL,
+    in_older interval = NULL
+) RETURNS TABLE (
+    park_id bigint, tube text, shard integer, id text, op text, seq bigint, payload jsonb,
+    error text, attempts integer, epoch bigint, parked_at timestamptz, first_at timestamptz, retried_at timestamptz
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    IF in_limit IS NULL OR in_limit < 0 THEN
+        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
+    END IF;
+    RETURN QUERY
+    SELECT k.park_id, k.tube, k.shard, k.id, k.op, k.seq, k.payload, k.error, k.attempts, k.epoch, k.parked_at,
+        k.first_at, k.retried_at
+    FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_older, NULL) AS k
+    ORDER BY k.parked_at DESC, k.park_id DESC
+    LIMIT in_limit;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_park_list IS 'Lists parked keys with their errors, latest first.';
+
+-- tube_park_count: how many parked keys those arguments mean, and the greatest of their numbers, for the calls below.
+CREATE OR REPLACE FUNCTION :"schema".tube_park_count(
+    in_tube text, in_shard integer = NULL, in_key text = NULL, in_error text = NULL, in_older interval = NULL
+) RETURNS TABLE (count bigint, newest bigint)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT count(*), max(k.park_id) FROM tube_private_parked($1, $2, $3, $4, $5, NULL) AS k
+$$;
+COMMENT ON FUNCTION :"schema".tube_park_count IS 'Counts parked keys.';
+
+-- tube_private_parked: the parked keys that some arguments mean.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_parked(
+    in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint
+) RETURNS SETOF :"schema".tube_parked
+LANGUAGE sql STABLE AS $$
+    SELECT k.* FROM tube_parked AS k
+    WHERE (in_tube IS NULL OR k.tube = in_tube) AND (in_shard IS NULL OR k.shard = in_shard)
+        AND (in_key IS NULL OR k.id = in_key)
+        AND (in_error IS NULL OR strpos(lower(k.error), lower(in_error)) > 0)
+        AND (in_older IS NULL OR k.parked_at < clock_timestamp() - in_older)
+        AND (in_newest IS NULL OR k.park_id <= in_newest)
+$$;
+
+-- tube_park_retry: touches parked keys, so that they are delivered, or parked again. Their rows stay until then.
+--
+-- A key that is parked since it was retried last is retried once, however many operators ask; with in_key, always.
+--
+-- Arguments: tube; which ones; in_limit: at most so many in this transaction, so that many can be retried in several.
+-- Result: how many were touched.
+-- Errors: TU102 unknown tube; 22023 a bad in_limit.
+-- Locks: the registry row FOR KEY SHARE and the rows, until the transaction ends.
+-- A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".tube_park_retry(
+    tube text, in_shard integer = NULL, in_key text = NULL, in_error text = NULL, in_older interval = NULL,
+    in_newest bigint = NULL, in_limit integer = 10000
+) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    of_tube CONSTANT text := (tube_private_require(tube_park_retry.tube)).tube;
+    chosen bigint[];
+    keys text[];
+BEGIN
+    PERFORM tube_private_check_limit(in_limit);
+    PERFORM FROM tube_registry AS r WHERE r.tube = of_tube FOR KEY SHARE;
+    chosen := ARRAY(
+        SELECT k.park_id FROM tube_parked AS k
+        WHERE k.park_id IN (
+                SELECT p.park_id FROM tube_private_parked(of_tube, in_shard, in_key, in_error, in_older, in_newest) AS p
+                WHERE in_key IS NOT NULL OR p.retried_at IS NULL
+                ORDER BY p.park_id LIMIT in_limit)
+            AND (in_key IS NOT NULL OR k.retried_at IS NULL) -- of a row that another operator has just retried
+        ORDER BY k.park_id FOR UPDATE);
+    IF chosen = '{}' THEN
+        RETURN 0;
+    END IF;
+    EXECUTE format($sql$
+        INSERT INTO %1$s (op, shard, ids)
+        SELECT 'U', k.shard, array_agg(k.id::%2$s)
+        FROM (
+            SELECT p.shard, p.id, (row_number() OVER (PARTITION BY p.shard ORDER BY p.park_id) - 1) / 250 AS chunk
+            FROM tube_parked AS p WHERE p.park_id = ANY ($1) AND p.id IS NOT NULL) AS k
+        GROUP BY k.shard, k.chunk ORDER BY k.shard, k.chunk$sql$,
+        tube_private_qualify(of_tube), tube_private_key_type(of_tube)) USING chosen;
+    EXECUTE format($sql$
+        INSERT INTO %s (op, shard, ids, payload)
+        SELECT p.op, p.shard, '{}', p.payload
+        FROM tube_parked AS p WHERE p.park_id = ANY ($1) AND p.id IS NULL ORDER BY p.seq$sql$,
+        tube_private_qualify(of_tube)) USING chosen;
+    keys := ARRAY(SELECT concat(p.shard, '/', p.id) FROM tube_parked AS p WHERE p.park_id = ANY (chosen[:10]) ORDER BY p.park_id);
+    PERFORM tube_private_wake_sleepers(of_tube,
+        ARRAY(SELECT DISTINCT p.shard FROM tube_parked AS p WHERE p.park_id = ANY (chosen)));
+    DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod is parked anew, by its seq
+    UPDATE tube_parked AS p SET retried_at = clock_timestamp() WHERE p.park_id = ANY (chosen);
+    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, in_key, in_error, in_older, keys, cardinality(chosen));
+    RETURN cardinality(chosen);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_park_retry IS 'Touches parked keys, so that they are tried again.';
+
+-- tube_park_drop: forgets parked keys. The sink stays as it is until they are touched.
+--
+-- Arguments, result, errors: as tube_park_retry; those that were retried are among them. A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".tube_park_drop(
+    tube text, in_shard integer = NULL, in_key text = NULL, in_error text = NULL, in_older interval = NULL,
+    in_newest bigint = NULL, in_limit integer = 10000
+) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    of_tube CONSTANT text := (tube_private_require(tube_park_drop.tube)).tube;
+    keys text[];
+BEGIN
+    PERFORM tube_private_check_limit(in_limit);
+    WITH gone AS (
+        DELETE FROM tube_parked AS k
+        WHERE k.park_id IN (
+            SELECT p.park_id FROM tube_private_parked(of_tube, in_shard, in_key, in_error, in_older, in_newest) AS p
+            ORDER BY p.park_id LIMIT in_limit FOR UPDATE)
+        RETURNING k.park_id, k.shard, k.id
+    )
+    SELECT array_agg(concat(g.shard, '/', g.id) ORDER BY g.park_id) INTO keys FROM gone AS g;
+    IF keys IS NULL THEN
+        RETURN 0;
+    END IF;
+    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, in_key, in_error, in_older, keys, cardinality(keys));
+    RETURN cardinality(keys);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_park_drop IS 'Forgets parked keys; the sink stays as it is.';
+
+-- tube_private_audit_parked: records what was done with parked keys. What was looked for in errors may quote a document, so
+-- it is not kept; that it was given is.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_audit_parked(
+    action text, tube text, in_shard integer, in_key text, in_error text, in_older interval, keys text[], count integer
+) RETURNS void
+LANGUAGE sql AS $$
+    SELECT tube_audit_add(action, tube, jsonb_strip_nulls(jsonb_build_object(
+        'shard', in_shard, 'key', left(in_key, 100), 'by_error', CASE WHEN in_error IS NOT NULL THEN true END,
+        'older', in_older::text, 'count', count, 'keys', tube_private_some_keys(keys))))
+$$;
+
+-- tube_private_check_limit: refuses a limit below 1.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_limit(in_limit integer) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF in_limit IS NULL OR in_limit < 1 THEN
+        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 or more.';
+    END IF;
+END
+$$;

@@ -1,0 +1,181 @@
+"""`pytube explain`: where a key is, and why the sink holds something else than the source."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytube.config import Config, parse
+from pytube.errors import SinkUnavailable, UsageError
+from pytube.sinks import build_sink
+from pytube.sinks.postgres import PostgresSink
+from pytube.testing import batch
+from pytube.verify import Explanation, explain
+from tests.helpers.cli import run, run_json
+from tests.helpers.terms import Claim, Conn, Term, acquire, park, park_item, release
+from tests.integration.test_verify import CONFIG
+
+
+@pytest.fixture
+def config(conn: Conn, dsn: str) -> Config:
+    """A tube of one row, 42, which waits in it."""
+    conn.execute("SELECT tube_ensure_exists('t', 2)")
+    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int, name text)")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 1)")
+    conn.execute("INSERT INTO public.goods VALUES (42, 1, 'Ada')")
+    return parse(CONFIG.format(dsn=dsn), environment={})
+
+
+def write(config: Config, body: Any, token: tuple[int, int]) -> None:
+    async def send() -> None:
+        settings = config.tube("t").sink
+        sink = build_sink(settings.type, settings.options)
+        await sink.open()
+        await sink.send(batch({(1, 42): body}, token=token, seq=5, tube="t"))
+        await sink.close()
+
+    asyncio.run(send())
+
+
+def ask(config: Config, key: str = "42", **options: Any) -> Explanation:
+    return asyncio.run(explain(config, "t", key, **options))
+
+
+def lead(conn: Conn) -> Term:
+    return acquire(conn, Claim(tube="t", partitions=2, partition=1))
+
+
+def test_it_waits_and_nobody_leads(config: Config) -> None:
+    found = ask(config)
+    assert (found.shard, found.partition, len(found.pods), found.leader) == (1, 1, 1, None)
+    assert (found.source.document, found.sink.exists) == ({"id": 42, "n": 1, "name": "Ada"}, False)
+    assert found.sentences[1:] == [
+        "Nobody leads partition 1: start a worker (`pytube worker`).",
+        "The sink holds no document.",
+        "The source has such a row.",
+        "The document is missing at the sink, because the change was not delivered yet.",
+    ]
+
+
+def test_it_is_in_flight(conn: Conn, config: Config) -> None:
+    term = lead(conn)
+    conn.execute("SELECT * FROM tube_pods_mark(%s, %s, %s, %s)", term.args)
+    found = ask(config)
+    assert found.pods[0].marked_by == term.leader_id
+    assert "is in flight: the worker" in found.sentences[1]
+    release(conn, term)
+    assert "was taken by a term that is over" in ask(config).sentences[1]
+
+
+def test_it_is_delivered_and_by_whom(conn: Conn, config: Config) -> None:
+    term = lead(conn)
+    write(config, {"name": "Ada", "n": 1, "id": 42}, (term.epoch, 7))
+    conn.execute("DELETE FROM t")
+    found = ask(config)
+    assert found.is_settled
+    assert (found.epoch, found.counter, found.seq) == (term.epoch, 7, 5)
+    assert found.writer is not None
+    assert found.sentences[-1] == "The sink holds what the source would send now."
+    assert f"(epoch {term.epoch}, counter 7, stamped with seq 5): by the worker" in found.sentences[2]
+
+
+def test_it_differs_and_nothing_is_on_its_way(conn: Conn, config: Config) -> None:
+    write(config, {"name": "Ada", "n": True, "id": 42}, (lead(conn).epoch, 7))
+    conn.execute("DELETE FROM t")
+    found = ask(config)
+    assert (found.difference, found.fields, found.is_settled) == ("different", ["n"], False)
+    assert "The two differ, in n, and nothing is on its way: touch the key" in found.sentences[-1]
+
+
+def test_it_is_parked(conn: Conn, config: Config) -> None:
+    park(conn, lead(conn), park_item(42, shard=1))
+    conn.execute("DELETE FROM t")
+    found = ask(config)
+    assert found.parked is not None
+    assert (found.parked.error, found.parked.attempts) == ("too bad", 3)
+    assert "because the key is parked" in found.sentences[-1]
+
+
+def test_it_has_failed_and_its_partition_is_paused(conn: Conn, config: Config) -> None:
+    term = lead(conn)
+    item = {"shard": 1, "id": "42", "error": "too many cooks", "attempts": 2, "delay": 3600}
+    conn.execute("SELECT tube_pods_fail(%s, %s, %s, %s, %s)", (*term.args, json.dumps([item])))
+    conn.execute("SELECT tube_pause('t', 1, '1 hour', 'while the cooks are counted')")
+    found = ask(config)
+    assert found.failure is not None
+    assert found.pause is not None
+    (paused,) = [sentence for sentence in found.sentences if "is paused until" in sentence]
+    assert "while the cooks are counted (`pytube resume --tube t`)" in paused
+    assert any("has failed 2 times" in said and "too many cooks" in said for said in found.sentences)
+    assert found.sentences[-1].endswith("was not delivered yet and its partition is paused.")
+
+
+def test_the_sink_is_ahead(config: Config) -> None:
+    write(config, {"id": 42}, (2**31 - 2, 1))
+    found = ask(config)
+    assert found.is_ahead
+    assert any("pytube tube rebase t --epoch 2147483646" in sentence for sentence in found.sentences)
+
+
+def test_the_row_is_gone(conn: Conn, config: Config) -> None:
+    write(config, {"id": 42}, (1, 1))
+    conn.execute("DELETE FROM public.goods")
+    found = ask(config)
+    assert (found.difference, len(found.pods)) == ("extra", 2)
+    assert found.sentences[-1].startswith("The sink still holds a document")
+
+
+def test_a_sink_that_is_down_and_a_table_that_can_not_be_read(
+    conn: Conn, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def down(_: Any) -> None:
+        raise SinkUnavailable("it is down")
+
+    monkeypatch.setattr(PostgresSink, "open", down)
+    conn.execute("ALTER TABLE public.goods RENAME COLUMN id TO number")
+    found = ask(config)
+    assert found.sink.unknown == "it is down"
+    assert "number" in (found.source.unknown or "") or "column" in (found.source.unknown or "")
+    assert found.sentences[-1] == "So the two can't be compared."
+    assert not found.is_settled
+
+
+def test_which_table(conn: Conn, config: Config) -> None:
+    conn.execute("CREATE TABLE public.more (id bigint PRIMARY KEY)")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.more', 10, 4)")
+    with pytest.raises(UsageError, match=r"Give --table \(public.goods, public.more\)"):
+        ask(config)
+    assert ask(config, table="public.more").shard == 12
+    assert ask(config, shard=1).source.exists
+    assert ask(config, shard=77).source.unknown == "no attached table has shard 77"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"key": "x"}, "is no id of this tube, whose keys are bigint"),
+        ({"key": str(2**63)}, "is no id of this tube"),
+        ({"key": "1", "shard": -1}, "is no shard"),
+        ({"key": "1", "shard": 1, "table": "public.goods"}, "not both"),
+        ({"key": "1", "table": "public.none"}, "no root table"),
+    ],
+)
+def test_bad_input(config: Config, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        ask(config, **options)
+
+
+@pytest.mark.usefixtures("config")
+def test_the_command(tmp_path: Path, dsn: str) -> None:
+    (tmp_path / "pytube.toml").write_text(CONFIG.format(dsn=dsn))
+    shown = run("explain", "--tube", "t", "--key", "42", folder=tmp_path).stdout.splitlines()
+    assert shown[0] == "key 42 of shard 1, tube t, partition 1"
+    assert json.loads(shown[-1].removeprefix("source: "))["name"] == "Ada"
+    assert run_json("explain", "--tube", "t", "--key", "42", folder=tmp_path)["difference"] == "missing"
+    run("wait", "--tube", "t", "--timeout", "0", folder=tmp_path, code=1)
+    run("wait", "--tube", "none", folder=tmp_path, code=2)
+    run("wait", "--tube", "t", "--now", "--seq", "1", folder=tmp_path, code=2)

@@ -1,0 +1,273 @@
+"""One worker for several Postgres hosts: what happens to one of them is no concern of the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from pytube.config import Config, KafkaConfig, load
+from pytube.errors import ConfigError, DatabaseUnavailable, UnknownTube
+from pytube.events import DatabaseDown, DatabaseUp, Event, LeaderRevoked, TrustLapsed, WorkerStarted
+from pytube.health.doctor import examine
+from pytube.health.findings import Level
+from pytube.model import OK, Batch, Key, Result
+from pytube.worker import Worker
+from pytube.worker import worker as module
+from tests.conftest import Servers
+from tests.helpers.cli import run, run_json
+from tests.helpers.database import TestServer
+from tests.helpers.http import get
+from tests.helpers.logs import capture_logs
+from tests.helpers.waiting import wait_until_async
+
+Conn = psycopg.Connection[tuple[Any, ...]]
+taken: list[tuple[str | None, Key]] = []
+
+
+def send(batch: Batch) -> Sequence[Result]:
+    """Takes everything."""
+    taken.extend((batch.host, document.key) for document in batch)
+    return [OK] * len(batch)
+
+
+@pytest.fixture(scope="module")
+def other_server() -> Iterator[TestServer]:
+    """A server that tests may kill."""
+    server = TestServer(18)
+    yield server
+    server.close()
+
+
+@contextmanager
+def connected(dsn: str) -> Iterator[Conn]:
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public") as conn:
+        yield conn
+
+
+def make_tube(dsn: str, shard: int, *, tube: str = "items") -> None:
+    with connected(dsn) as conn:
+        conn.execute("SELECT tube_ensure_exists(%s)", (tube,))
+        conn.execute(f"CREATE TABLE public.{tube} (id bigint PRIMARY KEY)")
+        conn.execute("SELECT tube_table_ensure_attached(%s, %s, %s)", (tube, f"public.{tube}", shard))
+
+
+def insert(dsn: str, *ids: int, tube: str = "items") -> None:
+    with connected(dsn) as conn:
+        conn.execute(f"INSERT INTO public.{tube} SELECT unnest(%s::bigint[])", (list(ids),))
+
+
+@pytest.fixture
+def one(servers: Servers) -> Iterator[str]:
+    with servers.get(18).database(installed=True) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def two(other_server: TestServer) -> Iterator[str]:
+    with other_server.database(installed=True) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def config_file(one: str, two: str, tmp_path: Path) -> Path:
+    """Both databases, as hosts of these names."""
+    taken.clear()
+    path = tmp_path / "pytube.toml"
+    path.write_text(
+        f"""
+        [postgres]
+        pool_size = 3
+        [postgres.hosts.one]
+        dsn = "{one}"
+        [postgres.hosts.two]
+        dsn = "{two}"
+        pool_size = 2
+        [worker]
+        listen = "127.0.0.1:0"
+        [tube.items.sink]
+        type = "callable"
+        target = "{__name__}:send"
+        """
+    )
+    return path
+
+
+@pytest.fixture
+def config(config_file: Path) -> Config:
+    return load(config_file)
+
+
+@asynccontextmanager
+async def running(config: Config, events: list[Event]) -> AsyncIterator[Worker]:
+    worker = Worker(config, on_event=events.append)
+    await worker.start()
+    try:
+        yield worker
+    finally:
+        await worker.stop()
+
+
+async def ready(worker: Worker) -> tuple[int, str]:
+    assert worker.listens_at is not None
+    return await get(worker.listens_at, "/readyz")
+
+
+def of_host(events: list[Event], host: str, *kinds: type[Event]) -> list[Event]:
+    return [event for event in events if event.host == host and isinstance(event, kinds)]
+
+
+async def test_a_host_that_is_dead_stops_its_own_part_only(
+    config: Config, one: str, two: str, other_server: TestServer
+) -> None:
+    """Dead when the worker starts, and killed later."""
+    make_tube(one, 0)
+    make_tube(two, 1)
+    insert(two, 1)
+    other_server.postgres.kill()
+    events: list[Event] = []
+    async with running(config, events) as worker:
+        assert [type(event) for event in events[:2]] == [DatabaseDown, WorkerStarted]
+        await wait_until_async(lambda: worker._why_unready() is None, what="it is ready")
+        status, text = await ready(worker)
+        assert status == 200
+        assert text.startswith("ok\nhost two is not served: Postgres is not available: ")
+        insert(one, 10)
+        await wait_until_async(lambda: taken == [("one", (0, 10))], what="the host that is up is served")
+
+        await asyncio.to_thread(other_server.postgres.start)
+        await wait_until_async(lambda: ("two", (1, 1)) in taken, what="the other one is taken up")
+        assert worker.leads("items") == worker.leads("items", "one") == worker.leads("items", "two") == {0}
+        await wait_until_async(lambda: of_host(events, "two", DatabaseUp), what="its outage is over")
+        assert await ready(worker) == (200, "ok\n")
+
+        other_server.postgres.kill()
+        await wait_until_async(
+            lambda: len(of_host(events, "two", DatabaseDown)) == 2, what="it is told again"
+        )
+        for key in range(11, 31):
+            insert(one, key)
+            await wait_until_async(lambda: taken[-1] == ("one", (0, key)), what="one goes on")  # noqa: B023
+        status, text = await ready(worker)
+        assert (status, text.partition(" for ")[0]) == (
+            200,
+            "ok\nhost two is not served: Postgres has been down",
+        )
+        assert worker.listens_at is not None
+        metrics = (await get(worker.listens_at, "/metrics"))[1].splitlines()
+        assert 'pytube_postgres_up{host="one"} 1.0' in metrics
+        assert 'pytube_postgres_up{host="two"} 0.0' in metrics
+        assert 'pytube_postgres_pool_size{host="two"} 2.0' in metrics
+        delivered = [line for line in metrics if line.startswith("pytube_documents_total{")]
+        assert [line.endswith(" 21.0") for line in delivered if 'host="one"' in line] == [True, False]
+        await asyncio.to_thread(other_server.postgres.start)
+        insert(two, 2)
+        await wait_until_async(lambda: ("two", (1, 2)) in taken, what="the other one is served again")
+        with connected(two) as conn:
+            conn.execute("SELECT tube_backfill_create('items', 'public.items', by_worker => true)")
+        await wait_until_async(lambda: taken.count(("two", (1, 2))) == 2, what="its backfill is run")
+    assert of_host(events, "one", DatabaseDown, TrustLapsed) == []
+    assert len(of_host(events, "one", LeaderRevoked)) == 1, "at the end, and not before"
+
+
+async def test_each_host_has_elections_of_its_own_at_the_broker(
+    config: Config, one: str, two: str, kafka_mock: str
+) -> None:
+    make_tube(one, 0)
+    make_tube(two, 1)
+    insert(one, 1)
+    insert(two, 2)
+    kafka = KafkaConfig(bootstrap_servers=kafka_mock)
+    worker = config.worker.model_copy(update={"installation": one.rpartition("/")[2]})
+    async with running(config.model_copy(update={"kafka": kafka, "worker": worker}), []):
+        await wait_until_async(lambda: len(taken) == 2, 30, "both are led")
+    assert sorted(taken) == [("one", (0, 1)), ("two", (1, 2))]
+
+
+async def test_a_worker_whose_hosts_are_all_dead_does_not_start(
+    config: Config, other_server: TestServer
+) -> None:
+    hosts = dict.fromkeys(config.postgres.hosts, config.postgres.hosts["two"])
+    postgres = config.postgres.model_copy(update={"hosts": hosts})
+    other_server.postgres.kill()
+    with pytest.raises(DatabaseUnavailable):
+        await Worker(config.model_copy(update={"postgres": postgres})).start()
+
+
+async def test_a_host_without_the_tube_is_named(config: Config, one: str) -> None:
+    make_tube(one, 0)
+    with pytest.raises(UnknownTube, match="host two: there is no tube 'items'"):
+        await Worker(config).start()
+
+
+async def test_one_shard_on_two_hosts_is_refused(config: Config, one: str, two: str) -> None:
+    make_tube(one, 7)
+    with connected(two) as conn:
+        conn.execute("SELECT tube_ensure_exists('items')")
+        conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
+        conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', 4, 10)")
+    with pytest.raises(ConfigError, match="tube 'items' has shard 7 on host one and on host two, so rows"):
+        await Worker(config).start()
+
+
+def test_commands_on_several_hosts(config_file: Path, one: str, two: str, other_server: TestServer) -> None:
+    """`status` and `doctor` look at all of them and name them; others ask which one is meant."""
+    make_tube(one, 0)
+    make_tube(two, 0)
+    insert(two, 1)
+    options = ("--config", str(config_file))
+    rows = run_json(*options, "status")
+    assert [(row["host"], row["tube"], row["waiting"]) for row in rows] == [
+        ("one", "items", "0"),
+        ("two", "items", "1"),
+    ]
+    assert [row["host"] for row in run_json(*options, "status", "--host", "two")] == ["two"]
+    refused = run(*options, "tube", "list", code=2)
+    assert "which host? The configuration has several: give --host, one of one, two" in refused.stderr
+    run(*options, "tube", "list", "--host", "one")
+    unknown = run(*options, "tube", "list", "--host", "three", code=2)
+    assert "there is no host 'three' in the configuration (known: one, two)" in unknown.stderr
+    checks = {check["subject"]: check["level"] for check in run_json(*options, "doctor", code=1)}
+    assert checks["host one: tube items"] == checks["host two: tube items"] == "ok"
+    assert checks["shards of items"] == "fail"
+    assert checks["sink of items"] == "ok", "once, and not for each host"
+    checks = {check["subject"]: check["level"] for check in run_json(*options, "doctor", "--host", "two")}
+    assert checks["tube items"] == "ok"
+    assert "shards of items" not in checks
+
+    other_server.postgres.kill()
+    half = run(*options, "status", code=3)
+    assert half.stdout.splitlines()[0].split("\t")[:2] == ["host", "tube"]
+    assert half.stdout.splitlines()[1].split("\t")[:2] == ["one", "items"]
+    assert half.stderr.startswith("host two was not read: Postgres is not available: ")
+    metrics = run(*options, "status", "--prometheus")
+    # It exits with 0: the textfile of a command that fails would not be replaced.
+    assert 'pytube_fleet_postgres_up{host="one"} 1.0' in metrics.stdout
+    assert 'pytube_fleet_postgres_up{host="two"} 0.0' in metrics.stdout
+    assert 'pytube_fleet_parked_keys{host="one",partition="0",tube="items"} 0.0' in metrics.stdout
+    found = {check.subject: check for check in examine(load(config_file))}
+    assert found["host two: Postgres"].level is Level.FAIL
+    assert found["shards"].finding == "those of two were not looked at"
+
+
+async def test_a_shard_that_comes_to_a_second_host_is_told(
+    config: Config, one: str, two: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SHARDS_INTERVAL", 0.01)
+    make_tube(one, 0)
+    make_tube(two, 1)
+    with capture_logs() as logs:
+        async with running(config, []) as worker:
+            with connected(two) as conn:
+                conn.execute("CREATE TABLE public.more (id bigint PRIMARY KEY)")
+                conn.execute("SELECT tube_table_ensure_attached('items', 'public.more', 0)")
+            told = "tube 'items' has shard 0 on host one and on host two"
+            await wait_until_async(
+                lambda: [line for line in logs if line["event"] == "shard_shared"], what="the log tells"
+            )
+            assert f"\n{told}, so " in (await ready(worker))[1]

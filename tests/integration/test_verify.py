@@ -1,0 +1,378 @@
+"""`pytube verify`: what differs is found, what is on its way is not, and an interrupted run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import SecretStr
+
+from pytube import Worker
+from pytube.config import Config, parse
+from pytube.errors import ConfigError, SinkUnavailable, StatementFailed, UnknownTable, UnknownTube, UsageError
+from pytube.sinks import build_sink
+from pytube.sinks.postgres import PostgresSink
+from pytube.testing import batch
+from pytube.transforms import SKIP, Change
+from pytube.verify import run as run_module
+from pytube.verify import verify
+from pytube.verify.run import Sample
+from tests.helpers.cli import run, run_json
+from tests.helpers.terms import Claim, Conn, acquire, park, park_item
+from tests.helpers.waiting import wait_until_async
+
+CONFIG = """
+[postgres]
+dsn = "{dsn}"
+[worker]
+election = "lease"
+[tube.t.sink]
+type = "postgres"
+dsn = "{dsn}"
+table = "copy"
+create = true
+"""
+
+
+@dataclass
+class Copy:
+    """A tube of `goods`, whose sink is a table beside it."""
+
+    conn: Conn
+    dsn: str
+    more: str = ""
+
+    @property
+    def config(self) -> Config:
+        return parse(CONFIG.format(dsn=self.dsn) + self.more, environment={})
+
+    def deliver(self, values: dict[int, Any] | None = None, counter: int = 1) -> None:
+        """Do what a worker would have done: of all rows, or of these."""
+        if values is None:
+            rows = self.conn.execute("SELECT id, row_to_json(g)::text FROM public.goods g").fetchall()
+            values = {key: text.encode() for key, text in rows}
+
+        async def send() -> None:
+            settings = self.config.tube("t").sink
+            sink = build_sink(settings.type, settings.options)
+            await sink.open()
+            for start in range(0, len(values), 1000):
+                part = dict(list(values.items())[start : start + 1000])
+                await sink.send(batch(part, token=(1, counter), tube="t"))
+            await sink.close()
+
+        asyncio.run(send())
+
+    def waiting(self) -> list[int]:
+        return sorted(key for (keys,) in self.conn.execute("SELECT ids FROM t") for key in keys)
+
+
+@pytest.fixture
+def copy(conn: Conn, dsn: str) -> Copy:
+    """Of 300 rows, which are not in the tube."""
+    conn.execute("SELECT tube_ensure_exists('t', 2)")
+    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int)")
+    conn.execute("INSERT INTO public.goods SELECT g, g FROM generate_series(1, 300) g")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 0)")
+    return Copy(conn, dsn)
+
+
+def spoil(copy: Copy) -> None:
+    """One key is missing, one extra, one different."""
+    copy.deliver()
+    copy.deliver({7: None, 1000: {"id": 1000}, 9: {"id": 9, "n": 0}}, counter=2)
+
+
+async def check(copy: Copy, **options: Any) -> Any:
+    return await verify(copy.config, "t", **options)
+
+
+def test_equal(copy: Copy) -> None:
+    copy.deliver()
+    report = asyncio.run(check(copy))
+    assert report.is_equal
+    assert (report.compared, report.not_checked) == (300, [])
+
+
+def test_what_differs(copy: Copy) -> None:
+    spoil(copy)
+    report = asyncio.run(check(copy))
+    assert not report.is_equal
+    assert report.examples == {"missing": [(0, 7)], "different": [(0, 9)], "extra": [(0, 1000)]}
+    assert (report.missing, report.different, report.extra, report.touched) == (1, 1, 1, 0)
+    assert copy.waiting() == []
+
+
+def test_repair_touches_what_differs_and_nothing_else(copy: Copy) -> None:
+    spoil(copy)
+    report = asyncio.run(check(copy, repair=True))
+    assert report.touched == 3
+    assert copy.waiting() == [7, 9, 1000]
+    details = copy.conn.execute("SELECT action, tube, details FROM tube_audit ORDER BY audit_id").fetchall()
+    assert details == [
+        ("verify repair", "t", {"missing": 1, "different": 1}),
+        ("verify repair", "t", {"extra": 1}),
+    ]
+
+
+def test_a_key_that_is_parked_differs_and_is_said_to_be(copy: Copy) -> None:
+    spoil(copy)
+    park(copy.conn, acquire(copy.conn, Claim(tube="t", partitions=2, partition=0)), park_item(7, shard=0))
+    report = asyncio.run(check(copy))
+    assert (report.missing, report.parked) == (1, 1)
+
+
+def test_what_waits_without_a_worker_is_neither_equal_nor_different(copy: Copy) -> None:
+    copy.deliver()
+    copy.deliver({9: {"id": 9, "n": 0}}, counter=2)
+    copy.conn.execute("UPDATE public.goods SET n = 0 WHERE id = 5")
+    report = asyncio.run(check(copy, patience=0.05))
+    assert (report.different, report.waiting, report.is_equal) == (1, 1, False)
+    assert report.examples == {"different": [(0, 9)], "waiting": [(0, 5)]}
+    assert report.not_checked[0].startswith("1 keys that seem to differ wait in the tube")
+
+
+async def test_no_false_alarm_while_rows_change_and_a_worker_delivers(copy: Copy) -> None:
+    """And what really differs is found all the same."""
+    await asyncio.to_thread(copy.deliver)
+    await asyncio.to_thread(copy.deliver, {9: {"id": 9, "n": 0}}, 2)
+    worker = Worker(copy.config)
+    await worker.start()
+    stop = asyncio.Event()
+
+    async def write() -> None:
+        number = 0
+        connection = await psycopg.AsyncConnection.connect(copy.dsn, autocommit=True)
+        async with connection:
+            while not stop.is_set():
+                number += 1
+                key = 10 + number % 250
+                await connection.execute("UPDATE public.goods SET n = n + 1 WHERE id = %s", [key])
+                await connection.execute("DELETE FROM public.goods WHERE id = %s", [400 + number % 7])
+                await connection.execute(
+                    "INSERT INTO public.goods VALUES (%s, 0) ON CONFLICT DO NOTHING", [400 + number % 5]
+                )
+
+    writer = asyncio.create_task(write())
+    try:
+        await wait_until_async(lambda: worker.leads("t") == {0, 1})
+        for _ in range(3):
+            report = await check(copy)
+            assert (report.missing, report.extra, report.different) == (0, 0, 1), report
+            assert report.examples["different"] == [(0, 9)]
+    finally:
+        stop.set()
+        await writer
+        await worker.stop()
+
+
+def test_an_interrupted_run_goes_on(copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(copy)
+    state = tmp_path / "state.json"
+    monkeypatch.setattr(run_module, "_SAVE_EVERY", 0.0)
+    reads = 0
+    read = PostgresSink.read
+
+    async def dying(self: PostgresSink, *arguments: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        if reads == 3:
+            raise RuntimeError("killed")
+        return await read(self, *arguments)
+
+    monkeypatch.setattr(PostgresSink, "read", dying)
+    with pytest.raises(RuntimeError, match="killed"):
+        asyncio.run(check(copy, state=state, repair=True))
+    stopped = json.loads(state.read_text())
+    assert 0 < stopped["after"] < 300
+    monkeypatch.setattr(PostgresSink, "read", read)
+    said: list[str] = []
+    report = asyncio.run(check(copy, state=state, repair=True, told=said.append))
+    assert said[0].startswith("going on with an interrupted run")
+    assert (report.compared, report.missing, report.extra, report.different) == (300, 1, 1, 1)
+    assert copy.waiting() == [7, 9, 1000]
+    assert not state.exists()
+
+
+def test_a_state_of_another_comparison_is_not_used(copy: Copy, tmp_path: Path) -> None:
+    copy.deliver()
+    state = tmp_path / "state.json"
+    state.write_text('{"fingerprint": "another"}')
+    assert asyncio.run(check(copy, state=state)).compared == 300
+    state.write_text("{")
+    with pytest.raises(ConfigError, match="can't be read"):
+        asyncio.run(check(copy, state=state))
+
+
+@pytest.mark.parametrize(("text", "least", "most"), [("50", 50, 50), ("100%", 300, 300)])
+def test_a_sample(copy: Copy, text: str, least: int, most: int) -> None:
+    spoil(copy)
+    copy.conn.execute("ANALYZE public.goods")
+    report = asyncio.run(check(copy, sample=Sample.parse(text)))
+    assert least <= report.compared <= most
+    assert "only the sink has were not looked for" in report.not_checked[0]
+    assert report.extra == 0
+
+
+def test_a_sample_of_nothing_is_not_equal(copy: Copy) -> None:
+    copy.conn.execute("DELETE FROM public.goods")
+    report = asyncio.run(check(copy, sample=Sample.parse("1%")))
+    assert (report.compared, report.is_equal) == (0, False)
+    assert report.not_checked[-1] == "no key was drawn; take a larger sample"
+
+
+def test_a_tube_that_is_changed_meanwhile(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy.deliver()
+
+    async def compare(self: run_module._Run, *arguments: Any) -> None:
+        copy.conn.execute("SELECT tube_ensure_exists('t', 2, 'n > 5')")
+        await compare_all(self, *arguments)
+
+    compare_all = run_module._Run._compare_all
+    monkeypatch.setattr(run_module._Run, "_compare_all", compare)
+    report = asyncio.run(check(copy))
+    assert not report.is_equal
+    assert "changed meanwhile" in report.not_checked[0]
+
+
+@pytest.mark.parametrize("text", ["0", "x", "101%", "-1%", "1000001", ""])
+def test_no_sample(text: str) -> None:
+    with pytest.raises(UsageError, match="a sample is"):
+        Sample.parse(text)
+
+
+def skip_odd(change: Change) -> Any:
+    """Sends nothing of odd ids, and something that can't be of 8."""
+    if change.id == 8:
+        return None
+    return SKIP if change.id % 2 else {"even": change.id}
+
+
+def test_transforms(copy: Copy) -> None:
+    copy.more = f"[tube.t]\ntransforms = ['{__name__}:skip_odd']\n"
+    copy.deliver({key: {"even": key} for key in range(2, 301, 2)})
+    report = asyncio.run(check(copy))
+    assert (report.skipped, report.unsendable, report.missing, report.different) == (150, 1, 0, 0)
+    assert not report.is_equal
+    assert report.examples == {"unsendable": [(0, 8)]}
+    assert report.not_checked == ["150 keys that a transform lets nothing be sent of"]
+
+
+def test_a_document_that_is_another_each_time_is_not_called_different(copy: Copy) -> None:
+    document = "json_build_object($$at$$, clock_timestamp())"
+    query = f"SELECT id, {document} FROM public.goods WHERE id = ANY(%(ids)s)"
+    copy.more = f'[tube.t.enrich]\nmode = "query"\nquery = "{query}"\n'
+    copy.conn.execute("DELETE FROM public.goods WHERE id > 3")
+    copy.conn.execute("DELETE FROM t")
+    copy.deliver()
+    report = asyncio.run(check(copy))
+    assert (report.different, report.changing, report.is_equal) == (0, 3, False)
+    assert "are not the same twice" in report.not_checked[0]
+
+
+async def test_columns_of_other_types(copy: Copy) -> None:
+    """The sink keeps some fields, in the types of its columns."""
+    copy.conn.execute("CREATE TABLE public.narrow (id bigint PRIMARY KEY, amount numeric(10, 2))")
+    copy.more = "key = ['id']\ncolumns = { amount = 'n' }\n"
+    config = CONFIG.replace('"copy"', '"narrow"')
+    copy_of = parse(config.format(dsn=copy.dsn) + copy.more, environment={})
+    sink = build_sink("postgres", copy_of.tube("t").sink.options)
+    await sink.open()
+    rows = copy.conn.execute("SELECT id, row_to_json(g)::text FROM public.goods g").fetchall()
+    await sink.send(batch({key: text.encode() for key, text in rows}, tube="t"))
+    await sink.send(batch({5: {"n": 5.001}, 6: {"n": 7}}, token=(1, 2), tube="t"))
+    await sink.close()
+    report = await verify(copy_of, "t")
+    assert report.examples == {"different": [(0, 6)]}
+
+
+def test_a_sink_that_is_down(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytube.verify.compare._SINK_PAUSE", 0.0)
+    copy.deliver()
+
+    async def down(*_: Any) -> Any:
+        raise SinkUnavailable("it is down")
+
+    monkeypatch.setattr(PostgresSink, "read", down)
+    with pytest.raises(SinkUnavailable):
+        asyncio.run(check(copy))
+
+
+def test_a_sink_that_can_not_be_read(copy: Copy) -> None:
+    text = f"[postgres]\ndsn = '{copy.dsn}'\n[tube.t.sink]\ntype = 'jsonl'\npath = '-'\n"
+    with pytest.raises(UsageError, match="can't be compared: only a file can be read back"):
+        asyncio.run(verify(parse(text, environment={}), "t"))
+
+
+def test_a_sink_that_can_not_be_scanned(copy: Copy, tmp_path: Path) -> None:
+    text = f"[postgres]\ndsn = '{copy.dsn}'\n[tube.t.sink]\ntype = 'jsonl'\npath = '{tmp_path}/x'\n"
+    report = asyncio.run(verify(parse(text, environment={}), "t"))
+    assert (report.missing, report.waiting) == (300, 0)
+    assert report.not_checked == [
+        "keys that only the sink has were not looked for: the sink can't be scanned"
+    ]
+
+
+def test_what_can_not_be_verified(copy: Copy) -> None:
+    with pytest.raises(ConfigError, match="not configured"):
+        asyncio.run(verify(copy.config, "none"))
+    with pytest.raises(UnknownTable, match="these are: public.goods"):
+        asyncio.run(check(copy, tables=["public.none"]))
+    copy.conn.execute("SELECT tube_ensure_absent('t')")
+    with pytest.raises(UnknownTube):
+        asyncio.run(check(copy))
+
+
+def test_repair_without_the_right(copy: Copy, dsn: str) -> None:
+    copy.deliver({1: None})
+    copy.conn.execute("GRANT SELECT ON public.goods, tube_registry, tube_attachment TO tube_monitor")
+    config = copy.config
+    limited = config.postgres.model_copy(
+        update={"dsn": SecretStr(make_conninfo(dsn, options="-c role=tube_monitor"))}
+    )
+    with pytest.raises(UsageError, match="may not touch: grant it tube_worker"):
+        asyncio.run(verify(config.model_copy(update={"postgres": limited}), "t", repair=True))
+    assert copy.waiting() == []
+
+
+def test_a_standby_is_refused(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "_IS_STANDBY", "SELECT true")
+    with pytest.raises(UsageError, match="is a standby"):
+        asyncio.run(check(copy))
+
+
+def test_a_role_that_may_not_read(copy: Copy, dsn: str) -> None:
+    config = copy.config
+    limited = config.postgres.model_copy(
+        update={"dsn": SecretStr(make_conninfo(dsn, options="-c role=tube_monitor"))}
+    )
+    with pytest.raises(StatementFailed, match="permission denied for table tube_registry"):
+        asyncio.run(verify(config.model_copy(update={"postgres": limited}), "t"))
+
+
+def test_repair_of_a_read_only_database(copy: Copy, dsn: str) -> None:
+    name = conninfo_to_dict(dsn)["dbname"]
+    copy.conn.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    with pytest.raises(UsageError, match="read-only, so nothing can be touched"):
+        asyncio.run(check(copy, repair=True))
+
+
+def test_the_command(copy: Copy, tmp_path: Path) -> None:
+    (tmp_path / "pytube.toml").write_text(CONFIG.format(dsn=copy.dsn))
+    spoil(copy)
+    state = str(tmp_path / "state")
+    shown = run("verify", "--tube", "t", "--state", state, folder=tmp_path, code=1).stdout.splitlines()
+    assert shown[0].startswith("1 missing, 1 extra, 1 different, of 300 keys compared (")
+    assert "missing\tshard 0\tid 7" in shown
+    found = run_json("verify", "--tube", "t", "--state", state, "--repair", folder=tmp_path, code=1)
+    assert (found["is_equal"], found["touched"]) == (False, 3)
+    copy.conn.execute("DELETE FROM t")
+    copy.deliver(counter=3)
+    copy.deliver({1000: None}, counter=3)
+    assert run_json("verify", "--tube", "t", "--state", state, folder=tmp_path)["is_equal"]

@@ -1,0 +1,105 @@
+"""Operators at once, and beside a worker's marks: each pod and each key is acted upon by one of them."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg
+import pytest
+
+from tests.helpers.terms import TUBE, Claim, Conn, acquire, make_tube, park, park_item, pods, touch
+from tests.isolation.conftest import NewSession
+
+
+@pytest.mark.parametrize("key", ["", ", in_key => '7'"])
+def test_two_operators_retry_the_same_parked_key(conn: Conn, session: NewSession, key: str) -> None:
+    """Once, unless both name it: then each touches it, which does no harm."""
+    make_tube(conn)
+    park(conn, acquire(conn), park_item(7))
+    one, other = session(), session()
+    one.begin()
+    assert one.value(f"SELECT tube_park_retry('{TUBE}'{key})") == 1
+    waiting = other.start(f"SELECT tube_park_retry('{TUBE}'{key})")
+    assert waiting.blocked(by=one)
+    one.commit()
+    assert waiting.value() == (1 if key else 0)
+    assert len(pods(conn)) == (2 if key else 1)
+
+
+def test_two_operators_acknowledge_the_same_pod(conn: Conn, session: NewSession) -> None:
+    make_tube(conn)
+    touch(conn)
+    one, other = session(), session()
+    one.begin()
+    assert one.value(f"SELECT tube_pods_ack('{TUBE}')") == 1
+    waiting = other.start(f"SELECT tube_pods_ack('{TUBE}')")
+    assert waiting.blocked(by=one)
+    one.commit()
+    assert waiting.value() == 0
+
+
+def test_what_a_worker_marks_meanwhile_is_not_acknowledged(conn: Conn, session: NewSession) -> None:
+    make_tube(conn)
+    touch(conn)
+    term = acquire(conn)
+    worker, operator = session(), session()
+    worker.begin()
+    assert len(worker.run("SELECT * FROM tube_pods_mark(%s, %s, %s, %s)", term.args)) == 1
+    waiting = operator.start(f"SELECT tube_pods_ack('{TUBE}')")
+    assert waiting.blocked(by=worker)
+    worker.commit()
+    with pytest.raises(psycopg.Error) as refused:
+        waiting.rows()
+    assert refused.value.sqlstate == "TU142"
+    assert len(pods(conn)) == 1
+
+
+def test_what_an_operator_takes_away_meanwhile_is_not_marked(conn: Conn, session: NewSession) -> None:
+    make_tube(conn)
+    touch(conn, ids=(1,))
+    touch(conn, ids=(1, 2))
+    term = acquire(conn)
+    worker, operator = session(), session()
+    operator.begin()
+    assert operator.value(f"SELECT tube_pods_ack('{TUBE}', in_key => '1')") == 2
+    waiting = worker.start("SELECT ids FROM tube_pods_mark(%s, %s, %s, %s)", term.args)
+    assert waiting.blocked(by=operator)
+    operator.commit()
+    assert waiting.rows() == [([2],)], "it sees the pod as it is now"
+
+
+def test_two_operators_step_at_once(conn: Conn, session: NewSession) -> None:
+    make_tube(conn)
+    seq = touch(conn)
+    term = acquire(conn, Claim())
+    conn.execute("SELECT tube_pause(%s)", (TUBE,))
+    conn.execute("INSERT INTO tube_halted VALUES (%s, now())", (term.leader_id,))
+    one, other = session(), session()
+    one.begin()
+    one.run("SELECT tube_step_ask(%s, %s, 0, '1')", (TUBE, seq))
+    waiting = other.start("SELECT tube_step_ask(%s, %s, 0, '1')", (TUBE, seq))
+    assert waiting.blocked(by=one)
+    one.commit()
+    with pytest.raises(psycopg.Error) as refused:
+        waiting.rows()
+    assert refused.value.sqlstate == "TU144"
+
+
+@pytest.mark.parametrize("still_rests", [True, False])
+def test_renewals_do_not_wait_for_an_operator_who_pauses_in_an_open_transaction(
+    conn: Conn, session: NewSession, still_rests: bool
+) -> None:
+    """All terms of a process are renewed by one statement: if it waited, none of them could send."""
+    make_tube(conn)
+    term = acquire(conn)
+    resting = json.dumps({str(term.leader_id): {"paused": {"reason": "told", "seconds": 0}}})
+    renewal = "SELECT renewed FROM tube_leaders_renew(NULL, ARRAY[%s]::uuid[], %s)"
+    conn.execute("SELECT tube_pause(%s)", (TUBE,))
+    conn.execute(renewal.encode(), (term.leader_id, resting))
+    worker, operator = session(), session()
+    operator.begin()
+    operator.run("SELECT tube_pause(%s)", (TUBE,))
+    worker.run("SET lock_timeout = '1s'")
+    assert worker.value(renewal, (term.leader_id, resting if still_rests else None)) is True
+    operator.commit()
+    assert conn.execute("SELECT halted_since FROM tube_pause_list(%s)", (TUBE,)).fetchall() == [(None,)]

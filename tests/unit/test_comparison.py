@@ -1,0 +1,68 @@
+"""When two documents are equal, and what sums of buckets tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytube.comparison import BUCKETS, Sums, bucket_of, decode, equal
+from pytube.sinks import Stored
+from pytube.verify.compare import difference
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b'{"a": 1, "b": [1.50]}', b'{"b":[1.5],"a":1.0}'),
+        (b"1e300", b"1" + b"0" * 300),
+        (b'"\\u00e4"', '"ä"'.encode()),
+        (b'"\\ud800"', b'"\\ud800"'),
+        (b"9007199254740993", b"9007199254740993"),
+        (b'{"a": {"b": true}}', b'{"a": {"b": true}}'),
+    ],
+)
+def test_equal(one: bytes, other: bytes) -> None:
+    assert equal(decode(one), decode(other))
+    assert difference(one, Stored(other)) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b"9007199254740993", b"9007199254740992"),
+        (b'{"a": true}', b'{"a": 1}'),
+        (b'{"a": [0.0, {"b": 0}]}', b'{"a": [0.0, {"b": false}]}'),
+        (b'{"a": null}', b"{}"),
+        (b'"1"', b"1"),
+        (b"null", b'"null"'),
+    ],
+)
+def test_not_equal(one: bytes, other: bytes) -> None:
+    assert not equal(decode(one), decode(other))
+    assert difference(one, Stored(other)) == "different"
+
+
+def test_missing_extra_and_no_json() -> None:
+    assert difference(b"null", Stored()) == "missing"
+    assert difference(None, Stored(b"null")) == "extra"
+    assert difference(None, Stored()) is None
+    assert difference(b"1", Stored(b"no JSON")) == "different"
+
+
+def test_what_is_stored_is_decoded_or_encoded_when_it_is_looked_at() -> None:
+    assert Stored(b'{"a": 1}').value == {"a": 1}
+    assert Stored.decoded({"a": "ä"}).body == '{"a": "ä"}'.encode()
+    assert (Stored().exists, Stored().body, Stored().value) == (False, None, None)
+    assert (Stored.decoded(None).exists, Stored.decoded(None).body) == (True, b"null")
+    with pytest.raises(ValueError, match="nested"):
+        _ = Stored(b"[" * 100_000).value
+
+
+def test_sums_differ_where_keys_do() -> None:
+    one, other = Sums(), Sums()
+    one.add([(0, 1), (0, 2), (1, 1), (0, "1")])
+    other.add([(1, 1), (0, 2), (0, "1"), (0, 1)])
+    assert one.differing(other) == frozenset()
+    one.add([(0, 7)])
+    other.add([(2, 7)])
+    assert one.differing(other) == {bucket_of((0, 7)), bucket_of((2, 7))}
+    assert all(0 <= bucket_of((shard, "x")) < BUCKETS for shard in range(100))

@@ -1,0 +1,132 @@
+"""Several Postgres hosts in one configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pytube.config import Config, masked, parse
+from pytube.errors import ConfigError
+from pytube.sources.shards import Shards, shards_of, shared_shards
+
+HOSTS = """
+[postgres]
+answer_timeout = 7.0
+pool_size = 3
+[postgres.hosts.eu]
+dsn = "postgresql://app:hunter2@eu/app"
+[postgres.hosts.us-1]
+dsn = "${US}"
+schema = "queue"
+pool_size = 9
+[kafka]
+bootstrap_servers = "k1:9092"
+[worker]
+installation = "shop"
+[tube.t.sink]
+type = "jsonl"
+"""
+ENVIRONMENT = {"US": "postgresql://app:hunter3@us/app"}
+
+
+def parsed(text: str = HOSTS) -> Config:
+    return parse(text, "my.toml", ENVIRONMENT)
+
+
+def test_a_host_has_what_it_names_and_else_what_all_have() -> None:
+    config = parsed()
+    assert config.hosts == ("eu", "us-1")
+    eu, us = config.of_host("eu").postgres, config.of_host("us-1").postgres
+    assert eu.only_dsn.get_secret_value() == "postgresql://app:hunter2@eu/app"
+    assert (eu.schema_name, eu.answer_timeout, eu.pool_size) == ("tube", 7.0, 3)
+    assert us.only_dsn.get_secret_value() == ENVIRONMENT["US"]
+    assert (us.schema_name, us.answer_timeout, us.pool_size) == ("queue", 7.0, 9)
+    assert config.of_host("eu").hosts == (None,)
+
+
+def test_hosts_share_no_leader_topic_and_no_group() -> None:
+    config = parsed()
+    topics = {config.of_host(name).leader_topic("t") for name in config.hosts}
+    assert topics == {"pytube.shop_40eu.t", "pytube.shop_40us-1.t"}
+    assert {config.of_host(name).leader_group("t") for name in config.hosts} == topics
+
+
+def test_the_only_host_has_no_name() -> None:
+    config = parse('[postgres]\ndsn = "host=db"')
+    assert config.hosts == (None,)
+    assert config.of_host(None) is config
+    with pytest.raises(ConfigError, match=r"there is no host 'eu' in the configuration \(known: none\)"):
+        config.of_host("eu")
+
+
+def test_nobody_takes_one_of_several_hosts_for_the_only_one() -> None:
+    config = parsed()
+    for ask in (lambda: config.of_host(None), lambda: config.postgres.only_dsn):
+        with pytest.raises(
+            ConfigError, match=r"several hosts are configured: name one of eu, us-1 \(--host\)"
+        ):
+            ask()
+
+
+def test_dsns_are_shown_masked() -> None:
+    assert masked(parsed())["postgres"] == {
+        "schema": "tube",
+        "answer_timeout": 7.0,
+        "pool_size": 3,
+        "hosts": {
+            "eu": {"dsn": "********"},
+            "us-1": {"dsn": "********", "schema": "queue", "pool_size": 9},
+        },
+    }
+    assert "hunter" not in repr(parsed())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[postgres]", "my.toml: key postgres.dsn: is missing"),
+        (
+            HOSTS.replace("[postgres]", '[postgres]\ndsn = "host=db"'),
+            "key postgres.dsn: stands beside [postgres.hosts], where each host has its own; take it out",
+        ),
+        ("[postgres.hosts.eu]", "key postgres.hosts.eu.dsn: is missing"),
+        ('[postgres.hosts.eu]\ndsm = "host=db"', "key postgres.hosts.eu.dsm: is unknown; did you mean dsn?"),
+        (
+            '[postgres.hosts."e u"]\ndsn = "host=db"',
+            "expected a name of at most 63 letters, digits, - and _, which begins with neither",
+        ),
+        (
+            HOSTS.replace("[tube.t.sink]", '[tube.t]\ntopic = "mine"\n[tube.t.sink]'),
+            "key tube.t: topic and group of a tube can't be set while there are several hosts",
+        ),
+    ],
+)
+def test_what_can_not_be(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(text)
+    assert message in str(caught.value)
+    assert "hunter" not in str(caught.value)
+
+
+def found(*hosts: list[tuple[str, int, int]]) -> Iterator[tuple[str, int, tuple[str, str]]]:
+    named: dict[str | None, Shards] = {f"h{number}": shards_of(one) for number, one in enumerate(hosts)}
+    return ((one.tube, one.shard, one.hosts) for one in shared_shards(named))
+
+
+def test_shards_that_two_hosts_have() -> None:
+    assert list(found([("t", 0, 4)], [("t", 4, 4)], [("u", 0, 8)])) == []
+    assert list(found([("t", 0, 4)], [("t", 3, 1), ("t", 9, 1)])) == [("t", 3, ("h0", "h1"))]
+    assert list(found([("t", 5, 2), ("u", 1, 1)], [("t", 0, 9), ("u", 1, 1)])) == [
+        ("t", 5, ("h0", "h1")),
+        ("u", 1, ("h0", "h1")),
+    ]
+    assert [hosts for _, _, hosts in found(*[[("t", 0, 1)]] * 3)] == [
+        ("h0", "h1"),
+        ("h0", "h2"),
+        ("h1", "h2"),
+    ]
+
+
+def test_the_only_host_shares_its_shards_with_nobody() -> None:
+    assert list(shared_shards({None: shards_of([("t", 0, 4), ("t", 0, 4)])})) == []
