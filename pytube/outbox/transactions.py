@@ -34,6 +34,7 @@ from confluent_kafka import (
 
 from pytube.election.neli.clients import PASSING
 from pytube.errors import BrokerUnavailable
+from pytube.faults import Point, fault_in_thread
 from pytube.outbox.inflight import Chunk, Failure, Fault
 from pytube.outbox.messages import UNSENT, Handed, failure_of
 from pytube.outbox.widths import Widths
@@ -311,7 +312,10 @@ class TransactionalProducer:
             self._group,
             self._clients.timeout,
         )
-        return self._commit(producer, chunks)
+        fault_in_thread(Point.BEFORE_COMMIT, self._loop)
+        outcome = self._commit(producer, chunks)
+        fault_in_thread(Point.AFTER_COMMIT, self._loop)
+        return outcome
 
     def _write(self, producer: Producer, chunks: Sequence[Chunk]) -> dict[int, Failure]:
         handed = [Handed(chunk, time.monotonic()) for chunk in chunks]

@@ -301,6 +301,7 @@ class OutboxWorker:
             await fault(Point.BEFORE_SEND)
             self._begun[chunk] = now
             self._outgoing.send(chunk)
+            await fault(Point.AFTER_HANDOVER)
             launched = True
         return launched
 
