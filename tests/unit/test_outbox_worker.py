@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ import pytest
 
 from pytube import clock
 from pytube.db.session import Queries
-from pytube.errors import Fenced
+from pytube.errors import BrokerUnavailable, Fenced
 from pytube.events import Event, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.outbox import source_queries as queries
 from pytube.outbox.inflight import Chunk, Failure, Fault, Record, Rules
@@ -146,6 +147,11 @@ class FakeKafka:
     needs_poll: bool = True
     has_room: bool = True
     why_stuck: str | None = None
+    answer_due: float | None = None
+
+    def check(self) -> None:
+        if self.answer_due is not None and time.monotonic() > self.answer_due:
+            raise BrokerUnavailable("librdkafka hangs")
 
     async def open(self) -> frozenset[int]:
         return self.sent_before
@@ -346,6 +352,18 @@ async def test_an_outage_is_told_of_once() -> None:
         assert len(rig.emitted(kind)) == 1
     assert rig.worker.sink_is_up
     assert rig.worker.counters.parked == [0, 0]
+
+
+async def test_a_client_of_kafka_that_hangs_ends_the_term() -> None:
+    rig = Rig()
+    rig.kafka.paused = True
+    rig.table.stash("a")
+    async with rig.running():
+        await rig.until(lambda: rig.kafka.under_way, "it is sent")
+        rig.kafka.answer_due = time.monotonic() + 0.05
+        rig.active_term.attention.set()
+        with pytest.raises(BrokerUnavailable, match="hangs"):
+            await rig.until(lambda: False, "the worker ends")
 
 
 async def test_the_end_of_a_term_ends_its_worker() -> None:
