@@ -67,9 +67,9 @@ class Deduplicator:
                 a key are close together: by key, as many ids as the outbox's `window` are enough.
             size: ids for each partition or key.
             lanes: partitions or keys; beyond them the one that was quiet for longest is forgotten.
-            compacted: for an outbox with `compact`, by key. After a crash it may send a record that a newer one
-                had replaced, and then the newer one again: what is older than what was handled of its key
-                counts as a repeat, or the old value would stay.
+            compacted: for an outbox with `compact`, by key. After a crash it may send a record that a newer
+                one had replaced, and then the newer one again: what is older than what was handled of its
+                key counts as a repeat, or the old value would stay.
         """
         if compacted and by != "key":
             raise ValueError('compacted goes by key; give by="key", too')

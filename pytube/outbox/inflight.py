@@ -491,9 +491,14 @@ class InFlight:
             topic.lanes.pop(lane.key, None)
         elif lane.waiting and lane.held:
             self._behind.append((topic, lane))
-        elif lane.waiting and lane.is_open and not lane.queued and lane.until <= now:
-            if lane.flying + lane.unpurged < self._rules.window:
-                self._queue(topic, lane)
+        elif (
+            lane.waiting
+            and lane.is_open
+            and not lane.queued
+            and lane.until <= now
+            and lane.flying + lane.unpurged < self._rules.window
+        ):
+            self._queue(topic, lane)
 
     # --- failures -------------------------------------------------------------------------
 
@@ -639,8 +644,8 @@ class InFlight:
     def confirm_purged(self, now: float) -> None:
         """All that `finished` has returned is purged: as many records of each lane may follow."""
         purged, self._being_purged = self._being_purged, []
-        for _, lane, count in purged:
-            lane.unpurged -= count
+        for _, lane, records in purged:
+            lane.unpurged -= records
         for topic, lane, _ in purged:
             self._reopen(topic, lane, now)
             self._forget_if_idle(topic)

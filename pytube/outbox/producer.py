@@ -62,6 +62,7 @@ class PlainProducer:
 
     needs_poll = True
     why_stuck = None
+    answer_due = None
 
     def __init__(self, clients: Clients, epoch: int, settings: Mapping[str, object], *, strict: bool) -> None:
         """Opens nothing.
@@ -94,6 +95,9 @@ class PlainProducer:
 
     def confirm_purged(self, chunks: int) -> None:
         """It makes no difference."""
+
+    def check(self) -> None:
+        """No call blocks."""
 
     # --- to Kafka -------------------------------------------------------------------------
 

@@ -13,6 +13,9 @@ Readers at `read_committed` see each record once, whatever is killed, because of
   that is too much for a receipt, the commit waits for the purge.
 
 librdkafka's calls block, so they are made in a thread. Chunks that wait go into one transaction together.
+One of the calls ignores its time-out, and after an outage may never return (librdkafka's issue 5456). Then
+`check` raises, which ends the term; the next one takes the transactional id with a producer of its own, and
+whatever the thread comes back to is refused.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from confluent_kafka import (
 
 from pytube.election.neli.clients import PASSING
 from pytube.errors import BrokerUnavailable
+from pytube.faults import Point, fault_in_thread
 from pytube.outbox.inflight import Chunk, Failure, Fault
 from pytube.outbox.messages import OVERDUE, UNSENT, Handed, failure_of
 from pytube.outbox.widths import Widths
@@ -50,6 +54,9 @@ _MOST = 4000
 """Records in a transaction."""
 
 _NOT_READY = PASSING | {KafkaError.UNSTABLE_OFFSET_COMMIT}
+
+_PATIENCE = 2.0
+"""Times its time-out that a call of librdkafka may take before the producer is given up."""
 
 _PAUSE = 0.05
 """Seconds between attempts to read a receipt while the coordinator of the group is not ready."""
@@ -144,6 +151,8 @@ class TransactionalProducer:
         self._has_failed = False
         """Whether a transaction has failed that `settled` has not told of yet."""
         self._last_receipt = 0
+        self.answer_due: float | None = None
+        """When librdkafka has to have returned from the call that the thread is in; None: from none."""
         self.why_stuck: str | None = None
         """Why what became of chunks can't be learned now; None: it can."""
 
@@ -178,6 +187,12 @@ class TransactionalProducer:
             self._given += len(settled)
             self._has_failed = False
         return settled
+
+    def check(self) -> None:
+        """Raise `BrokerUnavailable` when librdkafka hangs."""
+        due = self.answer_due
+        if due is not None and time.monotonic() > due:
+            raise BrokerUnavailable("Kafka: librdkafka does not return from send_offsets_to_transaction")
 
     def confirm_purged(self, chunks: int) -> None:
         """So many chunks, of those that `settled` gave first, are purged, and that is on the disk."""
@@ -302,12 +317,19 @@ class TransactionalProducer:
             producer.abort_transaction(self._clients.timeout)
             return _all(chunks, UNSENT) | failures
         self._next_offset += 1
-        producer.send_offsets_to_transaction(
-            [TopicPartition(chunks[0].topic, 0, self._next_offset, receipt)],
-            self._group,
-            self._clients.timeout,
-        )
-        return self._commit(producer, chunks)
+        self._send_receipt(producer, TopicPartition(chunks[0].topic, 0, self._next_offset, receipt))
+        fault_in_thread(Point.BEFORE_COMMIT, self._loop)
+        outcome = self._commit(producer, chunks)
+        fault_in_thread(Point.AFTER_COMMIT, self._loop)
+        return outcome
+
+    def _send_receipt(self, producer: Producer, receipt: TopicPartition) -> None:
+        self.answer_due = time.monotonic() + _PATIENCE * self._clients.timeout
+        self._loop.call_soon_threadsafe(self._on_settled)  # for the worker to look when that is over
+        try:
+            producer.send_offsets_to_transaction([receipt], self._group, self._clients.timeout)
+        finally:
+            self.answer_due = None
 
     def _write(self, producer: Producer, chunks: Sequence[Chunk]) -> dict[int, Failure]:
         handed = [Handed(chunk, time.monotonic()) for chunk in chunks]

@@ -121,7 +121,7 @@ class OutboxWorker:
         Raises:
             NotLeader: the term is over.
             DatabaseUnavailable: a session was lost.
-            BrokerUnavailable: the transactional id can't be had.
+            BrokerUnavailable: the transactional id can't be had, or librdkafka hangs.
         """
         await self._source.load()
         self._already_sent = await self._outgoing.open()
@@ -142,6 +142,7 @@ class OutboxWorker:
 
     async def _round(self) -> None:
         self._active_term.check_trust()
+        self._outgoing.check()
         busy = self._take_settled()
         records = self._take_marked()
         busy |= await self._begin_exchange()  # Postgres works on it while we handle these
@@ -156,7 +157,8 @@ class OutboxWorker:
             await self._wait()
 
     async def _wait(self) -> None:
-        due = self.machine.next_at()
+        moments = (self.machine.next_at(), self._outgoing.answer_due)
+        due = min((moment for moment in moments if moment is not None), default=None)
         if self._outgoing.needs_poll and self._outgoing.is_busy:
             look = time.monotonic() + self._look
             due = look if due is None else min(due, look)
@@ -302,6 +304,7 @@ class OutboxWorker:
             await fault(Point.BEFORE_SEND)
             self._begun[chunk] = now
             self._outgoing.send(chunk)
+            await fault(Point.AFTER_HANDOVER)
             launched = True
         return launched
 

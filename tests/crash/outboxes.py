@@ -23,7 +23,7 @@ from psycopg import sql
 from pytube.config import load
 from pytube.events import Event
 from pytube.worker import Worker
-from tests.helpers.armed import module
+from tests.helpers.armed import Action, module
 from tests.helpers.database import ROOT
 from tests.helpers.forked import Program, start
 from tests.helpers.outbox import (
@@ -80,7 +80,7 @@ attempts = 2
 
 
 class Outboxes:
-    """The outboxes `strict`, `windowed` and `transactions`, each with a topic of its own, and their workers."""
+    """The outboxes `strict`, `windowed`, `transactions`, each with a topic of its own, and their workers."""
 
     def __init__(
         self, dsn: str, folder: Path, bootstrap: str, *, election: str = "lease", partitions: int = 2
@@ -212,8 +212,10 @@ class Outboxes:
         environment = {"CLIENT_ID": f"inside-{uuid4().hex[:4]}", "KAFKA": bootstrap or self._bootstrap}
         return Worker(load(self.config, environment), on_event=events.append)
 
-    def start(self, number: int, bootstrap: str | None = None, **environment: str) -> None:
-        """Start a worker process."""
+    def start(
+        self, number: int, bootstrap: str | None = None, only: Sequence[str] = MODES, **environment: str
+    ) -> None:
+        """Start a worker process; `only`: the outboxes that it serves."""
         variables = {
             **os.environ,
             "CLIENT_ID": f"worker-{number}",
@@ -225,7 +227,8 @@ class Outboxes:
         with (self._folder / f"worker-{number}.log").open("ab") as log:
             self.processes[number] = start(
                 module(variables),
-                ["--config", str(self.config), "--log-format", "json", "worker"],
+                ["--config", str(self.config), "--log-format", "json", "worker"]
+                + [word for mode in only for word in ("--outbox", mode)],
                 environment=variables,
                 output=log,
             )
@@ -238,6 +241,21 @@ class Outboxes:
         """SIGKILL, and wait until it is gone."""
         self.processes[number].kill()
         self.processes[number].wait()
+
+    def wait_until_struck(self, number: int, action: Action) -> None:
+        """Until the fault of a worker process has happened: it is gone, or stopped."""
+        process = self.processes[number]
+
+        def is_struck() -> bool:
+            code = process.poll()
+            if action is Action.KILL:
+                assert code in (None, -signal.SIGKILL), f"it ended by itself\n{self.last_words(number)}"
+                return code is not None
+            assert code is None, f"it ended by itself\n{self.last_words(number)}"
+            # The state follows the name of the program, which is in parentheses.
+            return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+        self.wait_until(is_struck, "the fault")
 
     def terminate(self) -> None:
         """SIGTERM to all worker processes that live; each has to end in order."""
@@ -272,7 +290,7 @@ class Outboxes:
         return read(self._bootstrap, self.topics[mode], committed=mode == TRANSACTIONS)
 
     def judge(self) -> dict[str, int]:
-        """Check what the consumer finds against the promises of each mode; how many records came late in each.
+        """Check what the consumer finds against the promises of each mode; how many records came late.
 
         Late is a record of a term after one of a later term: a stopped leader went on. In transactions there
         must be none; else the consumer knows it by its id, as it was there before.
@@ -306,7 +324,7 @@ class Outboxes:
 def split_late(seen: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
     """Records of a topic that came in their time, and those that came late, in the order of each partition.
 
-    Each key was brought by one partition of the outbox at a time, so epochs of a key never fall but by a zombie.
+    Each key is brought by one partition of the outbox at a time, so its epochs fall by a zombie only.
     """
     timely: list[Seen] = []
     lates: list[Seen] = []

@@ -1,4 +1,4 @@
-"""A leader of outboxes is killed, or stopped with records on their way: what a consumer finds in each mode."""
+"""A leader of outboxes is killed, or stopped with records on their way: what a consumer finds."""
 
 from __future__ import annotations
 

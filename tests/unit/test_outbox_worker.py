@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ import pytest
 from pytube import clock
 from pytube.config import parse
 from pytube.db.session import Queries
-from pytube.errors import ConfigError, Fenced
+from pytube.errors import BrokerUnavailable, ConfigError, Fenced
 from pytube.events import Event, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.outbox import source_queries as queries
 from pytube.outbox.inflight import Chunk, Failure, Fault, Record, Rules
@@ -153,6 +154,11 @@ class FakeKafka:
     needs_poll: bool = True
     has_room: bool = True
     why_stuck: str | None = None
+    answer_due: float | None = None
+
+    def check(self) -> None:
+        if self.answer_due is not None and time.monotonic() > self.answer_due:
+            raise BrokerUnavailable("librdkafka hangs")
 
     async def open(self) -> frozenset[int]:
         return self.sent_before
@@ -405,6 +411,18 @@ def test_fewer_acknowledgements_take_the_idempotence_away() -> None:
     assert outbox._producer_settings["max.in.flight.requests.per.connection"] == 1
     with pytest.raises(ConfigError, match="transactions need acks"):
         made('transactions = true\nkafka_options = { "acks" = 1 }')
+
+
+async def test_a_client_of_kafka_that_hangs_ends_the_term() -> None:
+    rig = Rig()
+    rig.kafka.paused = True
+    rig.table.stash("a")
+    async with rig.running():
+        await rig.until(lambda: rig.kafka.under_way, "it is sent")
+        rig.kafka.answer_due = time.monotonic() + 0.05
+        rig.active_term.attention.set()
+        with pytest.raises(BrokerUnavailable, match="hangs"):
+            await rig.until(lambda: False, "the worker ends")
 
 
 async def test_the_end_of_a_term_ends_its_worker() -> None:
