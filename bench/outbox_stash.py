@@ -23,7 +23,8 @@ _BARE = """
     CREATE TABLE public.bare (
         id bigserial PRIMARY KEY, create_time timestamptz NOT NULL DEFAULT clock_timestamp(),
         kafka_topic varchar(249) NOT NULL, kafka_key text, kafka_value text,
-        kafka_header_keys text[] NOT NULL, kafka_header_values text[] NOT NULL, leader_id uuid, partition_key text)
+        kafka_header_keys text[] NOT NULL, kafka_header_values text[] NOT NULL, leader_id uuid,
+        partition_key text)
 """
 _INSERT = f"INSERT INTO public.bare ({COLUMNS}) VALUES (%s, %s, %s, %s, %s)"
 _INSERT_MANY = (

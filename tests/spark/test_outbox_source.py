@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
+from pytube.errors import UsageError
 from pytube.spark import register
+from pytube.spark.sources.outbox import OutboxSource
 from tests.conftest import Connect
 from tests.helpers.outbox_sql import OUTBOX, adopt, make_outbox, stash
 from tests.helpers.terms import Conn
@@ -47,8 +50,8 @@ def test_an_adopted_table_is_read_and_is_no_stream(spark: SparkSession, dsn: str
         ({}, "the option 'outbox' lacks"),
     ]
     for options, reason in wrong:
-        with pytest.raises(Exception, match=reason):
-            spark.readStream.format("outbox").options(**options).load()
+        with pytest.raises(UsageError, match=reason):
+            OutboxSource({"dsn": dsn, **options}).streamReader(StructType())
 
 
 def test_a_stream_waits_for_who_commits_late_and_goes_on_where_it_was(
