@@ -368,7 +368,12 @@ class _Run:
             report.touched += len(judged.differing)
         for key, found in judged.differing.items():
             report.note(found.value, key)
-        for kind, keys in (("waiting", judged.waiting), ("changing", judged.changing)):
+        report.skipped += len(judged.skipped)
+        for kind, keys in (
+            ("waiting", judged.waiting),
+            ("changing", judged.changing),
+            ("unsendable", judged.unsendable),
+        ):
             for key in keys:
                 report.note(kind, key)
 

@@ -264,6 +264,27 @@ def test_transforms(copy: Copy) -> None:
     assert report.not_checked == ["150 keys that a transform lets nothing be sent of"]
 
 
+def unreadable(change: Change) -> Any:
+    """Fails from the second time on that it sees a key."""
+    SEEN.append(change.id)
+    if SEEN.count(change.id) > 1:
+        raise ValueError("no more")
+    return change.document
+
+
+SEEN: list[Any] = []
+
+
+def test_a_key_that_differs_and_can_not_be_looked_at_again_is_not_called_equal(copy: Copy) -> None:
+    """As when the database is slow by then."""
+    spoil(copy)
+    SEEN.clear()
+    copy.more = f'[tube.t]\ntransforms = ["{__name__}:unreadable"]\n'
+    report = asyncio.run(check(copy))
+    assert not report.is_equal
+    assert {(0, 7), (0, 9)} <= set(report.examples["unsendable"])
+
+
 def test_a_document_that_is_another_each_time_is_not_called_different(copy: Copy) -> None:
     document = "json_build_object($$at$$, clock_timestamp())"
     query = f"SELECT id, {document} FROM public.goods WHERE id = ANY(%(ids)s)"
