@@ -2076,11 +2076,14 @@ CREATE FUNCTION tube.tube_pods_count(tube text, in_partition integer DEFAULT NUL
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, 1);
 BEGIN
-    RETURN QUERY EXECUTE format($sql$
-        SELECT count(*), count(*) FILTER (WHERE c.leader_id IS NOT NULL AND tube_private_in_flight(c.leader_id, c.seq)),
-            count(*) FILTER (WHERE c.ids = '{}'), max(c.seq)
-        FROM (%s) AS c$sql$,
-        tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, 9223372036854775807));
+    RETURN QUERY EXECUTE (
+        SELECT format($sql$
+            SELECT count(*), count(*) FILTER (WHERE c.leader_id IS NOT NULL AND tube_private_in_flight(c.leader_id, c.seq)),
+                count(*) FILTER (WHERE c.is_control), max(c.seq)
+            FROM (%s) AS c$sql$, string_agg(format(
+                'SELECT p.seq, p.leader_id, p.ids = ''{}'' AS is_control FROM %s AS p WHERE %s',
+                tube_private_qualify(reg.tube), r.condition), ' UNION ALL '))
+        FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r);
 END
 $_$;
 

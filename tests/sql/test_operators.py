@@ -13,6 +13,7 @@ from tests.helpers.terms import (
     Conn,
     Term,
     acquire,
+    fill,
     make_tube,
     mark,
     marked_seqs,
@@ -108,6 +109,14 @@ def test_a_retried_pod_keeps_its_payload(conn: Conn) -> None:
     conn.execute("""SELECT queue_touch(0, '{7}', 'T', '{"why": "by hand"}')""")
     assert call(conn, "tube_pods_retry") == 1
     assert scalar(conn, "SELECT payload FROM tube.queue") == {"why": "by hand"}
+
+
+@pytest.mark.usefixtures("term")
+def test_a_count_of_a_long_queue_spills_nothing_to_disk(conn: Conn) -> None:
+    """It stands before each act, and the queue may be as large as the disk."""
+    fill(conn, pods=5000)
+    conn.execute("SET work_mem = '64kB'; SET temp_file_limit = '64kB'")
+    assert scalar(conn, "SELECT pods FROM tube_pods_count('queue')") == 5000
 
 
 @pytest.mark.usefixtures("term")
