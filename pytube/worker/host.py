@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
+import pytube
 from pytube.config import Config
 from pytube.db.connect import wait_for_answer
 from pytube.db.errors import translated
@@ -106,6 +107,8 @@ class Host:
             receive_deadline=config.worker.receive_deadline,
             emit=self.emit,
             host=name,
+            # `pytube.health.fleet` reads it. A name has 63 bytes, too few for the whole id.
+            label=f"{instance_id.hex[:12]} {pytube.__version__}",
         )
         pool = self.database.pool
         self.queues: dict[str, Queue] = {
