@@ -6,9 +6,10 @@ import ipaddress
 import os
 import socket
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,10 @@ from pytube.cli.context import Database, databases_options
 from pytube.cli.settings import Settings
 from pytube.config import Config, split_address
 from pytube.errors import UsageError
+
+if TYPE_CHECKING:  # from the extra `web`
+    import uvicorn
+    from starlette.types import ASGIApp
 
 _VARIABLE = "PYTUBE_WEB_TOKEN"
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -85,8 +90,6 @@ def web(
     token = _token(token_file)
     allowed = _names(address, names, token, allow_remote=allow_remote)
 
-    import uvicorn
-
     from pytube.health.fleet import FleetWatcher, Target
     from pytube.logs import Logger
     from pytube.web.app import application
@@ -96,28 +99,35 @@ def web(
 
     places = {one.host: Place(one.dsn, one.schema, _config(settings, one), one.host) for one in databases}
     log = Logger("pytube.web")
-    with closing(_listen(address, port)) as listener:
+    with listening(address, port) as listener:
         watcher = FleetWatcher([Target(one.dsn, one.schema, one.host) for one in databases], "pytube web")
-        sampler = Sampler(watcher, interval, hours, log)
-        site = Site(places, sampler, None if token is None else Sessions(token))
+        site = Site(
+            places, Sampler(watcher, interval, hours, log), None if token is None else Sessions(token)
+        )
         shown = f"[{address}]" if ":" in address else address
         rights = "read-only" if token is None else "with a token"
         click.echo(f"http://{shown}:{listener.getsockname()[1]}/ ({rights})")
-        server = uvicorn.Server(
-            uvicorn.Config(
-                application(site, allowed, log),
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                ws="none",
-                limit_concurrency=_CONNECTIONS,
-                timeout_graceful_shutdown=_DRAIN,
-            )
-        )
         with suppress(KeyboardInterrupt):  # how it passes on the signal that has ended it
-            server.run(sockets=[listener])
+            server(application(site, allowed, log)).run([listener])
+
+
+def server(app: ASGIApp) -> uvicorn.Server:
+    """What serves the pages."""
+    import uvicorn
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=_DRAIN,
+        )
+    )
 
 
 def _need_packages() -> None:
@@ -175,7 +185,8 @@ def _config(settings: Settings, database: Database) -> Config | None:
     return configured(settings, database)
 
 
-def _listen(address: str, port: int) -> socket.socket:
+def listening(address: str, port: int) -> socket.socket:
+    """A socket there; `UsageError` when it can't be had."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         return socket.create_server((address, port), family=family)

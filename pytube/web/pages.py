@@ -291,11 +291,9 @@ def _graphs(site: Site, of: Callable[[Series], bool], what: str) -> list[Html]:
         times, values = history.values(name, of, combine)
         figures.append(drawn(Graph(title, times, values, told, clock_time, 3 * site.sampler.interval)))
     times = history.times()
-    since = f"Of {what}: {len(times)} samples since {clock_time(times[0])}, in the memory of this server." + (
-        f" Of more than {MOST_SERIES} partitions, tubes and outboxes the rest has none."
-        if history.is_full
-        else ""
-    )
+    since = f"Of {what}, since {clock_time(times[0])}. Samples: {len(times)}, in the memory of this server."
+    if history.is_full:
+        since += f" There are more than {MOST_SERIES} partitions, tubes and outboxes; the rest has none."
     return [
         tag("h2", "The last hours"),
         tag("p", since, class_="quiet"),

@@ -36,7 +36,6 @@ def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[Any]], 
 
     return tag(
         "table",
-        tag("caption", caption, class_="hidden"),
         tag(
             "thead",
             tag("tr", *(tag("th", h, scope="col", class_=class_of(n)) for n, h in enumerate(headings))),
@@ -55,6 +54,7 @@ def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[Any]], 
             ),
         ),
         class_="fold",
+        aria_label=caption,
     )
 
 
