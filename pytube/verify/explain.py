@@ -136,6 +136,8 @@ class Explanation:
     parked: Parked | None = None
     source: Side = field(default_factory=Side)
     sink: Side = field(default_factory=Side)
+    held: Any = None
+    """The source's document in the sink's form, which is what is compared; None where there is none."""
     token: str | None = None
     epoch: int | None = None
     counter: int | None = None
@@ -387,6 +389,7 @@ async def _look_at_both(
         if held is None:
             found.source.unknown = "the sink would reject the document"
         body = held
+        found.held = None if held is None else decode(held)
     return body, stored
 
 
