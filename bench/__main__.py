@@ -17,6 +17,7 @@ SCENARIOS = (
     "drain",
     "worker",
     "latency",
+    "isolation",
     "capture",
     "options",
     "takeover",

@@ -65,12 +65,14 @@ def started(
     target: str = "stamping:stamp",
     enrich: str = "row",
     kafka: str = "",
+    more: str = "",
 ) -> Iterator[Process]:
     """A worker of one tube that was started; it may not lead yet. Killed at the end, if it lives.
 
-    Its election is by lease, or neli where `kafka` names bootstrap servers.
+    Its election is by lease, or neli where `kafka` names bootstrap servers. `more` is added to its
+    configuration.
     """
-    config = _CONFIG.format(dsn=dsn) + _TUBE.format(tube=tube, target=target, enrich=enrich)
+    config = _CONFIG.format(dsn=dsn) + _TUBE.format(tube=tube, target=target, enrich=enrich) + more
     stamps = folder / f"{name}.stamps"
     with process(folder, config + (_KAFKA.format(kafka=kafka) if kafka else ""), name) as running:
         try:

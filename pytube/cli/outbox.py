@@ -212,7 +212,11 @@ def troubles(rows: list[OutboxPartition]) -> list[str]:
     lines = (
         f"{_host(row)}{row.outbox} partition {row.partition}: {what}: {reason}"
         for row in rows
-        for what, reason in (("Kafka takes nothing", row.sink_down), ("not looked at", row.problem))
+        for what, reason in (
+            ("Kafka takes nothing", row.sink_down),
+            ("paused", row.paused),
+            ("not looked at", row.problem),
+        )
         if reason is not None
     )
     return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
