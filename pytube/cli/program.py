@@ -35,6 +35,7 @@ COMMANDS = {
         "Serve tubes and outboxes: bring what was touched to the sinks, and messages to Kafka.",
     ),
     "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
+    "web": ("web", "Show the fleet as pages for a browser: tubes, partitions, parked documents, graphs."),
     "touch": (
         "operators",
         "Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent anew.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import psycopg
 from psycopg import errors
@@ -11,7 +12,16 @@ from psycopg.rows import class_row
 from pytube.db.errors import translated
 from pytube.tubes.queries import within
 
-_STATUS = """
+STATE: Final = """CASE WHEN l.lost THEN 'lost'
+            WHEN p.kind IN ('poison', 'park_limit') AND l.leader_id IS NOT NULL THEN 'stopped'
+            WHEN p.halted_since IS NOT NULL THEN 'paused'
+            WHEN p.tube IS NOT NULL AND l.leader_id IS NOT NULL THEN 'pausing'
+            WHEN l.sink_down IS NOT NULL THEN 'sink down'
+            WHEN l.source_down IS NOT NULL THEN 'source down' WHEN l.leader_id IS NOT NULL THEN 'leads'
+            ELSE 'free' END"""
+"""Of a partition, in terms of `tube_leaders` AS l and `tube_pause_list` AS p; see `PartitionStatus.state`."""
+
+_STATUS: Final = """
     SELECT s.tube, s.partition, s.inc_count AS waiting, s.backfill_count AS backfill,
         s.control_count AS control,
         extract(epoch FROM clock_timestamp() - s.inc_min_ts)::float8 AS lag,
@@ -19,13 +29,7 @@ _STATUS = """
         l.client_id AS leader, l.election, l.epoch,
         extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
         extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
-        CASE WHEN l.lost THEN 'lost'
-            WHEN p.kind IN ('poison', 'park_limit') AND l.leader_id IS NOT NULL THEN 'stopped'
-            WHEN p.halted_since IS NOT NULL THEN 'paused'
-            WHEN p.tube IS NOT NULL AND l.leader_id IS NOT NULL THEN 'pausing'
-            WHEN l.sink_down IS NOT NULL THEN 'sink down'
-            WHEN l.source_down IS NOT NULL THEN 'source down' WHEN l.leader_id IS NOT NULL THEN 'leads'
-            ELSE 'free' END AS state,
+        {state} AS state,
         l.sink_down, extract(epoch FROM clock_timestamp() - l.sink_down_since)::float8 AS sink_down_for,
         l.source_down, extract(epoch FROM clock_timestamp() - l.source_down_since)::float8 AS source_down_for,
         p.reason AS paused, p.kind AS paused_kind,
@@ -34,7 +38,7 @@ _STATUS = """
     LEFT JOIN {s}.tube_leaders() AS l ON l.tube = s.tube AND l.partition = s.partition
     LEFT JOIN {s}.tube_pause_list() AS p ON p.tube = s.tube AND p.partition = s.partition
     ORDER BY s.tube, s.partition
-"""
+""".replace("{state}", STATE)
 
 _PARKED = """
     SELECT p.tube, p.shard %% t.partitions, count(*)

@@ -105,3 +105,19 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
 $$;
 COMMENT ON FUNCTION :"schema".tube_lease_leave IS
     'Takes a process out of the lease election, so that the others share its partitions.';
+
+-- tube_instances: the processes that take part in the lease election, whether they lead something or not.
+--
+-- Arguments: in_tube, or NULL for all.
+-- Result: a row per tube (or outbox) and process, by tube. seen_at: of the last tick that was written down, which is one
+--   in ttl / 5. Others remove a process that ticks no more; the last one stays. No row for an unknown tube, nor for a
+--   worker under another election.
+CREATE OR REPLACE FUNCTION :"schema".tube_instances(in_tube text = NULL) RETURNS TABLE (
+    tube text, instance_id uuid, client_id text, seen_at timestamptz
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT i.tube, i.instance_id, i.client_id, i.seen_at FROM tube_instance AS i
+    WHERE in_tube IS NULL OR i.tube = in_tube
+    ORDER BY i.tube, i.instance_id
+$$;
+COMMENT ON FUNCTION :"schema".tube_instances IS 'Lists the processes that take part in the lease election.';

@@ -57,6 +57,79 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_stats IS
     'Shows how much waits in each partition of each tube.';
 
+-- tube_load: how much waits in each partition of each tube, at a glance: for a screen that looks once a second.
+--
+-- One statement for a tube, where tube_stats has a dozen for each partition.
+--
+-- Argument: in_most: at most so many pods of a class are counted.
+-- Result: a row per tube and partition. waiting, backfill: pods of the two classes, control pods left out; in_most means
+--   that or more. since, backfill_since: the oldest time among those that were counted. inserted, deleted: pods of the
+--   whole tube since its statistics began, as Postgres counts them: some seconds late at times, and with insertions that
+--   were rolled back.
+-- Errors: 22023 in_most is NULL or below 1.
+CREATE OR REPLACE FUNCTION :"schema".tube_load(in_most integer = 100) RETURNS TABLE (
+    tube text, partition integer, waiting integer, since timestamptz, backfill integer, backfill_since timestamptz,
+    inserted bigint, deleted bigint
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
+SET enable_seqscan = off -- as in tube_stats
+SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    class integer;
+    pods integer;
+    oldest timestamptz;
+BEGIN
+    IF in_most IS NULL OR in_most < 1 THEN
+        RAISE EXCEPTION 'in_most is %', coalesce(in_most::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 or more.';
+    END IF;
+    FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
+        tube := reg.tube;
+        inserted := pg_stat_get_tuples_inserted(to_regclass(quote_ident(reg.tube)));
+        deleted := pg_stat_get_tuples_deleted(to_regclass(quote_ident(reg.tube)));
+        FOR partition, class, pods, oldest IN EXECUTE tube_private_load_sql(reg, in_most) LOOP
+            IF class = 0 THEN
+                waiting := pods;
+                since := oldest;
+            ELSE
+                backfill := pods;
+                backfill_since := oldest;
+                RETURN NEXT;
+            END IF;
+        END LOOP;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_load IS 'Shows how much waits in each partition of each tube, at a glance.';
+
+-- tube_private_load_sql: the statement of tube_load for one tube: a row per partition and class, in this order.
+--
+-- Both classes of all partitions are looked up by one scan, since to plan it is what costs. It needs the index for this
+-- number of partitions; a tube that lacks it, because it was repartitioned a moment ago, takes the longer way of tube_stats.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_load_sql(reg :"schema".tube_registry, most integer) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    fits CONSTANT boolean := EXISTS (
+        SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid);
+BEGIN
+    RETURN format('SELECT n.slice / 2, n.slice %% 2, c.pods, c.since FROM generate_series(0, %s) AS n (slice), LATERAL (%s) AS c '
+        'ORDER BY n.slice', reg.partitions * 2 - 1,
+        CASE WHEN fits THEN format($sql$
+            SELECT count(*)::integer AS pods, min(q.ts) AS since
+            FROM (
+                SELECT p.ts FROM %I.%I AS p
+                WHERE (p.shard %% %s) = n.slice / 2 AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = n.slice %% 2
+                    AND (p.payload IS NULL OR p.ids <> '{}')
+                ORDER BY p.seq LIMIT %s
+            ) AS q$sql$, tube_private_schema(), reg.tube, reg.partitions, most) ELSE format($sql$
+            SELECT least(%s, regexp_replace(s.count, '\D', '', 'g')::bigint)::integer AS pods, s.min_ts AS since
+            FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS s WHERE r.tube = %L$sql$,
+            most, reg.tube) END);
+END
+$$;
+
 -- tube_private_stats_class: the figures of one class of one partition, control pods left out.
 --
 -- class: 0 incremental, 1 backfill. The payload comes first in the condition, because long arrays of ids would have to

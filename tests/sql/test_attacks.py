@@ -106,6 +106,8 @@ CALLS = [
     "\"es-live_touch\"(0, '{5}', 'T')",
     "tube_list()",
     "tube_stats()",
+    "tube_load()",
+    "tube_instances()",
     "tube_channel('es-live')",
     "tube_leader_epoch('es-live', 2, 0)",
     (

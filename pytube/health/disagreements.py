@@ -1,0 +1,155 @@
+"""What in a sample of the fleet does not fit together. Pure.
+
+A moment of it is normal while workers start, stop or hand over; what stays for longer than that is a fault.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from pytube.health.fleet import FleetSample, HostSample, Partition, Queue, Worker
+from pytube.model import Heartbeat
+
+FRESH: Final = 30.0
+"""Seconds: a process that was seen longer ago does not count as there. The default session timeout, twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """One thing that does not fit."""
+
+    subject: str
+    """Partition, tube or worker."""
+    finding: str
+    host: str | None = None
+
+    def __str__(self) -> str:
+        """A line for people."""
+        host = "" if self.host is None else f"host {self.host}: "
+        return f"{host}{self.subject}: {self.finding}"
+
+
+def disagreements(
+    sample: FleetSample,
+    version: str,
+    heartbeats: Mapping[tuple[str, int], Collection[Heartbeat]] | None = None,
+) -> list[Disagreement]:
+    """What does not fit.
+
+    Args:
+        sample: of the fleet.
+        version: of this pytube, which workers should have.
+        heartbeats: of the leader topics, by tube and partition, where they were read; of a single host, since
+            they don't name it.
+    """
+    found: list[Disagreement] = []
+    for host in sample.hosts:
+        queues = [queue for queue in sample.queues if queue.host == host.host]
+        workers = host.workers
+        for queue in queues:
+            found += _elections(queue, host)
+            found += _unled(queue, host)
+            found += _shares(queue, host)
+        found += _silent(workers)
+        found += _versions(host, version)
+    if heartbeats is not None:
+        found += _strangers(sample.partitions, heartbeats)
+    return found
+
+
+def _candidates(queue: Queue, host: HostSample) -> frozenset[UUID]:
+    """The processes that take part in the lease election of a queue now."""
+    return frozenset(
+        one.instance_id for one in host.candidacies if one.tube == queue.name and one.seen_ago < FRESH
+    )
+
+
+def _is_led(one: Partition) -> bool:
+    return one.leader is not None and one.state != "lost"
+
+
+def _elections(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
+    kinds = {one.election for one in queue.partitions if _is_led(one)}
+    if _candidates(queue, host):
+        kinds.add("lease")
+    if len(kinds) > 1:
+        yield Disagreement(
+            f"{queue.kind} {queue.name}",
+            f"workers hold two kinds of election ({', '.join(sorted(map(str, kinds)))}): "
+            "give all of them the same `worker.election` and the same Kafka",
+            queue.host,
+        )
+
+
+def _unled(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
+    there = _candidates(queue, host) | {one.instance_id for one in queue.partitions if _is_led(one)}
+    if not there:
+        return
+    for one in queue.partitions:
+        if not _is_led(one):
+            yield Disagreement(
+                f"{queue.name} partition {one.partition}",
+                f"nobody leads it, though workers that serve {queue.name} are there: {len(there)}; "
+                "if it stays so, see their logs",
+                queue.host,
+            )
+
+
+def _shares(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
+    """Under the lease election only: who shares what under neli, the broker alone knows."""
+    candidates = _candidates(queue, host)
+    if not candidates:
+        return
+    share = -(-len(queue.partitions) // len(candidates))
+    labels = {one.instance_id: one.client_id for one in host.candidacies}
+    for instance_id in sorted(candidates):
+        led = sum(_is_led(one) and one.instance_id == instance_id for one in queue.partitions)
+        if led > share:
+            yield Disagreement(
+                f"worker {labels[instance_id]}",
+                f"leads {led} partitions of {queue.name}, and its share is {share}",
+                queue.host,
+            )
+
+
+def _silent(workers: Collection[Worker]) -> Iterator[Disagreement]:
+    for worker in workers:
+        if worker.seen_ago is not None and worker.seen_ago >= FRESH:
+            yield Disagreement(
+                f"worker {worker.client_id}",
+                f"gave its last sign of life {worker.seen_ago:.0f} s ago: it was killed, or hangs",
+                worker.host,
+            )
+
+
+def _versions(host: HostSample, version: str) -> Iterator[Disagreement]:
+    others = Counter(one.version for one in host.processes if one.version != version)
+    for other, count in sorted(others.items(), key=str):
+        yield Disagreement(
+            "workers",
+            f"{count} of them run pytube {other or 'of an older version'}, and this is {version}",
+            host.host,
+        )
+
+
+def _strangers(
+    partitions: Collection[Partition], heartbeats: Mapping[tuple[str, int], Collection[Heartbeat]]
+) -> Iterator[Disagreement]:
+    known = {(one.name, one.partition): one for one in partitions}
+    for (tube, partition), beats in sorted(heartbeats.items(), key=lambda item: item[0]):
+        one = known.get((tube, partition))
+        for beat in beats:
+            if one is None:
+                finding = "and the database has no such partition"
+            elif one.leader_id != beat.leader_id:
+                finding = f"and for the database its leader is {one.leader or 'nobody'}"
+            else:
+                continue
+            yield Disagreement(
+                f"{tube} partition {partition}",
+                f"{beat.client_id} sends heartbeats for the term {beat.leader_id}, {finding}",
+            )

@@ -1,0 +1,469 @@
+"""A sample of the whole fleet, cheap enough for once a second: for `top`, `web` and `status --fleet`.
+
+A `FleetWatcher` keeps a session with each host. All that it sends only reads. Counts of pods stop at `MOST`,
+because to count them is what costs; whatever grows with what is parked, or with outboxes, is read again only
+when a good while has passed, measured by how long it took.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final, Generic, Literal, LiteralString, TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg import errors
+from psycopg.rows import class_row
+from pydantic import SecretStr
+
+from pytube.db.connect import connect_sync
+from pytube.db.errors import describe, translated
+from pytube.db.version import check
+from pytube.errors import PytubeError
+from pytube.health.status import STATE
+from pytube.outbox.admin import OutboxPartition, read_outboxes
+from pytube.tubes.queries import within
+
+T = TypeVar("T")
+
+MOST: Final = 100
+"""Pods of one class of a partition are counted so far; `MOST` means that or more."""
+
+_RARELY: Final = 250
+"""What grows without bound is read again when this many times its duration has passed: 0.4 % of a core."""
+
+# Records of outboxes are counted by `read_outboxes`.
+_PARTITIONS: Final = """
+    WITH load AS (
+        SELECT 'tube' AS kind, s.* FROM {s}.tube_load(%(most)s) AS s
+        UNION ALL
+        SELECT 'outbox', o.outbox, n.partition, NULL, NULL, NULL, NULL,
+            pg_catalog.pg_stat_get_tuples_inserted(o.tbl), pg_catalog.pg_stat_get_tuples_deleted(o.tbl)
+        FROM {s}.outbox_list() AS o
+        CROSS JOIN LATERAL pg_catalog.generate_series(0, o.partitions - 1) AS n (partition)
+    )
+    SELECT s.kind, s.tube AS name, s.partition, s.waiting, s.backfill,
+        extract(epoch FROM clock_timestamp() - s.since)::float8 AS lag,
+        extract(epoch FROM clock_timestamp() - s.backfill_since)::float8 AS backfill_lag,
+        s.inserted, s.deleted,
+        l.client_id AS leader, l.leader_id, l.instance_id, l.election, l.epoch,
+        extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
+        extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
+        {state} AS state,
+        l.sink_down, extract(epoch FROM clock_timestamp() - l.sink_down_since)::float8 AS sink_down_for,
+        l.source_down, extract(epoch FROM clock_timestamp() - l.source_down_since)::float8 AS source_down_for,
+        p.reason AS paused, p.kind AS paused_kind,
+        extract(epoch FROM p.until - clock_timestamp())::float8 AS paused_for
+    FROM load AS s
+    LEFT JOIN {s}.tube_leaders() AS l ON l.tube = s.tube AND l.partition = s.partition
+    LEFT JOIN {s}.tube_pause_list() AS p ON p.tube = s.tube AND p.partition = s.partition
+    ORDER BY s.kind DESC, s.tube, s.partition
+""".replace("{state}", STATE)
+_INSTANCES: Final = """
+    SELECT i.tube, i.instance_id, i.client_id,
+        extract(epoch FROM clock_timestamp() - i.seen_at)::float8 AS seen_ago
+    FROM {s}.tube_instances() AS i
+"""
+_PARKED: Final = """
+    SELECT k.tube, k.shard % t.partitions, count(*)
+    FROM {s}.tube_parked AS k
+    JOIN (SELECT DISTINCT tube, partitions FROM {s}.tube_list()) AS t ON t.tube = k.tube
+    GROUP BY 1, 2
+"""
+_RETRYING: Final = """
+    SELECT k.tube, k.shard % t.partitions, count(*)
+    FROM {s}.tube_attempt AS k
+    JOIN (SELECT DISTINCT tube, partitions FROM {s}.tube_list()) AS t ON t.tube = k.tube
+    GROUP BY 1, 2
+"""
+# A worker keeps such a session, and names it after itself. Of several installations in one database,
+# these are of all. Older versions have neither id nor version there.
+_PROCESSES: Final = r"""
+    SELECT substring(a.application_name, '^pytube listener ([0-9a-f]{{12}}) '),
+        substring(a.application_name, '^pytube listener [0-9a-f]{{12}} (\S+)$'), a.pid
+    FROM pg_catalog.pg_stat_activity AS a
+    WHERE a.datname = pg_catalog.current_database() AND a.application_name ~ '^pytube listener( |$)'
+    ORDER BY a.pid
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of a tube or an outbox. Times are seconds."""
+
+    kind: Literal["tube", "outbox"]
+    name: str
+    partition: int
+    waiting: int | str | None
+    """Pods, at most `MOST`; of an outbox records, exact below 1000, else a text such as `~12000`. None: not
+    counted, see `problem`."""
+    backfill: int | None
+    lag: float | None
+    """Age of the oldest pod or record; None when none waits."""
+    backfill_lag: float | None
+    inserted: int
+    """Of the whole tube or outbox, ever; `Queue` has the rates."""
+    deleted: int
+    leader: str | None
+    """Its client id."""
+    leader_id: UUID | None
+    instance_id: UUID | None
+    election: str | None
+    epoch: int | None
+    leads_for: float | None
+    renewed_ago: float | None
+    state: str
+    """As in `PartitionStatus`."""
+    sink_down: str | None
+    sink_down_for: float | None
+    source_down: str | None
+    source_down_for: float | None
+    paused: str | None
+    paused_kind: str | None
+    paused_for: float | None
+    parked: int | None = None
+    """Keys, or records (at most 1000), set aside; None when this role may not see them."""
+    retrying: int | None = None
+    """Keys that failed alone and are to be sent again; None as above, and for outboxes."""
+    problem: str | None = None
+    """Why the records of an outbox were not counted."""
+    host: str | None = None
+    """The Postgres host, where there are several."""
+
+    @property
+    def key(self) -> tuple[str | None, str, int]:
+        """What tells it from all others."""
+        return self.host, self.name, self.partition
+
+    @property
+    def counted(self) -> str:
+        """How many wait, for people."""
+        if self.waiting is None:
+            return "?"
+        return f"{self.waiting}+" if self.kind == "tube" and self.waiting == MOST else str(self.waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A tube or an outbox with its partitions."""
+
+    kind: Literal["tube", "outbox"]
+    name: str
+    partitions: Sequence[Partition]
+    rate_in: float | None = None
+    """Pods or records a second that writers added since the sample before; None in the first. Postgres counts
+    them some seconds late at times, and counts those that were rolled back."""
+    rate_out: float | None = None
+    """Those that were taken away, delivered or parked, likewise."""
+    host: str | None = None
+
+    @property
+    def lag(self) -> float | None:
+        """Of the partition that is furthest behind."""
+        return max((one.lag for one in self.partitions if one.lag is not None), default=None)
+
+    @property
+    def parked(self) -> int | None:
+        """Of all partitions; None when this role may not see them."""
+        found = [one.parked for one in self.partitions if one.parked is not None]
+        return sum(found) if found else None
+
+    @property
+    def retrying(self) -> int | None:
+        """Likewise."""
+        found = [one.retrying for one in self.partitions if one.retrying is not None]
+        return sum(found) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidacy:
+    """A process that takes part in the lease election of a tube or an outbox."""
+
+    tube: str
+    instance_id: UUID
+    client_id: str
+    seen_ago: float
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A session that a worker process keeps."""
+
+    instance: str | None
+    """The first digits of the process's instance id; None for a version that does not tell."""
+    version: str | None
+    pid: int
+    """Of the server's process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker process, as one host's database knows it: by what it leads, wants, or by its session alone."""
+
+    instance: str
+    """The first digits of its instance id."""
+    client_id: str | None
+    """None: it neither leads anything nor takes part in a lease election; only its session is known."""
+    leads: Sequence[tuple[str, int]]
+    """Tubes and outboxes with the partition, by name; lost ones, too."""
+    waits_for: Sequence[str]
+    """Of which it takes part in the election, and leads nothing."""
+    elections: frozenset[str]
+    seen_ago: float | None
+    """Since its last sign of life; None: its session is the sign."""
+    version: str | None
+    """Of pytube; None where its session was not found, or does not tell."""
+    host: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostSample:
+    """What was read of one host; of one that is down nothing, or what could be read."""
+
+    host: str | None
+    partitions: Sequence[Partition] = ()
+    candidacies: Sequence[Candidacy] = ()
+    processes: Sequence[Process] = ()
+    unseen: Sequence[str] = ()
+    """What this role may not see."""
+    down: str | None = None
+    """Why the host was not read; None when it was."""
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Those that lead something, want to, or have a session, by client id."""
+        ids = {_digits(one.instance_id) for one in self.partitions if one.instance_id and one.leader}
+        ids |= {_digits(one.instance_id) for one in self.candidacies}
+        ids |= {one.instance for one in self.processes if one.instance is not None}
+        return sorted(map(self._worker, ids), key=lambda one: (one.client_id or "~", one.instance))
+
+    def _worker(self, instance: str) -> Worker:
+        led = [
+            one
+            for one in self.partitions
+            if one.instance_id is not None and _digits(one.instance_id) == instance
+        ]
+        wanted = [one for one in self.candidacies if _digits(one.instance_id) == instance]
+        labels = [*(one.leader for one in led), *(one.client_id for one in wanted)]
+        signs = [one.renewed_ago for one in led if one.renewed_ago is not None]
+        return Worker(
+            instance,
+            next((label for label in labels if label is not None), None),
+            [(one.name, one.partition) for one in led],
+            sorted({one.tube for one in wanted} - {one.name for one in led}),
+            frozenset(one.election for one in led if one.election) | {"lease" for _ in wanted[:1]},
+            min([*signs, *(one.seen_ago for one in wanted)], default=None),
+            next((one.version for one in self.processes if one.instance == instance), None),
+            self.host,
+        )
+
+
+def _digits(instance_id: UUID) -> str:
+    """Of an instance id, as many as the name of a session has."""
+    return instance_id.hex[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSample:
+    """All hosts at one time."""
+
+    at: datetime
+    hosts: Sequence[HostSample]
+    queues: Sequence[Queue]
+    """By host and name, tubes first."""
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """Of all of them."""
+        return [partition for queue in self.queues for partition in queue.partitions]
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Of all hosts."""
+        return [worker for host in self.hosts for worker in host.workers]
+
+    @property
+    def down(self) -> dict[str | None, str]:
+        """Why hosts were not read."""
+        return {host.host: host.down for host in self.hosts if host.down is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A database to look at."""
+
+    dsn: SecretStr
+    schema: str = "tube"
+    host: str | None = None
+
+
+class FleetWatcher:
+    """Takes samples. To be used by one thread at a time."""
+
+    def __init__(self, targets: Sequence[Target], application_name: str = "pytube fleet") -> None:
+        """Opens nothing yet."""
+        self._hosts = [_Host(target, application_name) for target in targets]
+        self._counters: dict[tuple[str | None, str], tuple[float, int, int]] = {}
+
+    def sample(self) -> FleetSample:
+        """Read all hosts. One that is down is told of, and tried again by the next sample."""
+        hosts = [host.sample() for host in self._hosts]
+        queues = [queue for host in hosts for queue in _queues(host)]
+        now = time.monotonic()
+        rated = [self._rated(queue, now) for queue in queues]
+        return FleetSample(datetime.now(UTC), hosts, rated)
+
+    def close(self) -> None:
+        """End the sessions."""
+        for host in self._hosts:
+            host.close()
+
+    def _rated(self, queue: Queue, now: float) -> Queue:
+        key = (queue.host, queue.name)
+        inserted, deleted = queue.partitions[0].inserted, queue.partitions[0].deleted
+        before = self._counters.get(key)
+        self._counters[key] = now, inserted, deleted
+        if (
+            before is None or inserted < before[1] or deleted < before[2]
+        ):  # made anew, or statistics were reset
+            return queue
+        seconds = max(now - before[0], 1e-3)
+        return replace(
+            queue, rate_in=(inserted - before[1]) / seconds, rate_out=(deleted - before[2]) / seconds
+        )
+
+
+def _queues(host: HostSample) -> list[Queue]:
+    found: dict[tuple[Literal["tube", "outbox"], str], list[Partition]] = {}
+    for one in host.partitions:
+        found.setdefault((one.kind, one.name), []).append(one)
+    return [Queue(kind, name, partitions, host=host.host) for (kind, name), partitions in found.items()]
+
+
+class _Paced(Generic[T]):
+    """A value that is read anew only when many times its duration has passed."""
+
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._read = read
+        self._value: T
+        self._due = 0.0
+
+    def get(self) -> T:
+        """The value."""
+        began = time.monotonic()
+        if began >= self._due:
+            self._value = self._read()
+            ended = time.monotonic()
+            self._due = ended + (ended - began) * _RARELY
+        return self._value
+
+
+class _Host:
+    """One host, and the session with it."""
+
+    def __init__(self, target: Target, application_name: str) -> None:
+        self._target = target
+        self._application_name = application_name
+        self._connection: psycopg.Connection | None = None
+        self._unseen: dict[str, None] = {}
+        self._outboxes = _Paced(lambda: self._if_allowed("what waits in outboxes", self._read_outboxes) or {})
+        self._parked = _Paced(lambda: self._if_allowed("parked keys", lambda: self._keys(_PARKED)))
+        self._retrying = _Paced(
+            lambda: self._if_allowed("keys to be sent again", lambda: self._keys(_RETRYING))
+        )
+        self._processes = _Paced(lambda: [Process(*row) for row in self._rows(_PROCESSES)])
+
+    def sample(self) -> HostSample:
+        """Read it; never raises for a database that is away or refuses."""
+        host = self._target.host
+        try:
+            return self._sample()
+        except PytubeError as error:
+            down = str(error)
+        except psycopg.Error as error:
+            down = describe(error)
+        self.close()
+        return HostSample(host, down=down)
+
+    def _sample(self) -> HostSample:
+        with translated():
+            if self._connection is None or self._connection.closed:
+                self._connection = self._open()
+            partitions = [
+                self._with_keys(one) if one.kind == "tube" else self._with_records(one)
+                for one in self._partitions()
+            ]
+            candidacies = [Candidacy(*row) for row in self._rows(_INSTANCES)]
+            return HostSample(
+                self._target.host, partitions, candidacies, self._processes.get(), list(self._unseen)
+            )
+
+    def close(self) -> None:
+        """End the session."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> psycopg.Connection:
+        target = self._target
+        connection = connect_sync(target.dsn, target.schema, application_name=self._application_name)
+        try:
+            check(connection, target.schema)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _partitions(self) -> list[Partition]:
+        assert self._connection is not None
+        with self._connection.cursor(row_factory=class_row(Partition)) as cursor:
+            rows = cursor.execute(within(_PARTITIONS, self._target.schema), {"most": MOST}).fetchall()
+        return [replace(row, host=self._target.host) for row in rows]
+
+    def _rows(self, query: LiteralString) -> list[tuple[Any, ...]]:
+        assert self._connection is not None
+        return self._connection.execute(within(query, self._target.schema)).fetchall()
+
+    def _with_keys(self, one: Partition) -> Partition:
+        """A partition of a tube with its keys that were set aside, or are to be sent again."""
+        parked, retrying = self._parked.get(), self._retrying.get()
+        key = (one.name, one.partition)
+        return replace(
+            one,
+            parked=None if parked is None else parked.get(key, 0),
+            retrying=None if retrying is None else retrying.get(key, 0),
+        )
+
+    def _with_records(self, one: Partition) -> Partition:
+        """A partition of an outbox with its records."""
+        found = self._outboxes.get().get((one.name, one.partition))
+        if found is None:  # made a moment ago, or not to be seen
+            return one
+        waiting = found.waiting
+        return replace(
+            one,
+            waiting=int(waiting) if waiting is not None and waiting.isdecimal() else waiting,
+            lag=found.lag,
+            parked=int(found.parked.rstrip("+")),
+            problem=found.problem,
+        )
+
+    def _read_outboxes(self) -> dict[tuple[str, int], OutboxPartition]:
+        assert self._connection is not None
+        rows = read_outboxes(self._connection, self._target.schema, None)
+        return {(row.outbox, row.partition): row for row in rows}
+
+    def _keys(self, query: LiteralString) -> dict[tuple[str, int], int]:
+        return {(tube, partition): count for tube, partition, count in self._rows(query)}
+
+    def _if_allowed(self, what: str, read: Callable[[], T]) -> T | None:
+        try:
+            value = read()
+        except errors.InsufficientPrivilege:
+            self._unseen[what] = None
+            return None
+        self._unseen.pop(what, None)
+        return value

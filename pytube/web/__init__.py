@@ -1,0 +1,1 @@
+"""`pytube web`: the fleet as pages, without scripts. Needs the extra `web`."""

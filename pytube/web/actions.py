@@ -1,0 +1,264 @@
+"""What operators do from a page: asked for on a page of its own, done by a POST, with a row in the audit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from urllib.parse import parse_qsl
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from pytube import admin
+from pytube.admin import Parking
+from pytube.errors import UsageError
+from pytube.web.html import Html, address, link, tag
+from pytube.web.security import Session, is_from_here, is_genuine
+from pytube.web.site import Place, Site, hidden, page, session_of
+
+_LONGEST_FORM: Final = 32_768
+"""Bytes: a key of Postgres' index may have some thousands, and each may become three."""
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be done, and to what."""
+
+    action: str
+    tube: str
+    host: str | None = None
+    partition: int | None = None
+    shard: int | None = None
+    key: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Wanted:
+        """Read it from a link or a form; `UsageError` says what is wrong with it."""
+        action = given.get("action", "")
+        if action not in _TITLES:
+            raise UsageError(f"{action!r} is no action; there are: {', '.join(_TITLES)}")
+        shard, key = number(given, "shard"), given.get("key")
+        if (shard is None) != (key is None):
+            raise UsageError("a shard and a key belong together: give both, or neither")
+        return cls(action, text(given, "tube"), given.get("host"), number(given, "partition"), shard, key)
+
+    @property
+    def what(self) -> str:
+        """In words."""
+        host = "" if self.host is None else f" on host {self.host}"
+        if self.action in ("pause", "resume"):
+            part = "" if self.partition is None else f"partition {self.partition} of "
+            return f"{part}{self.tube}{host}"
+        if self.key is None:
+            return f"all parked documents of {self.tube}{host}"
+        return f"the parked document {self.key} of shard {self.shard} of {self.tube}{host}"
+
+    @property
+    def parking(self) -> Parking:
+        """Which parked documents."""
+        return Parking(self.tube, self.shard, self.key)
+
+    @property
+    def page(self) -> str:
+        """Where to go afterwards."""
+        if self.partition is not None:
+            return address("/partition", tube=self.tube, partition=self.partition, host=self.host)
+        return address("/tube", name=self.tube, host=self.host)
+
+
+_TITLES: Final = {"pause": "Pause", "resume": "Resume", "retry": "Retry", "drop": "Drop"}
+_MEANS: Final = {
+    "pause": "Its leaders finish what is in flight, then send nothing. Writers go on, and the tube fills. "
+    "The pause is kept in the database: workers that start later keep to it, too.",
+    "resume": "Its leaders go on where they were. A pause of the whole tube ends for all partitions, "
+    "and so is a stop by a worker (poison, too many parked documents).",
+    "retry": "They are touched, so that workers deliver them, or park them again.",
+    "drop": "They are forgotten. The sink stays as it is until they are touched again.",
+}
+
+
+def text(given: Mapping[str, str], name: str) -> str:
+    """A value that has to be there."""
+    value = given.get(name)
+    if not value:
+        raise UsageError(f"the address of this page lacks {name!r}; begin at the overview")
+    return value
+
+
+def number(given: Mapping[str, str], name: str) -> int | None:
+    """A number of Postgres' type integer from 0 on; None where it is not given."""
+    value = given.get(name)
+    if value is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,10}", value) or int(value) >= 2**31:
+        raise UsageError(f"{name} is {value!r}; expected a number from 0 on")
+    return int(value)
+
+
+def buttons(request: Request, *wanted: Wanted) -> Html | None:
+    """Links to the pages that ask; None where nothing may be done."""
+    if session_of(request) is None:
+        return None
+    return tag(
+        "p",
+        *(
+            tag("a", f"{_TITLES[one.action]} {one.what}", href=_asking(one), class_="button")
+            for one in wanted
+        ),
+        class_="actions",
+    )
+
+
+def _asking(one: Wanted) -> str:
+    return address(
+        "/ask",
+        action=one.action,
+        tube=one.tube,
+        host=one.host,
+        partition=one.partition,
+        shard=one.shard,
+        key=one.key,
+    )
+
+
+def ask(site: Site, request: Request) -> Response:
+    """The page that asks before something is done, and says how much it is."""
+    session = acting(request)
+    wanted = Wanted.of(request.query_params)
+    title = f"{_TITLES[wanted.action]} {wanted.what}?"
+    count = _count(site.place(wanted.host), wanted)
+    if count == 0:
+        return page(request, title, [tag("p", "Nothing of that is parked."), link("Back", wanted.page)])
+    fields = [
+        hidden(name, value)
+        for name, value in (
+            ("csrf", session.csrf),
+            ("action", wanted.action),
+            ("tube", wanted.tube),
+            ("host", wanted.host),
+            ("partition", wanted.partition),
+            ("shard", wanted.shard),
+            ("key", wanted.key),
+        )
+        if value is not None
+    ]
+    form = tag(
+        "form",
+        *fields,
+        *(_pause_fields() if wanted.action == "pause" else []),
+        tag("button", _TITLES[wanted.action], class_="danger" if wanted.action == "drop" else None),
+        " ",
+        link("Cancel", wanted.page),
+        method="post",
+        action="/act",
+        autocomplete="off",
+    )
+    how_many = None if count is None else tag("p", f"Documents: {count}.")
+    return page(request, title, [tag("p", _MEANS[wanted.action]), how_many, form])
+
+
+def _pause_fields() -> list[Html]:
+    return [
+        tag(
+            "label",
+            "For how long (90s, 10m, 2h, 1d); empty: until somebody resumes it",
+            tag("input", name="lasts", pattern=r"\s*([0-9]{1,6}\s*[smhd])?\s*", maxlength=12),
+        ),
+        tag("label", "Why, for other people", tag("input", name="reason", maxlength=300)),
+    ]
+
+
+def _count(place: Place, wanted: Wanted) -> int | None:
+    if wanted.action in ("pause", "resume"):
+        return None
+    with place.connect() as connection:
+        return admin.count_parked(connection, wanted.parking, place.schema)
+
+
+async def act(site: Site, request: Request) -> Response:
+    """Do it, and go back to the page that it was asked from."""
+    session = acting(request)
+    form = await form_of(request)
+    checked(request, session, form)
+    wanted = Wanted.of(form)
+    lasts = _duration(form.get("lasts", ""))
+    session.notice = await run_in_threadpool(
+        _done, site.place(wanted.host), wanted, lasts, form.get("reason") or None
+    )
+    return RedirectResponse(wanted.page, 303)
+
+
+def _done(place: Place, wanted: Wanted, lasts: timedelta | None, reason: str | None) -> str:
+    """Do it; what has been done, in words."""
+    with place.connect() as connection:
+        match wanted.action:
+            case "pause":
+                admin.pause(
+                    connection,
+                    wanted.tube,
+                    place.schema,
+                    partition=wanted.partition,
+                    lasts=lasts,
+                    reason=reason,
+                )
+                return f"Paused: {wanted.what}{'' if lasts is None else f', for {lasts}'}."
+            case "resume":
+                ended = admin.resume(connection, wanted.tube, place.schema, partition=wanted.partition)
+                return f"{'Resumed' if ended else 'It was not paused'}: {wanted.what}."
+            case "retry":
+                count = admin.retry_parked(connection, wanted.parking, place.schema)
+                return f"Touched: {count} parked documents of {wanted.tube}."
+            case _:
+                count = admin.drop_parked(connection, wanted.parking, place.schema)
+                return f"Dropped: {count} parked documents of {wanted.tube}."
+
+
+def _duration(given: str) -> timedelta | None:
+    if not given.strip():
+        return None
+    found = re.fullmatch(r"([0-9]{1,6})\s*([smhd])", given.strip())
+    if found is None or int(found[1]) == 0:
+        raise UsageError(f"{given!r} is no length of time; write 90s, 10m, 2h or 1d")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+class Refused(UsageError):
+    """This may not be done from here."""
+
+
+def acting(request: Request) -> Session:
+    """Who acts; `Refused` where all is read-only."""
+    session = session_of(request)
+    if session is None:
+        raise Refused(
+            "this server is read-only; to act, start it with --token-file, or with PYTUBE_WEB_TOKEN set"
+        )
+    return session
+
+
+def checked(request: Request, session: Session, form: Mapping[str, str]) -> None:
+    """`Refused` unless the form comes from a page of ours."""
+    if not (is_from_here(request) and is_genuine(session, form.get("csrf", ""))):
+        raise Refused(
+            "this form was not sent from a page of this server, or the session is over; log in again"
+        )
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form; `UsageError` when it is too large, or none."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _LONGEST_FORM:
+            raise UsageError(f"the form is longer than {_LONGEST_FORM} bytes")
+    try:
+        return dict(
+            parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
+        )
+    except ValueError:  # of Unicode, too
+        raise UsageError("that is no form") from None

@@ -1,0 +1,197 @@
+"""The application: which address answers what, and what errors become."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+
+import anyio.to_thread
+import psycopg
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pytube.db.errors import describe
+from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube, UsageError
+from pytube.logs import Logger
+from pytube.web import actions, pages
+from pytube.web.html import address, tag
+from pytube.web.parked import parked
+from pytube.web.security import Guard, is_from_here
+from pytube.web.site import Site, here, message, page
+
+_STYLE = Path(__file__).with_name("style.css")
+_OPEN = frozenset({"/login", "/style.css"})
+"""What is answered to whoever has not given the token."""
+_AT_ONCE = 8
+"""Requests that work on a database; others wait, so that no reader takes the connections of workers."""
+
+
+def application(site: Site, names: Sequence[str], log: Logger) -> ASGIApp:
+    """The pages of a site that answers to these names."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = _AT_ONCE
+        stop = threading.Event()
+        thread = threading.Thread(target=site.sampler.run, args=[stop], name="sampler", daemon=True)
+        thread.start()
+        yield
+        stop.set()
+
+    def missing(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        status = HTTPStatus(error.status_code)
+        return message(request, status.phrase, f"There is no such page: {request.url.path}", status)
+
+    inner = Starlette(
+        routes=_routes(site, log),
+        middleware=[Middleware(_Gate, site=site)],
+        exception_handlers={HTTPException: missing},
+        lifespan=lifespan,
+    )
+    return Guard(inner, names)
+
+
+def _routes(site: Site, log: Logger) -> Sequence[Route]:
+    def get(path: str, make: Callable[[Site, Request], Response]) -> Route:
+        def answer(
+            request: Request,
+        ) -> Response:  # not async: Starlette runs it in a thread, where it may wait
+            try:
+                return make(site, request)
+            except Exception as error:  # noqa: BLE001 # whatever it is, people get a sentence
+                return _failed(request, error, log)
+
+        return Route(path, answer, methods=["GET"])
+
+    def post(path: str, make: Callable[[Site, Request], Awaitable[Response]]) -> Route:
+        async def answer(request: Request) -> Response:
+            try:
+                return await make(site, request)
+            except Exception as error:  # noqa: BLE001 # as above
+                return _failed(request, error, log)
+
+        return Route(path, answer, methods=["POST"])
+
+    return [
+        get("/", pages.overview),
+        get("/tube", pages.tube),
+        get("/partition", pages.partition),
+        get("/parked", parked),
+        get("/ask", actions.ask),
+        get("/style.css", _style),
+        get("/login", _login_page),
+        post("/act", actions.act),
+        post("/login", _login),
+        post("/logout", _logout),
+    ]
+
+
+def _style(_: Site, __: Request) -> Response:
+    return Response(_STYLE.read_bytes(), media_type="text/css", headers={"cache-control": "no-cache"})
+
+
+class _Gate:
+    """Where there is a token, nothing is shown to whoever has not given it."""
+
+    def __init__(self, app: ASGIApp, site: Site) -> None:
+        self._app = app
+        self._sessions = site.sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http" and self._sessions is not None:
+            request = Request(scope)
+            session = self._sessions.find(request.cookies.get(_cookie(request)))
+            scope.setdefault("state", {})["session"] = session
+            if session is None and request.url.path not in _OPEN:
+                back = here(request) if request.method == "GET" else None
+                app = RedirectResponse(address("/login", next=back), HTTPStatus.SEE_OTHER)
+        await app(scope, receive, send)
+
+
+def _cookie(request: Request) -> str:
+    """The name of our cookie. Browsers give one to all ports of a host, so each server has its own."""
+    return f"pytube_web_{request.url.port or 0}"
+
+
+def _login_page(site: Site, request: Request, said: str | None = None) -> Response:
+    if site.sessions is None:
+        return message(request, "Read-only", "This server has no token.", HTTPStatus.NOT_FOUND)
+    form = tag(
+        "form",
+        tag(
+            "label",
+            "Token",
+            tag("input", name="token", type="password", required=True, autocomplete="current-password"),
+        ),
+        tag("button", "Log in"),
+        method="post",
+        action=address("/login", next=request.query_params.get("next")),
+    )
+    content = [tag("p", said, role="alert", class_="notice") if said else None, form]
+    status = HTTPStatus.FORBIDDEN if said else HTTPStatus.OK
+    return page(request, "Log in", content, status=status)
+
+
+async def _login(site: Site, request: Request) -> Response:
+    form = await actions.form_of(request)
+    if not is_from_here(request):
+        raise actions.Refused("this form was not sent from a page of this server")
+    name = None if site.sessions is None else site.sessions.begin(form.get("token", ""))
+    if name is None:
+        return _login_page(site, request, "That is not the token.")
+    response = RedirectResponse(_local(request.query_params.get("next")), HTTPStatus.SEE_OTHER)
+    # Lax, so that a link in an alert leads to its page; the form's secret keeps others from acting.
+    # Behind a proxy that does TLS only the browser knows of it.
+    secure = request.headers.get("origin", "").startswith("https://")
+    response.set_cookie(_cookie(request), name, httponly=True, samesite="lax", secure=secure)
+    return response
+
+
+def _local(target: str | None) -> str:
+    """The page to go to after the login: one of this site, whatever a link asks for."""
+    if target is None or not target.isprintable() or not target.startswith("/"):
+        return "/"
+    # Browsers take two slashes, and backslashes as well, for the beginning of another host's name.
+    return "/" if target.startswith("//") or "\\" in target else target
+
+
+async def _logout(site: Site, request: Request) -> Response:
+    form = await actions.form_of(request)
+    session = actions.acting(request)
+    actions.checked(request, session, form)
+    if site.sessions is not None:
+        site.sessions.end(request.cookies.get(_cookie(request)))
+    response = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+    response.delete_cookie(_cookie(request))
+    return response
+
+
+def _failed(request: Request, error: Exception, log: Logger) -> Response:
+    """One sentence on a page; what is not the reader's doing stands in the log, too."""
+    match error:
+        case actions.Refused():
+            status, said = HTTPStatus.FORBIDDEN, str(error)
+        case UnknownTube():
+            status, said = HTTPStatus.NOT_FOUND, str(error)
+        case UsageError():
+            status, said = HTTPStatus.BAD_REQUEST, str(error)
+        case DatabaseUnavailable():
+            status, said = HTTPStatus.SERVICE_UNAVAILABLE, str(error)
+        case PytubeError():
+            status, said = HTTPStatus.INTERNAL_SERVER_ERROR, str(error)
+        case psycopg.Error():
+            status, said = HTTPStatus.INTERNAL_SERVER_ERROR, f"Postgres refused: {describe(error)}"
+        case _:
+            log.error("page_failed", exc_info=error, path=request.url.path)
+            status, said = HTTPStatus.INTERNAL_SERVER_ERROR, "A fault of pytube; its log has more."
+    return message(request, status.phrase, said, status)
