@@ -153,8 +153,8 @@ _SETTINGS = """
 
 # Only a transaction that has an xid holds back the settled seq, in whatever database it is.
 _OLD_TRANSACTIONS = """
-    SELECT 'transaction of pid ' || pid || ' (' || coalesce(nullif(application_name, ''), backend_type) || ', '
-        || coalesce(state, 'hidden') || ')',
+    SELECT 'transaction of pid ' || pid || ' (' || coalesce(nullif(application_name, ''), backend_type)
+        || ', ' || coalesce(state, 'hidden') || ')',
         extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age,
         'end it: SELECT pg_terminate_backend(' || pid || ')'
     FROM pg_catalog.pg_stat_activity

@@ -51,6 +51,9 @@ _STEADY = 10.0
 """Seconds after which a term counts as having worked."""
 
 _AHEAD_PAUSE = 10.0
+_AHEAD_LOOK = 1.0
+"""Seconds between looks whether a tube whose sink is ahead has been rebased."""
+
 _WAIT_STEP = 0.2
 
 
@@ -317,16 +320,22 @@ class Leadership:
                 f"`pytube tube rebase {tube} --epoch {error.newer.epoch}` was run"
             )
             self._warn_once("sink_ahead", ahead)
-            await self._tell_sink_is_ahead(active_term, str(ahead))
+            await self._tell_sink_is_ahead(active_term, str(ahead), error.newer.epoch)
             raise ahead from error
 
-    async def _tell_sink_is_ahead(self, active_term: ActiveTerm, reason: str) -> None:
+    async def _tell_sink_is_ahead(self, active_term: ActiveTerm, reason: str, epoch: int) -> None:
         """Keep the term for a pause, though it sends nothing: its renewals tell everybody why.
 
-        The first renewal does not wait for its turn. Else each new term would look well for a moment.
+        The first renewal does not wait for its turn. Else each new term would look well for a moment. The
+        pause ends early when the tube is rebased; it ends at all because the sink may have been emptied.
         """
         if self._ahead_since is None:
             self._ahead_since = time.monotonic()
         active_term.troubles.begin("sink", reason, self._ahead_since)
-        await terms.renew(self._database.pool, {active_term.term.leader_id: active_term.troubles})
-        await self._pause(_AHEAD_PAUSE)
+        pool = self._database.pool
+        await terms.renew(pool, {active_term.term.leader_id: active_term.troubles})
+        ends_at = time.monotonic() + _AHEAD_PAUSE
+        while not self._over.is_set() and (left := ends_at - time.monotonic()) > 0:
+            await self._pause(min(_AHEAD_LOOK, left))
+            if await terms.last_epoch(pool, self._queue.name) >= epoch:
+                return

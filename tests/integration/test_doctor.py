@@ -117,6 +117,9 @@ def test_old_transactions(dsn: str, connect: Connect, monkeypatch: pytest.Monkey
     checks = found(configured(dsn), "transactions", Level.WARN)
     (forgotten,) = [check for check in checks if "the forgotten one" in check.finding]
     assert f"pg_terminate_backend({session.info.backend_pid})" in str(forgotten.remedy)
+    session.execute("PREPARE TRANSACTION 'the late one'")
+    (prepared,) = [c for c in found(configured(dsn), "transactions", Level.WARN) if "late one" in c.finding]
+    assert "ROLLBACK PREPARED 'the late one'" in str(prepared.remedy)
 
 
 class TestIds:
