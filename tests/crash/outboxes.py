@@ -133,7 +133,7 @@ class Outboxes:
             "INSERT INTO {} (kafka_topic, kafka_key, kafka_value) SELECT %s, key, repeat('x', %s)"
             " FROM unnest(%s::text[]) WITH ORDINALITY AS k (key, n) ORDER BY n RETURNING id, kafka_key"
         ).format(sql.Identifier("tube", mode))
-        statement: sql.Composable = stash
+        statement = stash
         if topic is None:
             statement = sql.SQL(
                 "WITH s AS ({}) INSERT INTO public.stashed SELECT id, {}, kafka_key FROM s RETURNING id"
