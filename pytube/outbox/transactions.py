@@ -28,7 +28,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
+    Consumer,
     KafkaError,
     KafkaException,
     Producer,
@@ -234,23 +234,28 @@ class TransactionalProducer:
         consumer = self._clients.consumer(self._id)
         try:
             self._group = consumer.consumer_group_metadata()
+            return self._read_receipt(consumer)
         finally:
             consumer.close()
-        return self._read_receipt()
 
-    def _read_receipt(self) -> frozenset[int]:
-        found = [one for one in self._ask_offsets() if one.metadata]
+    def _read_receipt(self, consumer: Consumer) -> frozenset[int]:
+        found = [one for one in self._ask_offsets(consumer) if one.metadata]
         last = max(found, key=lambda one: one.offset, default=None)
         self._last_receipt = 0 if last is None else last.offset
         return frozenset() if last is None else read_receipt(last.metadata or "")
 
-    def _ask_offsets(self) -> list[TopicPartition]:
-        asked, timeout = ConsumerGroupTopicPartitions(self._id), self._clients.timeout
-        admin, deadline = self._clients.admin(), time.monotonic() + timeout
+    def _ask_offsets(self, consumer: Consumer) -> list[TopicPartition]:
+        """The offsets of our group; of consumers, librdkafka asks for those that no transaction may change.
+
+        Not by `list_consumer_group_offsets`: where the coordinator has just moved or restarted, librdkafka
+        2.16 takes the answer for that of a consumer, and ends the process (SIGSEGV in rd_kafka_cgrp_op).
+        """
+        timeout = self._clients.timeout
+        deadline = time.monotonic() + timeout
+        topics = consumer.list_topics(timeout=timeout).topics
         while True:
-            answer = admin.list_consumer_group_offsets([asked], require_stable=True, request_timeout=timeout)
             try:
-                return answer[self._id].result().topic_partitions or []
+                return consumer.committed([TopicPartition(topic, 0) for topic in topics], timeout)
             except KafkaException as error:
                 if error.args[0].code() not in _NOT_READY or time.monotonic() > deadline:
                     raise

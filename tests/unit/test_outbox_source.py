@@ -45,7 +45,8 @@ async def test_the_next_mark_scans_from_what_is_settled_and_was_returned(adopted
     settled = Settled(table)
     settled.seq = settled.provisional = 20
     for answer in (
-        records(7, 30),  # a full mark: above 30 it has not looked; above 20 a commit may be late
+        records(7, 15),  # a full mark: above 15 it has not looked
+        records(18, 30),  # another one: above 20 a commit may be late
         records(12, 15, retried=True),  # all retried: it has not looked beyond the floor
         records(23),  # fewer than it could: it has looked at all
         [],
@@ -55,4 +56,4 @@ async def test_the_next_mark_scans_from_what_is_settled_and_was_returned(adopted
     settled.seq = settled.provisional = 40
     await source.mark(2, settled)
     await source.mark(2, settled)
-    assert table.floors == [0] * 6 if adopted else [0, 20, 20, 20, 20, 40]
+    assert table.floors == ([0] * 7 if adopted else [0, 15, 20, 20, 20, 20, 40])

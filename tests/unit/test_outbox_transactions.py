@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -45,15 +44,12 @@ class FakeKafka:
         return self
 
     def consumer(self, _: str) -> Any:
-        return SimpleNamespace(consumer_group_metadata=lambda: "group", close=lambda: None)
-
-    def admin(self) -> FakeKafka:
-        return self
-
-    def list_consumer_group_offsets(self, asked: list[Any], **_: Any) -> Mapping[str, Future[Any]]:
-        answer: Future[Any] = Future()
-        answer.set_result(SimpleNamespace(topic_partitions=[self.receipt] if self.receipt else []))
-        return {asked[0].group_id: answer}
+        return SimpleNamespace(
+            consumer_group_metadata=lambda: "group",
+            list_topics=lambda **_: SimpleNamespace(topics={"t": None}),
+            committed=lambda asked, _: [self.receipt] if self.receipt else asked,
+            close=lambda: None,
+        )
 
     # --- a producer -----------------------------------------------------------------------
 

@@ -308,6 +308,16 @@ async def test_without_trust_nothing_is_sent() -> None:
         assert len(rig.kafka.written) == sent
 
 
+async def test_what_is_held_when_trust_lapses_waits() -> None:
+    rig = Rig()
+    rig.worker.machine.add([Record(1, 1.0, "t", "a", b"x")])
+    rig.claim.proof = float("-inf")
+    async with rig.running():
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert rig.kafka.most == 0
+
+
 async def test_a_record_that_can_never_be_sent_is_parked() -> None:
     rig = Rig()
     ids = rig.table.stash(*"aab")
