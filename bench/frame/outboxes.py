@@ -64,11 +64,11 @@ class Topics:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._count = 0
 
-    def make(self, partitions: int = TOPIC_PARTITIONS) -> str:
+    def make(self) -> str:
         """A new topic; its name."""
         self._count += 1
         name = f"bench-{self._count}"
-        self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+        self._admin.create_topics([NewTopic(name, TOPIC_PARTITIONS, 1)])[name].result(30)
         wait_for(lambda: self._is_led(name), f"the topic {name} has leaders")
         return name
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from pytube.db.connect import connect_sync
 from pytube.demo.processes import DemoFailed
 from pytube.demo.settings import PARTITIONS
-from pytube.demo.source import Figures, Leader, Term
+from pytube.demo.source import Figures, Leader
 from pytube.outbox.headers import ENQUEUED, EPOCH, OUTBOX_ID
 from pytube.outbox.message import Message
 from pytube.outbox.slot import slot_of
@@ -43,13 +43,6 @@ _FIGURES: Final[LiteralString] = """
 """
 _LEADERS: Final[LiteralString] = """
     SELECT partition, client_id, epoch FROM tube_leaders(%s) WHERE leader_id IS NOT NULL ORDER BY partition
-"""
-_TERMS: Final[LiteralString] = """
-    SELECT client_id, partition, epoch, extract(epoch FROM acquired_at)::float8,
-        extract(epoch FROM coalesce(ended_at, clock_timestamp()) - acquired_at)::float8,
-        coalesce(outcome, 'leads')
-    FROM tube_terms(%s)
-    ORDER BY acquired_at, epoch
 """
 
 
@@ -105,10 +98,6 @@ class Orders:
     def leaders(self) -> list[Leader]:
         """Who leads what, by partition; a dead one as well, until another takes over."""
         return [Leader(*row) for row in self._watcher.execute(_LEADERS, [OUTBOX]).fetchall()]
-
-    def terms(self) -> list[Term]:
-        """Every term that there was, by time."""
-        return [Term(*row) for row in self._watcher.execute(_TERMS, [OUTBOX]).fetchall()]
 
     def parked(self) -> int:
         """How many records were set aside."""
