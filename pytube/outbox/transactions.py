@@ -255,7 +255,11 @@ class TransactionalProducer:
         topics = consumer.list_topics(timeout=timeout).topics
         while True:
             try:
-                return consumer.committed([TopicPartition(topic, 0) for topic in topics], timeout)
+                found = consumer.committed([TopicPartition(topic, 0) for topic in topics], timeout)
+                for one in found:
+                    if one.error is not None:  # or an offset that is not known would look like none
+                        raise KafkaException(one.error)
+                return found
             except KafkaException as error:
                 if error.args[0].code() not in _NOT_READY or time.monotonic() > deadline:
                     raise

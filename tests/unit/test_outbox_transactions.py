@@ -28,6 +28,8 @@ class FakeKafka:
         self.calls: list[str] = []
         self.receipt: TopicPartition | None = None
         self.pending: TopicPartition | None = None
+        self.refused: list[Any] = []
+        """What is answered in place of the offsets."""
         self.lost_commits = 0
         """So many commits take place, and their answers are lost."""
         self.hang = threading.Event()
@@ -47,7 +49,7 @@ class FakeKafka:
         return SimpleNamespace(
             consumer_group_metadata=lambda: "group",
             list_topics=lambda **_: SimpleNamespace(topics={"t": None}),
-            committed=lambda asked, _: [self.receipt] if self.receipt else asked,
+            committed=lambda asked, _: self.refused or ([self.receipt] if self.receipt else asked),
             close=lambda: None,
         )
 
@@ -115,6 +117,13 @@ async def test_the_id_is_taken_before_the_first_transaction_and_the_receipt_comm
     successor = open_way(kafka)
     assert await successor.open() == {1, 2}
     successor.stop()
+
+
+async def test_a_receipt_that_is_refused_is_not_taken_for_none() -> None:
+    kafka = FakeKafka()
+    kafka.refused = [SimpleNamespace(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), metadata=None)]
+    with pytest.raises(BrokerUnavailable, match="authorization failed"):
+        await open_way(kafka).open()
 
 
 async def test_the_receipt_has_what_compaction_has_replaced() -> None:
