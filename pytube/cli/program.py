@@ -35,6 +35,10 @@ COMMANDS = {
         "Serve tubes and outboxes: bring what was touched to the sinks, and messages to Kafka.",
     ),
     "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
+    "top": (
+        "top",
+        "Watch tubes, partitions and workers on a terminal; pause, resume, explain, open what is parked.",
+    ),
     "touch": (
         "operators",
         "Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent anew.",
