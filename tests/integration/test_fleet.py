@@ -44,8 +44,8 @@ def acquire(
     """Lead a partition; the id of the instance."""
     instance = instance or str(uuid4())
     conn.execute(
-        "SELECT tube_leader_acquire(t.tube, t.partitions, %(partition)s, gen_random_uuid(), %(instance)s, 'me',"
-        " tube_leader_epoch(t.tube, t.partitions, %(partition)s), %(election)s, '10 s',"
+        "SELECT tube_leader_acquire(t.tube, t.partitions, %(partition)s, gen_random_uuid(), %(instance)s,"
+        " 'me', tube_leader_epoch(t.tube, t.partitions, %(partition)s), %(election)s, '10 s',"
         " CASE WHEN %(election)s = 'lease' THEN interval '15 s' END)"
         " FROM tube_registry AS t WHERE t.tube = %(tube)s",
         {"tube": tube, "partition": partition, "instance": instance, "election": election},
@@ -75,7 +75,8 @@ def test_a_sample(conn: Conn, watcher: FleetWatcher) -> None:
         " SELECT 't', 1, g::text, 'U', g, 'no', 1, 1 FROM generate_series(1, 2) AS g"
     )
     conn.execute(
-        "INSERT INTO tube_attempt (tube, shard, id, attempts, error, epoch, next_at) VALUES ('t', 0, '7', 1, 'no', 1, now())"
+        "INSERT INTO tube_attempt (tube, shard, id, attempts, error, epoch, next_at)"
+        " VALUES ('t', 0, '7', 1, 'no', 1, now())"
     )
     conn.execute("SELECT tube_pause('t', 1, reason => 'a look')")
     conn.execute("SELECT pg_stat_force_next_flush()")
@@ -119,7 +120,7 @@ def test_who_may_look(conn: Conn, dsn: str) -> None:
     assert "permission denied" in stranger.down[None]
 
 
-def test_a_database_that_is_away_is_told_and_comes_back(conn: Conn, dsn: str, watcher: FleetWatcher) -> None:
+def test_a_database_that_is_away_is_told_and_comes_back(conn: Conn, watcher: FleetWatcher) -> None:
     conn.execute("SELECT tube_ensure_exists('t')")
     assert watcher.sample().down == {}
     conn.execute(
