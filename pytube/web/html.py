@@ -7,7 +7,8 @@ from html import escape as _escape
 from typing import Any
 from urllib.parse import urlencode
 
-_VOID = frozenset({"br", "input", "line", "link", "meta", "path", "rect"})
+_VOID = frozenset({"input", "line", "link", "meta", "path"})
+"""Elements without an end. SVG wants the slash, which HTML ignores."""
 
 
 class Html(str):
@@ -47,7 +48,7 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
         if value is not None and value is not False
     )
     if name in _VOID:
-        return Html(f"<{name}{written}>" if not children else "")
+        return Html(f"<{name}{written} />")
     return Html(f"<{name}{written}>{joined(children)}</{name}>")
 
 

@@ -117,9 +117,9 @@ def _troubles(
 ) -> Html:
     """What keeps documents from being delivered, what disagrees, and what was not looked at."""
     found = [f"{_where(host)}was not read: {reason}" for host, reason in sample.down.items()]
-    if site.sampler.failure is not None:
-        found.append(f"All this is of {clock_time(sample.at.timestamp())}: {site.sampler.failure}")
-    found += [line for one in partitions for line in _troubles_of(one)]
+    if (late := site.sampler.why_late()) is not None:
+        found.append(f"All this is of {clock_time(sample.at.timestamp())}: {late}")
+    found += _troubles_of(partitions)
     disagree = [str(one) for one in disagreements(sample, pytube.__version__)] if is_all else []
     unseen = [
         f"{_where(one.host)}does not show this role {what}" for one in sample.hosts for what in one.unseen
@@ -143,21 +143,36 @@ def _box(title: str, lines: Sequence[str], class_: str) -> Html | None:
     return tag("section", tag("strong", f"{title}: {len(lines)}"), shown, class_=class_, aria_label=title)
 
 
-def _troubles_of(one: Partition) -> Iterator[str]:
-    where = f"{'' if one.host is None else f'host {one.host}: '}{one.name} partition {one.partition}"
+def _troubles_of(partitions: Iterable[Partition]) -> Iterator[str]:
+    """A line for each trouble, with the partitions of one tube that have the same."""
+    alike: dict[tuple[str | None, str, str, str], list[tuple[int, float | None]]] = {}
+    for one in partitions:
+        for what, reason, seconds in _each_trouble(one):
+            alike.setdefault((one.host, one.name, what, reason), []).append((one.partition, seconds))
+    for (host, name, what, reason), found in alike.items():
+        numbers = ", ".join(str(number) for number, _ in found)
+        known = [seconds for _, seconds in found if seconds is not None]
+        time = f" {length(max(known))}" if known else ""
+        where = "" if host is None else f"host {host}: "
+        yield f"{where}{name} partition{'s' if len(found) > 1 else ''} {numbers}: {what}{time}: {reason}"
+
+
+def _each_trouble(one: Partition) -> Iterator[tuple[str, str, float | None]]:
+    """What is wrong, the reason, and seconds that `what` ends in."""
     if one.state == "lost":
-        yield f"{where}: its leader {one.leader} has not renewed its term for {length(one.renewed_ago)}"
-    for what, reason, since in (
-        ("sink", one.sink_down, one.sink_down_for),
-        ("source", one.source_down, one.source_down_for),
-    ):
-        if reason is not None:
-            yield f"{where}: {what} down for {length(since)}: {reason}"
+        yield "lost for", f"its leader {one.leader} renews its term no more", one.renewed_ago
+    if one.state == "free":
+        yield "free", "nobody leads, so nothing is delivered; start a worker", None
+    if one.sink_down is not None:
+        yield "sink down for", one.sink_down, one.sink_down_for
+    if one.source_down is not None:
+        yield "source down for", one.source_down, one.source_down_for
     if one.paused is not None:
-        left = "until it is resumed" if one.paused_for is None else f"for another {length(one.paused_for)}"
-        yield f"{where}: {'paused' if one.paused_kind == 'operator' else 'stopped'} {left}: {one.paused}"
+        what = "paused" if one.paused_kind == "operator" else "stopped"
+        left = "until it is resumed" if one.paused_for is None else "for another"
+        yield f"{what} {left}", one.paused, one.paused_for
     if one.problem is not None:
-        yield f"{where}: not counted: {one.problem}"
+        yield "not counted", one.problem, None
 
 
 def _where(host: str | None) -> str:
@@ -283,7 +298,7 @@ def _graphs(site: Site, of: Callable[[Series], bool], what: str) -> list[Html]:
     history = site.sampler.history
     shown: list[tuple[str, str, Callable[[Sequence[float]], float], Callable[[float], str]]] = [
         ("Lag", "lag", max, length),
-        ("Throughput a second", "throughput", sum, _short),
+        ("Throughput, pods a second", "throughput", sum, _short),
         ("Keys to be sent again", "retries", sum, _short),
     ]
     figures = []

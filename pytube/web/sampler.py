@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from typing import Final
 
 from pytube.health.fleet import FleetSample, FleetWatcher, Partition, Queue
@@ -11,6 +12,9 @@ from pytube.logs import Logger
 from pytube.web.history import Figures, History, Series
 
 _HOUR: Final = 3600
+_LATE: Final = 3
+"""Intervals after which a sample is old, but not before `_LATEST` seconds."""
+_LATEST: Final = 10.0
 
 
 class Sampler:
@@ -22,8 +26,7 @@ class Sampler:
         self.interval = interval
         self._log = log
         self.history = History(max(2, math.ceil(hours * _HOUR / interval)))
-        self.failure: str | None = None
-        """Why no newer sample than `latest` could be taken; None when that is new."""
+        self._failure: str | None = None
         self.latest: FleetSample = watcher.sample()
         self._keep(self.latest)
 
@@ -39,11 +42,20 @@ class Sampler:
             try:
                 self.take()
             except Exception as error:  # noqa: BLE001 # or pages would show an old sample for ever, and not tell
-                self.failure = f"{type(error).__name__}: {error}"
+                self._failure = f"{type(error).__name__}: {error}"
                 self._log.error("sample_failed", exc_info=error)
             else:
-                self.failure = None
+                self._failure = None
         self._watcher.close()
+
+    def why_late(self) -> str | None:
+        """Why there is no newer sample than `latest`; None when that is new."""
+        if self._failure is not None:
+            return self._failure
+        age = time.time() - self.latest.at.timestamp()
+        if age <= max(_LATE * self.interval, _LATEST):
+            return None
+        return f"the next sample has not come for {age:.0f} s: a database does not answer, or is slow"
 
     def _keep(self, sample: FleetSample) -> None:
         figures = {}

@@ -16,6 +16,7 @@ _OPTIONS = [
     "--headless=new",
     "--no-sandbox",  # tests may run as root, in a container
     "--disable-gpu",
+    "--hide-scrollbars",
     "--disable-dev-shm-usage",
     "--no-first-run",
     "--disable-extensions",

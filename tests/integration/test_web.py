@@ -95,7 +95,7 @@ def test_pages_show_what_the_database_knows(web: Web) -> None:
     browser = web.browser(config=web.config)
     fleet = browser.get("/")
     assert fleet.status == 200
-    for said in ("1 leads", "1 free", "nobody leads it, though", "samples: 1", "read-only"):
+    for said in ("1 leads", "1 free", "nobody leads it, though", "Samples: 1", "read-only"):
         assert said in fleet.said, said
     tube = browser.get("/tube?name=t").said
     assert "Parked documents: 1" in tube

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Iterator
@@ -81,22 +82,21 @@ def log_in(chromium: Chromium, address: str) -> None:
     wait_until(lambda: chromium.evaluate("document.title") == "Tube t · pytube", what="the login")
 
 
-def test_pages_fit_and_can_be_read(chromium: Chromium, address: str, tmp_path: Path) -> None:
+def test_pages_fit_and_can_be_read(chromium: Chromium, address: str) -> None:
+    """PYTUBE_TEST_PICTURES names a folder for pictures of all of them."""
     chromium.look(400)
     log_in(chromium, address)
-    kept = Path(os.environ.get("PYTUBE_TEST_PICTURES", tmp_path))
-    for width in WIDTHS:
-        for dark in (False, True):
+    pictures = os.environ.get("PYTUBE_TEST_PICTURES")
+    for target in [*PAGES, "/ask?action=pause&tube=t", "/login"]:
+        chromium.open(f"{address}{target}")
+        assert chromium.evaluate(NAMELESS) == [], target
+        for width, dark in itertools.product(WIDTHS, (False, True)):
             chromium.look(width, dark=dark)
-            for target in [*PAGES, "/ask?action=pause&tube=t", "/login"]:
-                chromium.open(f"{address}{target}")
-                where = (width, dark, target)
-                assert not chromium.evaluate(WIDE), where
-                assert chromium.evaluate(PALE) == [], where
-                assert chromium.evaluate(NAMELESS) == [], where
-                if "PYTUBE_TEST_PICTURES" in os.environ:
-                    page = target.strip("/").partition("?")[0] or "overview"
-                    chromium.picture(kept / f"{page}-{width}{'-dark' if dark else ''}.png")
+            assert not chromium.evaluate(WIDE), (target, width)
+            assert chromium.evaluate(PALE) == [], (target, width, dark)
+            if pictures is not None:
+                name = target.strip("/").partition("?")[0] or "overview"
+                chromium.picture(Path(pictures) / f"{name}-{width}{'-dark' if dark else ''}.png")
 
 
 def test_a_form_is_sent_by_a_real_browser(web: Web, chromium: Chromium, address: str) -> None:
