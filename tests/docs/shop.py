@@ -108,6 +108,10 @@ class Shop:
         watched = {"PytubeParked", "PytubeStopped", "PytubeSinkDown", "PytubePartitionLost", *limits}
         return {name for name in watched if ALERTS[name].goes_off(metrics, limits.get(name))}
 
+    def wait_for_calm(self, **limits: float) -> None:
+        """Until none of them would: what a worker tells is there from its next renewal on."""
+        wait_until(lambda: not self.alerts(**limits), what=lambda: f"no alert\n{self.last_words()}")
+
     def last_words(self) -> str:
         """The end of the worker's log: what one needs to see when a test fails."""
         return "\n".join((self.folder / "worker.log").read_text().splitlines()[-12:])

@@ -32,7 +32,7 @@ def test_drill(shop: Shop) -> None:
     shop.operate(f"pytube tube rebase es-live --epoch {ahead}")
     shop.start_worker()
     shop.operate("pytube backfill start --tube es-live --wait")
-    assert shop.alerts(PytubeLongTransaction=0.0) == set()
+    shop.wait_for_calm(PytubeLongTransaction=0.0)
     poison(shop)
     sink_outage(shop)
     stuck_transaction(shop)
@@ -66,7 +66,7 @@ def poison(shop: Shop) -> None:
     shop.follow("PytubeParked", "pytube wait --tube es-live --timeout 60")
     assert shop.copy()[3] == 30
     assert shop.copy()[5] == 50
-    assert shop.alerts() == set()
+    shop.wait_for_calm()
 
 
 def sink_outage(shop: Shop) -> None:
@@ -84,7 +84,7 @@ def sink_outage(shop: Shop) -> None:
     shop.let_sink(answer=True)
     shop.follow(section, "pytube wait --tube es-live --timeout 60")
     assert shop.copy()[8] == 8
-    assert shop.alerts() == set()
+    shop.wait_for_calm()
 
 
 def stuck_transaction(shop: Shop) -> None:
@@ -108,7 +108,7 @@ def stuck_transaction(shop: Shop) -> None:
         shop.query(end)
         with pytest.raises(psycopg.errors.AdminShutdown):
             stuck.execute("SELECT 1")
-    assert shop.alerts(PytubeLongTransaction=0.0) == set()
+    shop.wait_for_calm(PytubeLongTransaction=0.0)
     assert "nightly job" not in shop.follow(section, "pytube doctor")
 
 
@@ -136,4 +136,4 @@ def restored_backup(shop: Shop, backup: Path, ahead: int) -> None:
     shop.follow(section, "pytube verify --tube es-live")
     assert 22 not in shop.copy()
     assert shop.copy()[11] == 11
-    assert shop.alerts() == set()
+    shop.wait_for_calm()
