@@ -267,7 +267,8 @@ BEGIN
     wanted := ARRAY(
         SELECT format('DROP INDEX %s', i.index) FROM tube_private_outbox_indexes(box) AS i WHERE box.adopted
         UNION ALL
-        SELECT format('REVOKE ALL ON %s FROM %I, %I', box.tbl, tube_private_role('worker'), tube_private_role('monitor'))
+        SELECT format('REVOKE ALL ON %s FROM %s, %s', box.tbl, quote_ident(tube_private_role('worker')),
+            quote_ident(tube_private_role('monitor')))
         WHERE box.adopted AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = box.tbl));
 END
 $$;

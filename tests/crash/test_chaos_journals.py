@@ -163,7 +163,7 @@ def test_each_renewal_is_written_down(conn: Conn, led: Held, moody: Path) -> Non
         conn.execute("SELECT FROM tube_leaders_renew('live', %s)", ([led.leader_id],))
     found = window(conn, moody)
     (term,) = found.terms
-    assert began == term.acquired_at
+    assert began == pytest.approx(term.acquired_at, abs=1e-5)
     first, second, third = found.renewals[term.leader_id]
     assert began == first < second < third == term.renewed_at
     reader.forget(conn)

@@ -91,9 +91,42 @@ REFUSED = [
     "backfill cancel --tube t",
     "backfill status",
     "spark jobs",
+    "audit",
+    "outbox adopt o public.items",
+    "outbox create o",
+    "outbox discard o 1",
+    "outbox drop o",
+    "outbox list",
+    "outbox parked",
+    "outbox pump o --duration 1",
+    "outbox retry o --all",
+    "outbox status",
+    "park drop --tube t",
+    "park retry --tube t",
+    "park show --tube t --key 1",
+    "pause --tube t",
+    "pods ack --tube t --key 1",
+    "pods list --tube t",
+    "pods reset --tube t --key 1",
+    "pods retry --tube t --key 1",
+    "resume --tube t",
+    "touch t public.items 1",
+    "wait --tube t",
 ]
-WITHOUT_DATABASE = ["config show", "demo"]
+REFUSED_WITH_A_CONFIGURATION = [
+    "explain --tube t --key 1",
+    "pods show --tube t --key 1",
+    "pods step --tube t",
+]
+WITHOUT_DATABASE = ["config show", "demo", "sink check"]
 BY_THE_CONFIGURATION = ["doctor", "worker"]
+BY_OTHERS = [
+    "top",
+    "verify",
+    "web",
+    *(f"reindex {step}" for step in ("abandon", "compare", "finish", "start", "status", "switch")),
+]
+"""Not tried: they want a terminal, a browser, or a sink that can be read. Their sessions are as all others."""
 BY_A_HOST = ["spark backfill", "spark fanout", "spark reconcile", "spark touch"]
 """Their sessions are those of `Host`."""
 
@@ -119,8 +152,9 @@ def commands(listed: click.Command = cli, path: tuple[str, ...] = ()) -> set[str
 
 
 def test_every_command_is_tried() -> None:
-    others = {*WITHOUT_DATABASE, *BY_THE_CONFIGURATION, *BY_A_HOST}
-    tried = {name for name in commands() for words in REFUSED if f"{words} ".startswith(f"{name} ")}
+    others = {*WITHOUT_DATABASE, *BY_THE_CONFIGURATION, *BY_A_HOST, *BY_OTHERS}
+    refused = [*REFUSED, *REFUSED_WITH_A_CONFIGURATION]
+    tried = {name for name in commands() for words in refused if f"{words} ".startswith(f"{name} ")}
     assert tried | others == commands()
 
 
@@ -145,6 +179,8 @@ def test_nothing_is_changed_in_a_session_of_others(
         for words in REFUSED:
             check(words, partial(refused, words, pooled))
         config = configuration(tmp_path, pooled)
+        for words in REFUSED_WITH_A_CONFIGURATION:
+            check(words, partial(refused, f"--config {config} {words}", pooled, named=False))
         check("doctor", lambda: run("--config", str(config), "doctor", code=1))
         for name, act in {
             "connect_sync": lambda: connect_sync(pooled),
@@ -164,9 +200,9 @@ def raises(act: Callable[[], object]) -> None:
         act()
 
 
-def refused(words: str, dsn: str) -> None:
+def refused(words: str, dsn: str, *, named: bool = True) -> None:
     """A command ends with one sentence, and the exit code of a wrong configuration."""
-    said = run(*words.split(), dsn=dsn, code=2).stderr
+    said = run(*words.split(), dsn=dsn if named else None, code=2).stderr
     address = "{host}:{port}".format(**conninfo_to_dict(dsn))
     sentences = [line for line in said.splitlines() if line.startswith("pytube: ")]
     assert len(sentences) == 1, said

@@ -190,7 +190,7 @@ def test_a_newer_installation_is_left_alone(postgres: Postgres, bare_dsn: str) -
 def test_it_stops_at_the_first_error(postgres: Postgres, bare_dsn: str) -> None:
     psql_file(postgres, bare_dsn, INSTALL_SQL)
     with psycopg.connect(bare_dsn) as conn:
-        conn.execute("DROP TABLE tube.tube_parked")
+        conn.execute("DROP TABLE tube.tube_parked CASCADE")
         conn.execute("UPDATE tube.tube_version SET version_num = ''")
     before = all_objects(bare_dsn)
     said = fails(postgres, bare_dsn, INSTALL_SQL)
