@@ -3,6 +3,7 @@
 #   make demo                  the demonstration, against a mock of Kafka
 #   make demo KAFKA=real       against a real broker
 #   make demo ELECTION=lease   without Kafka
+#   make demo OUTBOX=1         an outbox: messages for Kafka, in order
 #   make demo SINK=opensearch  the copy in a real server: opensearch, redis, kafka or postgres
 #   make test [ARGS=…]         all tests; ARGS go to pytest, e.g. ARGS="-m unit" or ARGS="-k mark -x"
 #   make soak [MINUTES=60]     random faults for so long, then `make points`; writes docs/reliability.md
@@ -33,7 +34,7 @@ help:
 venv: .venv/installed
 
 demo: venv
-	@$(BIN)/pytube demo $(if $(KAFKA),--kafka $(KAFKA)) $(if $(ELECTION),--election $(ELECTION)) $(if $(SINK),--sink $(SINK))
+	@$(BIN)/pytube demo $(if $(KAFKA),--kafka $(KAFKA)) $(if $(ELECTION),--election $(ELECTION)) $(if $(SINK),--sink $(SINK)) $(if $(OUTBOX),--outbox)
 
 test: venv
 	@bash .ci/system

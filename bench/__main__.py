@@ -17,6 +17,7 @@ SCENARIOS = (
     "drain",
     "worker",
     "latency",
+    "isolation",
     "capture",
     "options",
     "takeover",
@@ -31,6 +32,9 @@ SCENARIOS = (
     "sink_redis",
     "sink_webhook",
     "searchable",
+    "outbox",
+    "outbox_stash",
+    "outbox_latency",
     "observing",
     "verify",
 )

@@ -196,6 +196,25 @@ class SourceUp(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class LoadShed(Event):
+    """The worker gives up all partitions of a tube that it leads, because others do better."""
+
+    tube: str
+    partitions: tuple[int, ...]
+    """What it led."""
+    reason: str
+    seconds: float
+    """For so long it leaves the tube to the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResumed(Event):
+    """The worker takes its part in a tube again that it had given up."""
+
+    tube: str
+
+
+@dataclass(frozen=True, slots=True)
 class DatabaseDown(Event):
     """Postgres can't be reached, so that no term can be renewed; the worker keeps trying. Told once."""
 

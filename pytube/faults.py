@@ -6,6 +6,7 @@ on a point. The tests set it (`tests/helpers/armed.py`).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
@@ -21,6 +22,12 @@ class Point(StrEnum):
     """A token is drawn, and nothing read."""
     BEFORE_SEND = "before_send"
     """The right to send was looked at, and nothing sent."""
+    AFTER_HANDOVER = "after_handover"
+    """Records of an outbox are librdkafka's; nothing is known of them."""
+    BEFORE_COMMIT = "before_commit"
+    """A transaction at Kafka has its records and its receipt, and is not committed."""
+    AFTER_COMMIT = "after_commit"
+    """It is committed, and its records are still in the outbox."""
     AFTER_SEND = "after_send"
     """The sink has answered, and nobody has looked at it."""
     BEFORE_PARK = "before_park"
@@ -63,3 +70,9 @@ async def fault(point: Point) -> None:
     """The process is at `point`: call the handler, if a test has set one."""
     if handler is not None:
         await handler(point)
+
+
+def fault_in_thread(point: Point, loop: asyncio.AbstractEventLoop) -> None:
+    """As `fault`, called in a thread beside the event loop."""
+    if handler is not None:
+        asyncio.run_coroutine_threadsafe(fault(point), loop).result()

@@ -22,6 +22,7 @@ from pytube.events import (
     DatabaseDown,
     Event,
     LeaderFenced,
+    LoadShed,
     MeterRead,
     Parked,
     RecordParked,
@@ -37,6 +38,7 @@ Format = Literal["auto", "human", "json"]
 _WARNINGS = (
     DatabaseDown,
     LeaderFenced,
+    LoadShed,
     Parked,
     RecordParked,
     SinkDown,

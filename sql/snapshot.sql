@@ -169,7 +169,7 @@ CREATE FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partit
     SET row_security TO 'off'
     AS $$
 DECLARE
-    todo CONSTANT record := tube_private_begin_mark(outbox, partitions, partition, leader_id, records_limit);
+    todo CONSTANT record := tube_private_begin_mark(outbox, partitions, partition, leader_id, records_limit, floor);
     marked integer := 0;
 BEGIN
     IF todo.ids IS NOT NULL THEN
@@ -389,11 +389,12 @@ CREATE FUNCTION tube.tube_attempts_reset(tube text, in_partition integer DEFAULT
     AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, NULL, NULL, in_shard, in_key, 1);
+    of_key CONSTANT text := tube_private_key_as_text(reg, in_key);
     gone integer;
 BEGIN
     DELETE FROM tube_attempt AS a
     WHERE a.tube = reg.tube AND (in_partition IS NULL OR a.shard % reg.partitions = in_partition)
-        AND a.shard = coalesce(in_shard, a.shard) AND a.id = coalesce(in_key, a.id);
+        AND a.shard = coalesce(in_shard, a.shard) AND a.id = coalesce(of_key, a.id);
     GET DIAGNOSTICS gone = ROW_COUNT;
     IF gone > 0 THEN
         PERFORM tube_audit_add('pods reset', reg.tube, jsonb_strip_nulls(jsonb_build_object(
@@ -1702,23 +1703,31 @@ BEGIN
     ), mended AS (
         DELETE FROM tube_trouble AS t USING renewal AS r
         WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ?| ARRAY['sink', 'source']) IS NOT TRUE
+    ), paused AS MATERIALIZED ( -- nearly always none, as of steps
+        SELECT l.leader_id, o.reason
+        FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id
+        CROSS JOIN LATERAL tube_private_pause_of(l.tube, l.partitions, l.partition) AS o
+        WHERE EXISTS (SELECT FROM tube_paused AS a WHERE a.tube = l.tube) -- or the function is not called
     ), halted AS (
+        -- Only for a pause that this answer names: a worker that is told of none marks at once. And only where no row is
+        -- seen, or it would wait for an operator who pauses anew in an open transaction (tube_private_forget_rest).
         INSERT INTO tube_halted AS t (leader_id, since)
         SELECT r.leader_id, clock_timestamp() - (e.value #>> '{paused,seconds}')::float8 * interval '1 second'
         FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
-        WHERE e.value ? 'paused'
+        JOIN paused AS p ON p.leader_id = r.leader_id
+        WHERE e.value ? 'paused' AND NOT EXISTS (SELECT FROM tube_halted AS h WHERE h.leader_id = r.leader_id)
         ON CONFLICT DO NOTHING
     ), resumed AS (
-        DELETE FROM tube_halted AS t USING renewal AS r
-        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ? 'paused') IS NOT TRUE
+        DELETE FROM tube_halted AS t
+        WHERE t.leader_id IN (
+            SELECT h.leader_id FROM tube_halted AS h JOIN renewal AS r ON r.leader_id = h.leader_id
+            WHERE (troubles -> r.leader_id::text ? 'paused') IS NOT TRUE
+                OR NOT EXISTS (SELECT FROM paused AS p WHERE p.leader_id = r.leader_id)
+            FOR UPDATE OF h SKIP LOCKED)
     )
-    -- Both tables below are nearly always empty.
     SELECT l.leader_id, r.leader_id IS NOT NULL, p.reason, s.step_id
     FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
-    LEFT JOIN LATERAL (
-        SELECT o.reason FROM tube_private_pause_of(l.tube, l.partitions, l.partition) AS o
-        WHERE EXISTS (SELECT FROM tube_paused AS a WHERE a.tube = l.tube) -- or the function is not called
-    ) AS p ON true
+    LEFT JOIN paused AS p ON p.leader_id = l.leader_id
     LEFT JOIN LATERAL (
         SELECT o.step_id FROM tube_step AS o
         WHERE o.tube = l.tube AND o.partition = l.partition AND o.ended_at IS NULL AND o.leader_id IS NULL
@@ -1997,6 +2006,7 @@ BEGIN
     ON CONFLICT (tube, kind, partitions, coalesce(partition, -1)) DO UPDATE
     SET reason = excluded.reason, until = excluded.until, paused_by = session_user, paused_at = clock_timestamp()
     RETURNING p.pause_id INTO number;
+    PERFORM tube_private_forget_rest(tube);
     PERFORM tube_audit_add('pause', tube, jsonb_strip_nulls(jsonb_build_object('partition', in_partition, 'until', ends,
         'reason', tube_private_masked(tube_pause.reason))));
     RETURN number;
@@ -2038,7 +2048,7 @@ DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, in_limit);
     held record;
 BEGIN
-    SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit);
+    SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit, false);
     IF held.flying <> '{}' THEN
         RAISE EXCEPTION '% of these pods are in flight, the first is %, by %', cardinality(held.flying), held.first_flying,
             held.of_client
@@ -2066,11 +2076,14 @@ CREATE FUNCTION tube.tube_pods_count(tube text, in_partition integer DEFAULT NUL
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, 1);
 BEGIN
-    RETURN QUERY EXECUTE format($sql$
-        SELECT count(*), count(*) FILTER (WHERE c.leader_id IS NOT NULL AND tube_private_in_flight(c.leader_id, c.seq)),
-            count(*) FILTER (WHERE c.ids = '{}'), max(c.seq)
-        FROM (%s) AS c$sql$,
-        tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, 9223372036854775807));
+    RETURN QUERY EXECUTE (
+        SELECT format($sql$
+            SELECT count(*), count(*) FILTER (WHERE c.leader_id IS NOT NULL AND tube_private_in_flight(c.leader_id, c.seq)),
+                count(*) FILTER (WHERE c.is_control), max(c.seq)
+            FROM (%s) AS c$sql$, string_agg(format(
+                'SELECT p.seq, p.leader_id, p.ids = ''{}'' AS is_control FROM %s AS p WHERE %s',
+                tube_private_qualify(reg.tube), r.condition), ' UNION ALL '))
+        FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r);
 END
 $_$;
 
@@ -2427,13 +2440,14 @@ DECLARE
     chosen tid[];
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = reg.tube FOR KEY SHARE;
-    SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit);
+    SELECT * INTO held
+    FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit, in_key IS NULL);
     chosen := held.free || CASE WHEN in_key IS NULL THEN '{}' ELSE held.flying END;
     IF chosen = '{}' THEN
         RETURN 0;
     END IF;
     EXECUTE format(CASE WHEN in_key IS NULL
-        THEN 'INSERT INTO %1$s (op, shard, ids) SELECT p.op, p.shard, p.ids FROM %1$s AS p'
+        THEN 'INSERT INTO %1$s (op, shard, ids, payload) SELECT p.op, p.shard, p.ids, p.payload FROM %1$s AS p'
             ' WHERE p.ctid = ANY ($1) ORDER BY p.seq'
         ELSE 'INSERT INTO %1$s (op, shard, ids) SELECT ''U'', p.shard, ARRAY[%3$L]::%2$s[] FROM %1$s AS p'
             ' WHERE p.ctid = ANY ($1) GROUP BY p.shard' END, queue, reg.key_type, in_key) USING chosen;
@@ -2489,6 +2503,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    PERFORM tube_private_forget_rest(tube);
     -- Not the reason: what a sink says of a document may quote it.
     PERFORM tube_audit_add('stop', tube, jsonb_build_object('partition', tube_pods_stop.partition, 'why', why,
         'keys', tube_private_some_keys(ARRAY(
@@ -3034,7 +3049,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, OUT mark text, OUT ids bigint[], OUT again text) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, OUT mark text, OUT ids bigint[], OUT again text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -3058,8 +3073,8 @@ BEGIN
     IF parks THEN
         mark := format('WITH marked AS (%s) SELECT * FROM marked ORDER BY 1', mark);
     END IF;
-    IF EXISTS (SELECT FROM tube_outbox_retry AS t WHERE t.outbox = box.outbox) THEN
-        ids := tube_private_take_retries(outbox, partitions, partition, records_limit);
+    IF EXISTS (SELECT FROM tube_outbox_retry AS t WHERE t.outbox = box.outbox AND t.id <= floor) THEN
+        ids := tube_private_take_retries(outbox, partitions, partition, records_limit, floor);
         again := format('WITH marked AS (UPDATE %s AS r SET leader_id = $1 WHERE r.id = ANY ($2)'
             ' AND r.leader_id IS DISTINCT FROM $1 AND $3 IS NOT NULL RETURNING %s) SELECT * FROM marked ORDER BY 1', tbl,
             tube_private_record_columns(box, parks, true));
@@ -3602,7 +3617,7 @@ BEGIN
         RAISE EXCEPTION 'no seq is from % to %', in_from, in_to
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give the lesser one first.';
     END IF;
-    EXECUTE format('SELECT %L::%s', in_key, reg.key_type); -- 22P02, 22003
+    PERFORM tube_private_key_as_text(reg, in_key);
     RETURN reg;
 END
 $$;
@@ -4288,8 +4303,14 @@ BEGIN
         DELETE FROM tube_attempt AS a
         USING (SELECT DISTINCT p.shard, unnest(p.ids::text[]) AS id FROM %s AS p WHERE p.ctid = ANY ($2)) AS k
         WHERE a.tube = $1 AND a.shard = k.shard AND md5(a.id) = md5(k.id) AND a.id = k.id AND k.id = coalesce($3, k.id)$sql$,
-        tube_private_qualify(reg.tube)) USING reg.tube, places, in_key;
+        tube_private_qualify(reg.tube)) USING reg.tube, places, tube_private_key_as_text(reg, in_key);
 END
+$_$;
+
+CREATE FUNCTION tube.tube_private_forget_rest(tube text) RETURNS void
+    LANGUAGE sql
+    AS $_$
+    DELETE FROM tube_halted AS h USING tube_leader AS l WHERE l.tube = $1 AND h.leader_id = l.leader_id
 $_$;
 
 CREATE FUNCTION tube.tube_private_free_parked(outbox text, ids bigint[]) RETURNS bigint
@@ -4393,7 +4414,7 @@ CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURN
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
-CREATE FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) RETURNS record
+CREATE FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -4407,8 +4428,9 @@ BEGIN
     FOR condition IN
         SELECT r.condition FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r
     LOOP
-        EXECUTE format('SELECT array_agg(h.ctid) FROM (SELECT p.ctid FROM %s AS p WHERE %s AND p.ids <> ''{}'''
+        EXECUTE format('SELECT array_agg(h.ctid) FROM (SELECT p.ctid FROM %s AS p WHERE %s AND p.ids <> ''{}''%s'
             ' ORDER BY p.seq LIMIT %s FOR UPDATE) AS h', tube_private_qualify(reg.tube), condition,
+            CASE WHEN only_free THEN ' AND (p.leader_id IS NULL OR NOT tube_private_in_flight(p.leader_id, p.seq))' END,
             in_limit - cardinality(locked)) INTO more;
         locked := locked || coalesce(more, '{}');
         EXIT WHEN cardinality(locked) = in_limit;
@@ -4459,7 +4481,10 @@ CREATE FUNCTION tube.tube_private_in_flight(leader_id uuid, seq bigint) RETURNS 
     LANGUAGE sql STABLE
     AS $_$
     SELECT EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = $1)
-        AND (NOT EXISTS (SELECT FROM tube_halted AS h WHERE h.leader_id = $1)
+        AND (NOT EXISTS (
+                SELECT FROM tube_halted AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
+                CROSS JOIN LATERAL tube_private_pause_of(l.tube, l.partitions, l.partition) AS p
+                WHERE h.leader_id = $1)
             OR EXISTS (SELECT FROM tube_step AS s WHERE s.leader_id = $1 AND s.seq = $2 AND s.ended_at IS NULL))
 $_$;
 
@@ -4552,6 +4577,17 @@ BEGIN
             HINT = 'Make it STORED, or attach by the column that it is computed from.';
     END IF;
     RETURN col.attname;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_key_as_text(reg tube.tube_registry, in_key text) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    kept text;
+BEGIN
+    EXECUTE format('SELECT %L::%s::text', in_key, reg.key_type) INTO kept;
+    RETURN kept;
 END
 $$;
 
@@ -6538,13 +6574,13 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer) RETURNS bigint[]
+CREATE FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer, floor bigint) RETURNS bigint[]
     LANGUAGE sql
     AS $_$
     WITH taken AS (
         DELETE FROM tube_outbox_retry AS t
         WHERE t.outbox = $1 AND t.id = ANY (ARRAY(
-            SELECT n.id FROM tube_outbox_retry AS n WHERE n.outbox = $1 AND n.slot % $2 = $3 ORDER BY n.id LIMIT $4))
+            SELECT n.id FROM tube_outbox_retry AS n WHERE n.outbox = $1 AND n.id <= $5 AND n.slot % $2 = $3 ORDER BY n.id LIMIT $4))
         RETURNING t.id
     )
     SELECT array_agg(t.id) FROM taken AS t
@@ -7079,6 +7115,7 @@ CREATE FUNCTION tube.tube_step_ask(tube text, seq bigint, shard integer, key tex
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, NULL, seq, seq, shard, key, 1);
     of_partition CONSTANT integer := shard % reg.partitions;
+    of_key CONSTANT text := tube_private_key_as_text(reg, key); -- or the worker would find no row of it, and delete the document
     number bigint;
     wrong text;
 BEGIN
@@ -7109,14 +7146,15 @@ BEGIN
             ELSE NOT EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = s.leader_id) END;
     DELETE FROM tube_step AS s WHERE s.tube = reg.tube AND s.ended_at < clock_timestamp() - interval '1 day';
     INSERT INTO tube_step AS s (tube, partitions, partition, seq, shard, id, expires_at)
-    VALUES (reg.tube, reg.partitions, of_partition, tube_step_ask.seq, tube_step_ask.shard, key, clock_timestamp() + lasts)
+    VALUES (reg.tube, reg.partitions, of_partition, tube_step_ask.seq, tube_step_ask.shard, of_key,
+        clock_timestamp() + lasts)
     ON CONFLICT DO NOTHING RETURNING s.step_id INTO number;
     IF number IS NULL THEN
         RAISE EXCEPTION 'another step of partition % of tube % is under way', of_partition, quote_literal(reg.tube)
             USING ERRCODE = 'TU144', HINT = 'Another operator steps through this partition. Wait, or agree with them.';
     END IF;
     PERFORM tube_audit_add('pods step', reg.tube,
-        jsonb_build_object('partition', of_partition, 'seq', seq, 'shard', shard, 'key', left(key, 100)));
+        jsonb_build_object('partition', of_partition, 'seq', seq, 'shard', shard, 'key', left(of_key, 100)));
     RETURN number;
 END
 $$;
@@ -8279,9 +8317,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT q
 GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, OUT mark text, OUT ids bigint[], OUT again text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, OUT mark text, OUT ids bigint[], OUT again text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, OUT mark text, OUT ids bigint[], OUT again text) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, OUT mark text, OUT ids bigint[], OUT again text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, OUT mark text, OUT ids bigint[], OUT again text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, OUT mark text, OUT ids bigint[], OUT again text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
@@ -8406,6 +8444,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_forget(tube text, tables regclass[]) FR
 
 REVOKE ALL ON FUNCTION tube.tube_private_forget_failures(reg tube.tube_registry, places tid[], in_key text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_forget_rest(tube text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_free_parked(outbox text, ids bigint[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_free_partitions(tube text) FROM PUBLIC;
@@ -8422,7 +8462,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment)
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 
@@ -8440,6 +8480,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM 
 GRANT ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_key_as_text(reg tube.tube_registry, in_key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_attnum(att tube.tube_attachment) FROM PUBLIC;
 
@@ -8692,7 +8734,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type
 
 REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer, floor bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_tell_watchers(tube text, partitions integer, partition integer) FROM PUBLIC;
 

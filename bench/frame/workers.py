@@ -65,18 +65,20 @@ def started(
     target: str = "stamping:stamp",
     enrich: str = "row",
     kafka: str = "",
+    more: str = "",
 ) -> Iterator[Process]:
     """A worker of one tube that was started; it may not lead yet. Killed at the end, if it lives.
 
-    Its election is by lease, or neli where `kafka` names bootstrap servers.
+    Its election is by lease, or neli where `kafka` names bootstrap servers. `more` is added to its
+    configuration.
     """
-    config = _CONFIG.format(dsn=dsn) + _TUBE.format(tube=tube, target=target, enrich=enrich)
+    config = _CONFIG.format(dsn=dsn) + _TUBE.format(tube=tube, target=target, enrich=enrich) + more
     stamps = folder / f"{name}.stamps"
-    with _running(folder, config + (_KAFKA.format(kafka=kafka) if kafka else ""), name, stamps) as process:
+    with process(folder, config + (_KAFKA.format(kafka=kafka) if kafka else ""), name) as running:
         try:
-            yield Process(process, stamps)
+            yield Process(running, stamps)
         finally:
-            process.kill()
+            running.kill()
 
 
 @contextmanager
@@ -89,29 +91,38 @@ def many(
     """
     each = [_TUBE.format(tube=tube, target="counting:count", enrich="row") for tube in tubes]
     config = "".join([_CONFIG.format(dsn=dsn), *each, more])
-    with _running(folder, config, name, folder / f"{name}.stamps") as process:
+    with process(folder, config, name) as running:
         try:
-            yield process
+            yield running
         finally:
-            process.terminate()
+            running.terminate()
 
 
 @contextmanager
-def _running(folder: Path, config: str, name: str, stamps: Path) -> Iterator[subprocess.Popen[bytes]]:
+def process(folder: Path, config: str, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker with this configuration; its sink may write to `{name}.stamps`. Awaited at the end.
+
+    It serves all that is configured.
+    """
     file = folder / f"{name}.toml"
     file.write_text(config)
     with (folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(
+        running = subprocess.Popen(
             [sys.executable, "-m", "pytube", "--config", str(file), "--log-format", "json", "worker"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "CLIENT_ID": name, "BENCH_STAMPS": str(stamps), "PYTHONPATH": str(ROOT)},
+            env={
+                **os.environ,
+                "CLIENT_ID": name,
+                "BENCH_STAMPS": str(folder / f"{name}.stamps"),
+                "PYTHONPATH": str(ROOT),
+            },
         )
     try:
-        yield process
+        yield running
     finally:
-        process.wait()
+        running.wait()
 
 
 def leaders(connection: psycopg.Connection, tube: str) -> dict[int, str]:

@@ -22,6 +22,8 @@ from pytube.faults import Point, fault
 _POLL_INTERVAL = 0.2
 """Seconds between checks of what is waited for."""
 _PRESSURE_INTERVAL = 0.25
+_PATIENCE = 10.0
+"""Seconds for which a run waits for a tube or a replica that has enough to do, before it gives way."""
 
 
 class BackfillRun:
@@ -35,6 +37,7 @@ class BackfillRun:
         on_progress: Callable[[Progress], None],
         *,
         leaves_when_paused: bool = False,
+        gives_way: Callable[[], bool] = lambda: False,
     ) -> None:
         """Nothing is asked yet.
 
@@ -44,6 +47,7 @@ class BackfillRun:
             limits: what slows it.
             on_progress: receives the progress now and then, and at the end.
             leaves_when_paused: a run ends when the backfill is paused; else it waits.
+            gives_way: whether a run that has nothing to insert for a while ends, since others need its place.
         """
         self._session = session
         self._arguments = {"backfill": backfill}
@@ -57,9 +61,11 @@ class BackfillRun:
         self._unwatched = 0
         """Pods inserted since the pressure was looked at."""
         self._leaves = leaves_when_paused
+        self._gives_way = gives_way
+        self._held_up_since: float | None = None
 
     async def run(self) -> Progress:
-        """Go on until all pods are inserted; while it is paused, wait, or leave it.
+        """Go on until all pods are inserted; while it is paused or held up, wait, or leave it.
 
         Raises:
             BackfillBusy: somebody else works on it.
@@ -170,10 +176,15 @@ class BackfillRun:
             queries.PRESSURE, {"tube": progress.tube, "pods_limit": self._limits.backlog}
         )
         reason = self._limits.reason(_pressure(rows))
+        now = time.monotonic()
         if reason is None:
-            self._pressed_at, self._unwatched = time.monotonic(), 0
+            self._pressed_at, self._unwatched, self._held_up_since = now, 0, None
             return False
-        await self._note(f"waits: {reason}")
+        noted = await self._note(f"waits: {reason}")
+        if self._held_up_since is None:
+            self._held_up_since = now
+        elif now > self._held_up_since + _PATIENCE and self._gives_way():
+            raise _Left(noted)
         return True
 
     # --- what is known of it --------------------------------------------------------------
@@ -215,7 +226,7 @@ class BackfillRun:
 
 
 class _Left(Exception):
-    """It is paused, and not waited for."""
+    """It is paused, or held up, and not waited for."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from pytube.db.connect import connect_sync
 from pytube.db.errors import translated
 from pytube.db.version import check
 from pytube.errors import DatabaseUnavailable, UnknownTube, WrongKind
-from pytube.health.prometheus import HostReading, read_writers
+from pytube.health.prometheus import HostReading, read_sizes, read_writers
 from pytube.health.status import PartitionStatus, read_status
 from pytube.outbox.admin import OutboxPartition, read_outboxes
 
@@ -69,13 +69,15 @@ class Fleet:
         return reading
 
     def read_metrics(self, tube: str | None) -> list[HostReading]:
-        """As `read`, and the transactions that write."""
+        """As `read`, and the transactions that write, and the sizes of tubes."""
         readings = []
         for database in self._databases:
             try:
                 with self._session(database) as connection:
                     rows = read_status(connection, database.schema, tube)
-                    readings.append(HostReading(database.host, rows, read_writers(connection)))
+                    outboxes = read_outboxes(connection, database.schema, tube)
+                    writers, sizes = read_writers(connection), read_sizes(connection, database.schema)
+                    readings.append(HostReading(database.host, rows, outboxes, writers, sizes))
             except DatabaseUnavailable:
                 if database.host is None:
                     raise

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.outbox_pump import pump
 from pytube.cli.output import key_shown, print_json, print_rows, seconds
 from pytube.errors import UsageError
 from pytube.outbox.admin import Outboxes, OutboxPartition, OutboxSettings, read_outboxes, unknown_outbox
@@ -33,6 +34,9 @@ _NONE = "there are no outboxes; make one with: pytube outbox create NAME"
 @click.group()
 def outbox() -> None:
     """Make, adopt, list and drop outboxes; retry what they have parked."""
+
+
+outbox.add_command(pump)
 
 
 @contextmanager
@@ -208,7 +212,11 @@ def troubles(rows: list[OutboxPartition]) -> list[str]:
     lines = (
         f"{_host(row)}{row.outbox} partition {row.partition}: {what}: {reason}"
         for row in rows
-        for what, reason in (("Kafka takes nothing", row.sink_down), ("not looked at", row.problem))
+        for what, reason in (
+            ("Kafka takes nothing", row.sink_down),
+            ("paused", row.paused),
+            ("not looked at", row.problem),
+        )
         if reason is not None
     )
     return ["".join(c if c.isprintable() else " " for c in line) for line in lines]

@@ -27,6 +27,7 @@ from pytube.cli.output import (
     shown,
     terminal_width,
 )
+from pytube.cli.workers import show_workers
 from pytube.errors import DatabaseUnavailable, UsageError
 from pytube.health.prometheus import exposition
 from pytube.health.status import PartitionStatus
@@ -66,6 +67,12 @@ _NONE = "there are no tubes; make one with: pytube tube create NAME"
     is_flag=True,
     help="Print metrics of the fleet in the text format of Prometheus, for a textfile collector.",
 )
+@click.option(
+    "--fleet",
+    "fleet_view",
+    is_flag=True,
+    help="Show the workers in place of the partitions: what each leads, and what does not fit together.",
+)
 @json_option
 @databases_options
 def status(
@@ -74,6 +81,7 @@ def status(
     watch: bool,
     interval: float,
     prometheus: bool,
+    fleet_view: bool,
     as_json: bool,
 ) -> None:
     """What waits in each partition, who leads it, and how far behind it is.
@@ -84,6 +92,11 @@ def status(
     """
     if prometheus and (watch or as_json):
         raise UsageError("--prometheus prints once, in its own format; leave --watch and --json out")
+    if fleet_view:
+        if prometheus or watch or name is not None:
+            raise UsageError("--fleet prints all workers once; leave --prometheus, --watch and --tube out")
+        show_workers(databases, as_json=as_json)
+        return
     with closing(Fleet(databases)) as fleet:
         if prometheus:
             click.echo(exposition(fleet.read_metrics(name)), nl=False)

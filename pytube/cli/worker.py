@@ -82,6 +82,11 @@ def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...]
     help="Where the copy is: a file, or a real server, which is started, too. kafka means a real broker.",
 )
 @click.option(
+    "--outbox",
+    is_flag=True,
+    help="Show an outbox in place of a tube: messages for Kafka, checked by a consumer.",
+)
+@click.option(
     "--seconds",
     type=click.FloatRange(min=1, max=300),
     default=30,
@@ -97,6 +102,7 @@ def demo(
     kafka: Literal["embedded", "real"],
     election: Literal["neli", "lease"],
     sink: Literal["jsonl", "opensearch", "redis", "kafka", "postgres"],
+    outbox: bool,
     seconds: float,
     directory: Path | None,
 ) -> None:
@@ -104,5 +110,7 @@ def demo(
     # Imported late: it needs packages that nothing else does.
     from pytube.demo import main
 
-    code = main(kafka=kafka, election=election, sink=sink, seconds=seconds, directory=directory)
+    code = main(
+        kafka=kafka, election=election, sink=sink, outbox=outbox, seconds=seconds, directory=directory
+    )
     click.get_current_context().exit(code)

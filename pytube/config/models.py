@@ -146,6 +146,13 @@ class KafkaConfig(Section):
     processes that can lead anything."""
 
 
+_OR_OFF = (
+    BeforeValidator(lambda value: None if value == "off" else value),
+    PlainSerializer(lambda value: "off" if value is None else value),
+)
+"""A limit that can be switched off, as TOML has no word for none."""
+
+
 class WorkerConfig(Section):
     """`[worker]`: what one process keeps to. All times are seconds."""
 
@@ -165,6 +172,18 @@ class WorkerConfig(Section):
     """How long a stopping worker waits for what is in flight."""
 
     meter_interval: float = Field(default=5.0, gt=0)
+    partitions: int | None = Field(default=None, ge=1)
+    """Partitions of all tubes together that this process leads at most, under `lease`; None: no limit."""
+
+    claims: float = Field(default=100.0, gt=0, allow_inf_nan=False)
+    """New partitions a second that this process begins to lead at most."""
+
+    shed_after: Annotated[float | None, *_OR_OFF] = Field(default=60.0, gt=0, allow_inf_nan=False)
+    """Seconds that a partition falls behind before the process gives its tube up to others that do better."""
+
+    shed_pause: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    """Seconds for which it then leaves the tube to the others: the first time."""
+
     listen: str | None = None
     """`address:port` where the worker answers `/healthz`, `/readyz` and `/metrics`; None: nowhere."""
 
@@ -206,6 +225,16 @@ class SinkConfig(Section):
     batch_bytes: int = Field(default=4 * 1024 * 1024, ge=1)
     sends: int = Field(default=4, ge=1)
     """Batches that one partition has under way at the same time."""
+
+    rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Documents a second at most, of all partitions of the tube in this process together; None: no limit."""
+
+    requests: int | None = Field(default=None, ge=1)
+    """Batches that all partitions of the tube in this process have under way at the same time; None: no limit
+    beyond that of `sends`."""
+
+    ramp: int = Field(default=10, ge=1)
+    """Requests in the first second after an outage of the sink; in each further one twice as many."""
 
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
 
@@ -281,13 +310,6 @@ class EnrichConfig(DocumentConfig):
             if table_name(name) == (schema, table):
                 return section
         return None
-
-
-_OR_OFF = (
-    BeforeValidator(lambda value: None if value == "off" else value),
-    PlainSerializer(lambda value: "off" if value is None else value),
-)
-"""A limit that can be switched off, as TOML has no word for none."""
 
 
 class BackfillConfig(Section):
@@ -371,7 +393,7 @@ class OutboxConfig(Section):
     in_flight_bytes: int = Field(default=64 * 1024 * 1024, ge=1)
     """Bytes of their values, about."""
 
-    mark_limit: int = Field(default=2000, ge=1, le=100_000)
+    mark_limit: int = Field(default=5000, ge=1, le=100_000)
     """Records that one mark takes at most."""
 
     compact: bool = False
@@ -504,6 +526,11 @@ class Config(Section):
             raise ConfigError(
                 'key worker.election: "neli" needs a broker; '
                 'add a section [kafka] with bootstrap_servers, or use "lease"'
+            )
+        if worker.partitions is not None and self.election_kind == "neli":
+            raise ConfigError(
+                "key worker.partitions: under the election neli the group gives out the partitions, and a "
+                'member can\'t refuse one; take the key out, or set worker.election = "lease"'
             )
         if worker.heartbeat >= worker.receive_deadline:
             raise ConfigError(

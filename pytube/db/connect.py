@@ -14,6 +14,7 @@ import re
 import socket
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any, TypeVar
 
 import psycopg
@@ -24,6 +25,7 @@ from pydantic import SecretStr
 from pytube.db import pooler
 from pytube.db.errors import describe, log_notice
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
+from pytube.threads import in_thread, resolve
 
 _Answer = TypeVar("_Answer")
 
@@ -167,7 +169,7 @@ async def connect_async(
     try:
         while True:
             connection = await psycopg.AsyncConnection.connect(
-                conninfo, autocommit=True, prepare_threshold=prepare_threshold
+                await _resolved(conninfo), autocommit=True, prepare_threshold=prepare_threshold
             )
             try:
                 only_of = _own_pid(connection, conninfo)
@@ -181,9 +183,48 @@ async def connect_async(
                 await connection.close()
                 raise
             await connection.close()  # as in `connect_sync`
-            await asyncio.to_thread(pooler.prove, conninfo, where)
+            await in_thread(pooler.prove, conninfo, where)
     except psycopg.Error as error:
         raise _refused(error, conninfo) from None
+
+
+async def _resolved(conninfo: str) -> str:
+    """The same with the addresses of its hosts, so that psycopg does not resolve them.
+
+    It would do so in the event loop's default executor, where a driver of a sink, or the code of a user, may
+    hang. Like psycopg, it tries each address of a host, and passes over a host that has none.
+    """
+    given = conninfo_to_dict(conninfo)
+    names = str(given.get("host") or "").split(",")
+    ports = str(given.get("port") or "").split(",")
+    fits = len(ports) in (1, len(names))  # else psycopg says what is wrong
+    if not (fits and any(map(_needs_address, names))) or given.get("hostaddr") or "PGHOSTADDR" in os.environ:
+        return conninfo
+    found: list[tuple[str, str, str]] = []
+    failure: psycopg.OperationalError | None = None
+    for name, port in zip(names, ports if len(ports) > 1 else ports * len(names), strict=True):
+        try:
+            addresses = await resolve(name) if _needs_address(name) else [""]
+        except OSError as error:
+            failure = psycopg.OperationalError(f"failed to resolve host {name!r}: {error}")
+        else:
+            found += [(name, address, port) for address in addresses]
+    if not found and failure is not None:
+        raise failure
+    hosts, addresses_of, ports_of = (",".join(column) for column in zip(*found, strict=True))
+    more = {"port": ports_of} if len(ports) > 1 else {}
+    return make_conninfo(conninfo, host=hosts, hostaddr=addresses_of, **more)
+
+
+def _needs_address(host: str) -> bool:
+    """Whether it is a name: neither a socket's folder nor an address."""
+    if not host or host.startswith(("/", "@")):
+        return False
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return True
+    return False
 
 
 async def _has_row(connection: psycopg.AsyncConnection, query: sql.Composed) -> bool:

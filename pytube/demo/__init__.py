@@ -16,6 +16,7 @@ def main(
     kafka: Literal["embedded", "real"] = "embedded",
     election: Literal["neli", "lease"] = "neli",
     sink: Literal["jsonl", "opensearch", "redis", "kafka", "postgres"] = "jsonl",
+    outbox: bool = False,
     seconds: float = 30,
     directory: Path | None = None,
 ) -> int:
@@ -25,22 +26,27 @@ def main(
         kafka: the broker: librdkafka's mock of a cluster, or a real one.
         election: `lease` needs no broker, so `kafka` does not matter then.
         sink: where the copy is: a file, or a real server, which is started, too. Redis is the machine's own.
+        outbox: show an outbox in place of a tube; then there is no copy, but a consumer.
         seconds: how long there is load; longer where the take-over needs it.
         directory: where servers keep their data and processes their logs, emptied first;
             `.demo` by default.
 
     Returns:
-        0 when the copy is equal to the source, every worker took part and every process ended
-        well; 1 when not; 130 after SIGINT and 143 after SIGTERM.
+        0 when the copy is equal to the source, or all that was committed came to the consumer in order, every
+        worker took part and every process ended well; 1 when not; 130 after SIGINT and 143 after SIGTERM.
 
     Raises:
         UsageError: a package is missing, or the directory can't be used.
         EmbeddedError: there is no such server on this machine.
     """
     try:
-        from pytube.demo.story import run
+        from pytube.demo import outbox_story, story
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the demo needs the package {error.name}: pip install 'pytube-pg[embedded]'"
         ) from error
-    return run(kafka=kafka, election=election, sink=sink, seconds=seconds, directory=directory)
+    if outbox:
+        if sink != "jsonl":
+            raise UsageError("the messages of an outbox go to Kafka: leave --sink out")
+        return outbox_story.run(kafka=kafka, election=election, seconds=seconds, directory=directory)
+    return story.run(kafka=kafka, election=election, sink=sink, seconds=seconds, directory=directory)

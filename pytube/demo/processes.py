@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytube.demo.settings import TUBE, WORKERS, Broker, Election, Folder, SinkSettings, worker_settings
+from pytube.demo.settings import TUBE, WORKERS, Broker, Folder
 from pytube.embedded.kafka_mock import MockKafka
 from pytube.embedded.kafka_real import VERSION, RealKafka
 from pytube.embedded.postgres import Postgres
@@ -102,22 +102,24 @@ class Workers:
         self,
         folder: Folder,
         *,
-        dsn: str,
-        bootstrap: str | None,
-        election: Election,
-        sink: Callable[[str], SinkSettings],
-        log_format: str,
+        settings: Callable[[str], str],
+        serves: Sequence[str] = ("--tube", TUBE),
+        log_format: str = "human",
     ) -> None:
         """Write the configurations; nothing runs before `start`.
 
-        `sink` gives the settings of the sink of a worker, by its name.
+        Args:
+            folder: where they go.
+            settings: gives the configuration of a worker, by its name.
+            serves: the options of the command line that name the tube or outbox.
+            log_format: of the workers.
         """
         self._path = folder.path
+        self._serves = serves
         self._log_format = log_format
         self._running: dict[str, Process] = {}
         for name in WORKERS:
-            text = worker_settings(name, dsn=dsn, bootstrap=bootstrap, election=election, sink=sink(name))
-            self._config(name).write_text(text)
+            self._config(name).write_text(settings(name))
 
     def _config(self, name: str) -> Path:
         return self._path / f"{name}.toml"
@@ -125,7 +127,7 @@ class Workers:
     def start(self, name: str) -> None:
         """Start one worker."""
         command = [sys.executable, "-m", "pytube", "--log-format", self._log_format]
-        command += ["--config", str(self._config(name)), "worker", "--tube", TUBE]
+        command += ["--config", str(self._config(name)), "worker", *self._serves]
         self._running[name] = Process(f"the worker {name}", command, self._path / f"{name}.log")
 
     def kill(self, name: str) -> None:

@@ -27,6 +27,10 @@ WORKERS = ("w1", "w2", "w3")
 _FOLDER = Path(".demo")
 _LOCK = "demo.lock"
 
+_OUTBOX_MESSAGE_TIMEOUT = 2.0
+_OUTBOX_SESSION_TIMEOUT = 6.0
+"""Seconds: short, so that the take-over fits; what a dead worker had handed over has to be over then."""
+
 
 class Folder:
     """The folder of this run alone, until it is closed: emptied at the start, kept at the end."""
@@ -109,9 +113,15 @@ election = "{election}"
 session_timeout = {session_timeout}
 receive_deadline = 2.0
 meter_interval = {meter_interval}
-
+{serves}"""
+_TUBE = """
 [tube."{tube}".sink]
 {sink}
+"""
+_OUTBOX = """
+[outbox."{outbox}"]
+bootstrap_servers = {bootstrap}
+message_timeout = {message_timeout}
 """
 _KAFKA = """
 [kafka]
@@ -151,8 +161,32 @@ def worker_settings(
         election=election,
         session_timeout=sink.session_timeout,
         meter_interval=sink.meter_interval,
-        tube=TUBE,
-        sink="\n".join(f"{key} = {_toml(value)}" for key, value in sink.options.items()),
+        serves=_TUBE.format(
+            tube=TUBE, sink="\n".join(f"{key} = {_toml(value)}" for key, value in sink.options.items())
+        ),
+    )
+
+
+def outbox_settings(name: str, *, dsn: str, bootstrap: str, election: Election, outbox: str) -> str:
+    """The configuration file of the worker `name` that delivers an outbox.
+
+    Args:
+        name: its client id.
+        dsn: of the database.
+        bootstrap: Kafka's bootstrap servers.
+        election: how the workers agree on who leads.
+        outbox: its name.
+    """
+    return _TEMPLATE.format(
+        dsn=_quoted(dsn),
+        kafka="" if election == "lease" else _KAFKA.format(bootstrap=_quoted(bootstrap)),
+        name=_quoted(name),
+        election=election,
+        session_timeout=_OUTBOX_SESSION_TIMEOUT,
+        meter_interval=5.0,
+        serves=_OUTBOX.format(
+            outbox=outbox, bootstrap=_quoted(bootstrap), message_timeout=_OUTBOX_MESSAGE_TIMEOUT
+        ),
     )
 
 

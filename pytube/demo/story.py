@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,16 @@ from pytube.demo.copies import check, running
 from pytube.demo.feeds import Feed, FileFeed, ServerFeed
 from pytube.demo.processes import Servers, Workers, running_servers
 from pytube.demo.report import Findings, Takeover, compare, latencies, report, summary
-from pytube.demo.settings import PARTITIONS, TUBE, WORKERS, Broker, Election, Folder, SinkType
+from pytube.demo.settings import (
+    PARTITIONS,
+    TUBE,
+    WORKERS,
+    Broker,
+    Election,
+    Folder,
+    SinkType,
+    worker_settings,
+)
 from pytube.demo.source import ACCOUNT_SHARDS, CLIENTS, RATE, TELLER_SHARD, Load, Probe, Source
 from pytube.demo.watch import Screen, Watch
 from pytube.errors import PytubeError
@@ -43,15 +52,31 @@ class _Interrupted(BaseException):
 def run(*, kafka: Broker, election: Election, sink: SinkType, seconds: float, directory: Path | None) -> int:
     """See `pytube.demo.main`."""
     check(sink)
-    screen = Screen()
     broker: Broker | None = kafka if election == "neli" else None
     if sink == "kafka":
         broker = "real"
+    return on_stage(directory, lambda folder, screen: _run(folder, broker, election, sink, seconds, screen))
+
+
+def on_stage(directory: Path | None, play: Callable[[Folder, Screen], int]) -> int:
+    """Give a demonstration its folder and its screen, and an end with a sentence; the exit code.
+
+    Args:
+        directory: of the folder; None: the default.
+        play: what happens; all that it starts is ended when it returns or raises. It returns the exit code.
+    """
+    screen = Screen()
     try:
         with _interruptible(), Folder(directory) as folder, (folder.path / "demo.log").open("a") as log:
             # The logs of our own code in this process are not for the spectators.
             logs.configure("info", "human", log)
-            return _run(folder, broker, election, sink, seconds, screen)
+            try:
+                return play(folder, screen)
+            except (PytubeError, psycopg.Error, OSError) as error:
+                screen.line("")
+                screen.line(f"FAILED: {error}", "bold red")
+                screen.line(f"All processes are ended; their logs are kept in {folder.path}")
+                return 1
     except _Interrupted as interrupted:
         name = signal.Signals(interrupted.number).name
         screen.line("")
@@ -68,22 +93,16 @@ def _run(
     screen: Screen,
 ) -> int:
     began = time.time()
-    try:
-        with ExitStack() as stack:
-            servers = stack.enter_context(running_servers(folder.path, broker))
-            screen.step(f"{servers.names}; election: {election}")
-            feed: Feed = FileFeed(folder.path / "sink.jsonl")
-            if sink != "jsonl":
-                copy = stack.enter_context(running(sink, folder.path, servers.bootstrap))
-                screen.step(f"the copy is in {copy.name}")
-                feed = ServerFeed(copy, folder.path)
-            found = Story(folder, servers, election, feed, screen, stack).play(seconds)
-            screen.step("done")
-    except (PytubeError, psycopg.Error, OSError) as error:
-        screen.line("")
-        screen.line(f"FAILED: {error}", "bold red")
-        screen.line(f"All processes are ended; their logs are kept in {folder.path}")
-        return 1
+    with ExitStack() as stack:
+        servers = stack.enter_context(running_servers(folder.path, broker))
+        screen.step(f"{servers.names}; election: {election}")
+        feed: Feed = FileFeed(folder.path / "sink.jsonl")
+        if sink != "jsonl":
+            copy = stack.enter_context(running(sink, folder.path, servers.bootstrap))
+            screen.step(f"the copy is in {copy.name}")
+            feed = ServerFeed(copy, folder.path)
+        found = Story(folder, servers, election, feed, screen, stack).play(seconds)
+        screen.step("done")
     return report(found, began=began, directory=folder.path, screen=screen)
 
 
@@ -154,15 +173,18 @@ class Story:
         stack.callback(self._source.close)
         self._workers = Workers(
             folder,
-            dsn=servers.dsn,
-            bootstrap=servers.bootstrap if election == "neli" else None,
-            election=election,
-            sink=feed.settings,
+            settings=lambda name: worker_settings(
+                name,
+                dsn=servers.dsn,
+                bootstrap=servers.bootstrap if election == "neli" else None,
+                election=election,
+                sink=feed.settings(name),
+            ),
             log_format=feed.log_format,
         )
         stack.callback(self._workers.close)
         self._feed = feed
-        self._watch = Watch(self._source, feed, screen)
+        self._watch = Watch(self._source, feed.poll, lambda: feed.tally.documents, screen)
         self._watch.checks.append(self._workers.check)
         self._probe = Probe(servers.dsn)
         stack.callback(self._probe.close)
@@ -241,7 +263,7 @@ class Story:
         return _Kill(victim, at, epochs)
 
     def _see_takeover(self, kill: _Kill) -> None:
-        tally = self._watch.tally
+        tally = self._feed.tally
         self._watch.until(
             lambda: all(tally.first_after(p, epoch) is not None for p, epoch in kill.epochs.items()),
             limit=_TAKEOVER_LIMIT,
@@ -283,7 +305,7 @@ class Story:
         exits = self._workers.stop()
         while self._feed.poll():
             pass  # what came in the end
-        tally = self._watch.tally
+        tally = self._feed.tally
         commits = self._probe.commits
         sample = latencies(commits, tally.arrivals)
         before = [took for commit, took in zip(commits, sample, strict=False) if commit.at + took < kill.at]
@@ -308,7 +330,7 @@ class Story:
     def _takeover(self, kill: _Kill) -> Takeover:
         seconds = {}
         for partition, epoch in kill.epochs.items():
-            first = self._watch.tally.first_after(partition, epoch)
+            first = self._feed.tally.first_after(partition, epoch)
             assert first is not None, "the take-over was seen"
             seconds[partition] = first - kill.at
         return Takeover(kill.victim, seconds)

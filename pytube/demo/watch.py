@@ -8,20 +8,20 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pytube.demo.feeds import Feed
 from pytube.demo.processes import DemoFailed
 from pytube.demo.settings import WORKERS
-from pytube.demo.source import Figures, Leader, Source
+from pytube.demo.source import Figures, Leader
 
 _WIDE = 160
 """Columns of a table that goes to a file or a pipe."""
-_POLL = 0.05
-_HEADER = "   time  touches documents  per s  waiting     lag  who leads which partitions"
+_PAUSE = 0.05
+TUBES_HEADER = "   time  touches documents  per s  waiting     lag  who leads which partitions"
 _HEADER_EVERY = 20
 
 
@@ -76,19 +76,39 @@ class Screen:
         sys.stdout.flush()
 
 
+class Readable(Protocol):
+    """A database that a demonstration looks at."""
+
+    def figures(self) -> Figures:
+        """How things stand."""
+
+    def leaders(self) -> list[Leader]:
+        """Who leads what."""
+
+
 class Watch:
     """Waits for conditions, looks at everything meanwhile, and prints the line of every second."""
 
-    def __init__(self, source: Source, feed: Feed, screen: Screen) -> None:
+    def __init__(
+        self,
+        source: Readable,
+        poll: Callable[[], bool],
+        count: Callable[[], int],
+        screen: Screen,
+        header: str = TUBES_HEADER,
+    ) -> None:
         """Nothing is read before the first look.
 
         Args:
             source: the database.
-            feed: what comes to the sink.
+            poll: takes in what has come out at the other end; whether there was something.
+            count: of what has come.
             screen: where the lines go.
+            header: of their columns.
         """
-        self.tally = feed.tally
-        self._feed = feed
+        self._poll = poll
+        self._count = count
+        self._header = header
         self.checks: list[Callable[[], None]] = []
         """Called at every look; each raises when what it guards has failed."""
         self.dead: set[str] = set()
@@ -120,11 +140,11 @@ class Watch:
             if time.monotonic() > ends:
                 raise DemoFailed(f"within {limit:g} s {missing}")
             if self.caught_up:
-                time.sleep(_POLL)
+                time.sleep(_PAUSE)
 
     def look(self) -> None:
         """Take in what has come, check what must run, and print a line when it is time."""
-        self.caught_up = not self._feed.poll()
+        self.caught_up = not self._poll()
         for check in self.checks:
             check()
         if (second := int(self._screen.elapsed)) > self._second:
@@ -134,11 +154,11 @@ class Watch:
     def _print(self, second: int) -> None:
         now = time.monotonic()
         then, before = self._last
-        delivered = self.tally.documents
+        delivered = self._count()
         rate = (delivered - before) / max(now - then, 0.001)
         self._last = (now, delivered)
         if self._lines % _HEADER_EVERY == 0:
-            self._screen.line(_HEADER, "dim")
+            self._screen.line(self._header, "dim")
         self._lines += 1
         figures, leaders = self._source.figures(), self._source.leaders()
         self._screen.line(live_line(second, figures, delivered, rate, leaders, self.dead))

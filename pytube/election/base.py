@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pytube.model import Heartbeat
 
@@ -82,6 +82,29 @@ class Election(Protocol):
 
     async def stop(self) -> None:
         """Take part no more: revoke all claims, wait until each was handed over or lost, leave."""
+
+
+@runtime_checkable
+class Sheds(Protocol):
+    """What an election offers in addition to `Election` if a process can leave a single tube to the others.
+
+    One group for all tubes can't: who leaves it leaves all of them.
+    """
+
+    def serves(self, tube: str) -> bool:
+        """Whether the claims of this tube come from here."""
+
+    def processes(self, tube: str) -> int | None:
+        """How many processes share the tube, this one included, as last heard; None: that is not known."""
+
+    def give_up(self, tube: str) -> None:
+        """Hand over all partitions of the tube, and leave it to the others until `come_back`.
+
+        Returns at once; the claims are revoked, so the partitions end in order.
+        """
+
+    def come_back(self, tube: str) -> None:
+        """Take part again."""
 
 
 def _ignore() -> None:

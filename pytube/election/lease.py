@@ -5,6 +5,10 @@ leader within one: it says that it is there, and learns for each of its tubes wh
 how many processes share them. It claims free ones up to its fair share, and gives back one at a time
 when it has more. Who gets a partition that several want is decided by the acquire of
 the term, a compare-and-set that also looks at the lease.
+
+A process takes no part in tubes that it has given up, nor in any while it leads as many partitions as it may.
+Then it does not tick for them, and the others do not count it: their fair shares grow, so they take what it
+leaves. What it leads already it keeps, as the leases are renewed with the terms.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
 from pytube.election.base import Claim
 from pytube.election.share import LeaseTick, decide
@@ -74,14 +78,36 @@ class LeaseClaim(Claim):
             self.finished.set()
 
 
+class Room:
+    """How many partitions this process leads at most, in all its lease elections together."""
+
+    def __init__(self, most: int | None) -> None:
+        """`most`: None for any number."""
+        self._most = most
+        self._counts: list[Callable[[], int]] = []
+
+    def count(self, claimed: Callable[[], int]) -> None:
+        """`claimed` tells how many partitions one election has claimed."""
+        self._counts.append(claimed)
+
+    @property
+    def left(self) -> int | None:
+        """How many more partitions this process may lead; None: any number."""
+        if self._most is None:
+            return None
+        return max(0, self._most - sum(claimed() for claimed in self._counts))
+
+
 class LeaseElection:
     """The claims of all tubes of this process, by leases. See `pytube.election.base.Election`."""
 
     def __init__(
         self,
         *,
-        tick: Callable[[], Awaitable[Mapping[str, LeaseTick]]],
-        leave: Callable[[], Awaitable[None]],
+        tubes: Collection[str],
+        tick: Callable[[Collection[str]], Awaitable[Mapping[str, LeaseTick]]],
+        leave: Callable[[str | None], Awaitable[None]],
+        room: Room | None = None,
         interval: float = 0.5,
         drain_limit: float = 30.0,
         choice: random.Random | None = None,
@@ -90,15 +116,24 @@ class LeaseElection:
         """Nothing is begun before `start`. All times are seconds.
 
         Args:
+            tubes: whose claims are wanted.
             tick: calls `tube_lease_ticks`; a tube that is not in its answer stays as it is.
-            leave: calls `tube_lease_leave`.
+            leave: calls `tube_lease_leave`; None: for all tubes.
+            room: for partitions that this process leads, shared with its other elections; None: without end.
             interval: pause between ticks; each differs from it by up to a fifth.
             drain_limit: how long `stop` waits for claims to be handed over.
             choice: the source of chance.
             host: the name of the Postgres host, where there are several.
         """
+        self._tubes = frozenset(tubes)
         self._tick = tick
         self._leave = leave
+        self._room = room or Room(None)
+        self._room.count(self._claimed)
+        self._given_up: set[str] = set()
+        self._left: frozenset[str] = frozenset()
+        """Tubes in which this process takes no part, as the others can see."""
+        self._processes: dict[str, int] = {}
         self._interval = interval
         self._drain_limit = drain_limit
         self._choice = choice or random.Random()  # noqa: S311 -- spreads load, guards nothing
@@ -110,7 +145,7 @@ class LeaseElection:
 
     async def start(self) -> None:
         """Tick once, and go on in the background. Raises what the first tick raises."""
-        self._apply(await self._tick())
+        self._apply(await self._tick(self._tubes))
         self._task = asyncio.create_task(self._run(), name="pytube-lease")
 
     async def claims(self) -> AsyncIterator[Claim]:
@@ -131,7 +166,7 @@ class LeaseElection:
         self._queue.put_nowait(None)
         await self._drain()
         try:
-            await self._leave()
+            await self._leave(None)
         except PytubeError as error:
             self._log.warning("lease_not_left", reason=str(error))
 
@@ -151,12 +186,47 @@ class LeaseElection:
         while True:
             await asyncio.sleep(self._pause())
             try:
-                ticks = await self._tick()
+                ticks = await self._take_part()
             except PytubeError as error:
                 self._failed(error)
             else:
                 self._succeeded()
                 self._apply(ticks)
+
+    async def _take_part(self) -> Mapping[str, LeaseTick]:
+        """Leave the tubes that are to be left, and tick for the others."""
+        absent = self._tubes if self._room.left == 0 else frozenset(self._given_up)
+        if absent == self._tubes != self._left:
+            await self._leave(None)
+            self._left = absent
+        for tube in absent - self._left:
+            await self._leave(tube)
+            self._left |= {tube}
+        self._left &= absent
+        present = self._tubes - absent
+        return await self._tick(present) if present else {}
+
+    def _claimed(self) -> int:
+        claims = (claim for of_tube in self._claims.values() for claim in of_tube.values())
+        return sum(not claim.finished.is_set() for claim in claims)
+
+    def serves(self, tube: str) -> bool:
+        """Whether it is one of the tubes."""
+        return tube in self._tubes
+
+    def processes(self, tube: str) -> int | None:
+        """As the last tick said; None before the first one."""
+        return self._processes.get(tube)
+
+    def give_up(self, tube: str) -> None:
+        """Revoke the claims of the tube now; the others learn of it at the next tick."""
+        self._given_up.add(tube)
+        for claim in self._claims.get(tube, {}).values():
+            claim.revoke()
+
+    def come_back(self, tube: str) -> None:
+        """Tick for the tube again."""
+        self._given_up.discard(tube)
 
     def _pause(self) -> float:
         """Seconds until the next tick: longer after each failure, and never the same for all."""
@@ -179,13 +249,16 @@ class LeaseElection:
             self._apply_to(tube, tick)
 
     def _apply_to(self, tube: str, tick: LeaseTick) -> None:
+        self._processes[tube] = tick.instances
+        if tube in self._given_up:
+            return  # since the tick was sent
         claims = self._claims.setdefault(tube, {})
         over = {partition for partition, claim in claims.items() if claim.finished.is_set()}
         for partition in over:
             del claims[partition]
         leaving = {partition for partition, claim in claims.items() if claim.revoked.is_set()}
         # What was given up since the last tick is passed over once, so that another may have it.
-        steps = decide(tick, claims.keys() - leaving, leaving, over, self._choice)
+        steps = decide(tick, claims.keys() - leaving, leaving, over, self._choice, self._room.left)
         for partition in steps.give_back:
             claims[partition].revoke()
         for partition in steps.claim:

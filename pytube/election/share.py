@@ -47,7 +47,12 @@ def fair_share(tick: LeaseTick) -> int:
 
 
 def decide(
-    tick: LeaseTick, held: Set[int], leaving: Set[int], passed_over: Set[int], choice: random.Random
+    tick: LeaseTick,
+    held: Set[int],
+    leaving: Set[int],
+    passed_over: Set[int],
+    choice: random.Random,
+    most: int | None = None,
 ) -> Steps:
     """Steps toward the fair share.
 
@@ -57,6 +62,7 @@ def decide(
         leaving: partitions that are being given back.
         passed_over: partitions not to be claimed now (just tried, and refused).
         choice: picks among free partitions, so that processes seldom want the same.
+        most: so many more partitions this process may lead; None: any number.
 
     Returns:
         Free partitions to claim, as far as the share goes; claims to give back: those whose
@@ -73,6 +79,6 @@ def decide(
     open_ones = (tick.free | tick.mine) - held - leaving - passed_over
     wanted = sorted(partition for partition in open_ones if partition < tick.partitions)
     still_ours = len(kept) + sum(partition < tick.partitions for partition in leaving)
-    room = max(0, share - still_ours)
+    room = max(0, share - still_ours if most is None else min(most, share - still_ours))
     picked = choice.sample(wanted, min(room, len(wanted)))
     return Steps(claim=frozenset(picked), give_back=vanished)

@@ -5,6 +5,7 @@ A moment of it is normal while workers start, stop or hand over; what stays for 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -48,12 +49,12 @@ def disagreements(
     found: list[Disagreement] = []
     for host in sample.hosts:
         queues = [queue for queue in sample.queues if queue.host == host.host]
-        workers = {one.instance_id: one for one in host.workers}
+        workers = host.workers
         for queue in queues:
             found += _elections(queue, host)
             found += _unled(queue, host)
-            found += _shares(queue, host, workers)
-        found += _silent(workers.values())
+            found += _shares(queue, host)
+        found += _silent(workers)
         found += _versions(host, version)
     if heartbeats is not None:
         found += _strangers(sample.partitions, heartbeats)
@@ -78,8 +79,8 @@ def _elections(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
     if len(kinds) > 1:
         yield Disagreement(
             f"{queue.kind} {queue.name}",
-            f"workers hold two kinds of election ({', '.join(sorted(map(str, kinds)))}): give all of them the "
-            "same `worker.election` and the same Kafka, and restart those that are wrong",
+            f"workers hold two kinds of election ({', '.join(sorted(map(str, kinds)))}): "
+            "give all of them the same `worker.election` and the same Kafka",
             queue.host,
         )
 
@@ -98,17 +99,18 @@ def _unled(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
             )
 
 
-def _shares(queue: Queue, host: HostSample, workers: Mapping[UUID, Worker]) -> Iterator[Disagreement]:
+def _shares(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
     """Under the lease election only: who shares what under neli, the broker alone knows."""
     candidates = _candidates(queue, host)
     if not candidates:
         return
     share = -(-len(queue.partitions) // len(candidates))
-    for instance_id in candidates:
+    labels = {one.instance_id: one.client_id for one in host.candidacies}
+    for instance_id in sorted(candidates):
         led = sum(_is_led(one) and one.instance_id == instance_id for one in queue.partitions)
         if led > share:
             yield Disagreement(
-                f"worker {workers[instance_id].client_id}",
+                f"worker {labels[instance_id]}",
                 f"leads {led} partitions of {queue.name}, and its share is {share}",
                 queue.host,
             )
@@ -116,7 +118,7 @@ def _shares(queue: Queue, host: HostSample, workers: Mapping[UUID, Worker]) -> I
 
 def _silent(workers: Collection[Worker]) -> Iterator[Disagreement]:
     for worker in workers:
-        if worker.seen_ago >= FRESH:
+        if worker.seen_ago is not None and worker.seen_ago >= FRESH:
             yield Disagreement(
                 f"worker {worker.client_id}",
                 f"gave its last sign of life {worker.seen_ago:.0f} s ago: it was killed, or hangs",
@@ -125,14 +127,13 @@ def _silent(workers: Collection[Worker]) -> Iterator[Disagreement]:
 
 
 def _versions(host: HostSample, version: str) -> Iterator[Disagreement]:
-    for other, sessions in sorted(host.versions.items(), key=str):
-        if other != version:
-            yield Disagreement(
-                "workers",
-                f"run pytube {other or 'of an older version'}, and this is {version} (their sessions with this "
-                f"database: {sessions}): bring all to one version",
-                host.host,
-            )
+    others = Counter(one.version for one in host.processes if one.version != version)
+    for other, count in sorted(others.items(), key=str):
+        yield Disagreement(
+            "workers",
+            f"{count} of them run pytube {other or 'of an older version'}, and this is {version}",
+            host.host,
+        )
 
 
 def _strangers(

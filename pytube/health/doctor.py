@@ -153,14 +153,17 @@ _SETTINGS = """
 
 # Only a transaction that has an xid holds back the settled seq, in whatever database it is.
 _OLD_TRANSACTIONS = """
-    SELECT 'pid ' || pid || ' (' || coalesce(nullif(application_name, ''), backend_type) || ', '
-        || coalesce(state, 'hidden') || ')',
-        extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age, false AS prepared
+    SELECT 'transaction of pid ' || pid || ' (' || coalesce(nullif(application_name, ''), backend_type)
+        || ', ' || coalesce(state, 'hidden') || ')',
+        extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age,
+        'end it: SELECT pg_terminate_backend(' || pid || ')'
     FROM pg_catalog.pg_stat_activity
     WHERE backend_xid IS NOT NULL AND xact_start < clock_timestamp() - %(age)s * interval '1 second'
     UNION ALL
-    SELECT quote_literal(gid) || ' in ' || quote_ident(database),
-        extract(epoch FROM clock_timestamp() - prepared)::float8, true
+    SELECT 'prepared transaction ' || quote_literal(gid) || ' in ' || quote_ident(database),
+        extract(epoch FROM clock_timestamp() - prepared)::float8,
+        'if its coordinator has forgotten it, in database ' || quote_ident(database)
+            || ': ROLLBACK PREPARED ' || quote_literal(gid) || ', or COMMIT PREPARED'
     FROM pg_catalog.pg_prepared_xacts
     WHERE prepared < clock_timestamp() - %(age)s * interval '1 second'
     ORDER BY age DESC
@@ -276,13 +279,8 @@ def check_settings(connection: psycopg.Connection) -> Iterator[Check]:
 def check_transactions(connection: psycopg.Connection) -> Iterator[Check]:
     """Transactions that hold back what workers may take for granted."""
     rows = connection.execute(_OLD_TRANSACTIONS, {"age": _OLD}).fetchall()
-    for who, age, prepared in rows:
-        kind = "prepared transaction" if prepared else "transaction"
-        yield warn(
-            "transactions",
-            f"the {kind} of {who} is open for {age:.0f} s and slows workers down",
-            "COMMIT PREPARED or ROLLBACK PREPARED it" if prepared else "end it",
-        )
+    for which, age, remedy in rows:
+        yield warn("transactions", f"the {which} is open for {age:.0f} s and slows workers down", remedy)
     if not rows:
         yield ok("transactions", f"none that wrote is open for more than {_OLD:.0f} s")
 

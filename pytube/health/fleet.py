@@ -8,8 +8,8 @@ when a good while has passed, measured by how long it took.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, Literal, LiteralString, TypeVar
 from uuid import UUID
@@ -79,12 +79,14 @@ _RETRYING: Final = """
     JOIN (SELECT DISTINCT tube, partitions FROM {s}.tube_list()) AS t ON t.tube = k.tube
     GROUP BY 1, 2
 """
-# Workers name their sessions so. Of several installations in one database, these are of all.
-_VERSIONS: Final = r"""
-    SELECT substring(a.application_name FROM '^pytube (?:pool|listener) (\S+)$'), count(*)
+# A worker keeps such a session, and names it after itself. Of several installations in one database,
+# these are of all. Older versions have neither id nor version there.
+_PROCESSES: Final = r"""
+    SELECT substring(a.application_name, '^pytube listener ([0-9a-f]{{12}}) '),
+        substring(a.application_name, '^pytube listener [0-9a-f]{{12}} (\S+)$'), a.pid
     FROM pg_catalog.pg_stat_activity AS a
-    WHERE a.datname = pg_catalog.current_database() AND a.application_name ~ '^pytube (?:pool|listener)( |$)'
-    GROUP BY 1
+    WHERE a.datname = pg_catalog.current_database() AND a.application_name ~ '^pytube listener( |$)'
+    ORDER BY a.pid
 """
 
 
@@ -187,21 +189,33 @@ class Candidacy:
 
 
 @dataclass(frozen=True, slots=True)
+class Process:
+    """A session that a worker process keeps."""
+
+    instance: str | None
+    """The first digits of the process's instance id; None for a version that does not tell."""
+    version: str | None
+    pid: int
+    """Of the server's process."""
+
+
+@dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker process, as one host's database knows it.
+    """A worker process, as one host's database knows it: by what it leads, wants, or by its session alone."""
 
-    Those that lead nothing are known under the lease election only; under `neli` the broker knows them.
-    """
-
-    instance_id: UUID
-    client_id: str
+    instance: str
+    """The first digits of its instance id."""
+    client_id: str | None
+    """None: it neither leads anything nor takes part in a lease election; only its session is known."""
     leads: Sequence[tuple[str, int]]
     """Tubes and outboxes with the partition, by name; lost ones, too."""
     waits_for: Sequence[str]
     """Of which it takes part in the election, and leads nothing."""
     elections: frozenset[str]
-    seen_ago: float
-    """Since its last sign of life."""
+    seen_ago: float | None
+    """Since its last sign of life; None: its session is the sign."""
+    version: str | None
+    """Of pytube; None where its session was not found, or does not tell."""
     host: str | None = None
 
 
@@ -212,8 +226,7 @@ class HostSample:
     host: str | None
     partitions: Sequence[Partition] = ()
     candidacies: Sequence[Candidacy] = ()
-    versions: Mapping[str | None, int] = field(default_factory=dict)
-    """Sessions of workers by the version of pytube; None: a version that does not tell."""
+    processes: Sequence[Process] = ()
     unseen: Sequence[str] = ()
     """What this role may not see."""
     down: str | None = None
@@ -221,29 +234,36 @@ class HostSample:
 
     @property
     def workers(self) -> list[Worker]:
-        """Those that lead something or want to, by client id."""
-        ids = {one.instance_id for one in self.candidacies} | {
-            one.instance_id
-            for one in self.partitions
-            if one.instance_id is not None and one.leader is not None
-        }
-        return sorted(map(self._worker, ids), key=lambda one: (one.client_id, one.instance_id))
+        """Those that lead something, want to, or have a session, by client id."""
+        ids = {_digits(one.instance_id) for one in self.partitions if one.instance_id and one.leader}
+        ids |= {_digits(one.instance_id) for one in self.candidacies}
+        ids |= {one.instance for one in self.processes if one.instance is not None}
+        return sorted(map(self._worker, ids), key=lambda one: (one.client_id or "~", one.instance))
 
-    def _worker(self, instance_id: UUID) -> Worker:
-        led = [one for one in self.partitions if one.instance_id == instance_id]
-        wanted = [one for one in self.candidacies if one.instance_id == instance_id]
-        names = {one.name for one in led}
+    def _worker(self, instance: str) -> Worker:
+        led = [
+            one
+            for one in self.partitions
+            if one.instance_id is not None and _digits(one.instance_id) == instance
+        ]
+        wanted = [one for one in self.candidacies if _digits(one.instance_id) == instance]
+        labels = [*(one.leader for one in led), *(one.client_id for one in wanted)]
         signs = [one.renewed_ago for one in led if one.renewed_ago is not None]
         return Worker(
-            instance_id,
-            next((one.leader for one in led if one.leader is not None), None) or wanted[0].client_id,
+            instance,
+            next((label for label in labels if label is not None), None),
             [(one.name, one.partition) for one in led],
-            sorted({one.tube for one in wanted} - names),
-            frozenset(one.election for one in led if one.election is not None)
-            | (frozenset({"lease"}) if wanted else frozenset()),
-            min([*signs, *(one.seen_ago for one in wanted)]),
+            sorted({one.tube for one in wanted} - {one.name for one in led}),
+            frozenset(one.election for one in led if one.election) | {"lease" for _ in wanted[:1]},
+            min([*signs, *(one.seen_ago for one in wanted)], default=None),
+            next((one.version for one in self.processes if one.instance == instance), None),
             self.host,
         )
+
+
+def _digits(instance_id: UUID) -> str:
+    """Of an instance id, as many as the name of a session has."""
+    return instance_id.hex[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +374,7 @@ class _Host:
         self._retrying = _Paced(
             lambda: self._if_allowed("keys to be sent again", lambda: self._keys(_RETRYING))
         )
-        self._versions = _Paced(lambda: dict(self._rows(_VERSIONS)))
+        self._processes = _Paced(lambda: [Process(*row) for row in self._rows(_PROCESSES)])
 
     def sample(self) -> HostSample:
         """Read it; never raises for a database that is away or refuses."""
@@ -378,7 +398,7 @@ class _Host:
             ]
             candidacies = [Candidacy(*row) for row in self._rows(_INSTANCES)]
             return HostSample(
-                self._target.host, partitions, candidacies, self._versions.get(), list(self._unseen)
+                self._target.host, partitions, candidacies, self._processes.get(), list(self._unseen)
             )
 
     def close(self) -> None:

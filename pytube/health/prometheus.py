@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ import psycopg
 from pytube.db.errors import translated
 from pytube.errors import UsageError
 from pytube.health.status import PartitionStatus
+from pytube.outbox.admin import OutboxPartition
+from pytube.tubes.queries import within
 
 if TYPE_CHECKING:  # from the extra `metrics`
     from prometheus_client import Metric
@@ -40,6 +42,14 @@ _WRITERS = """
 """
 
 
+_SIZES = """
+    SELECT c.relname, pg_catalog.pg_total_relation_size(c.oid)
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s AND c.relname IN (SELECT l.tube FROM {s}.tube_list() AS l)
+    ORDER BY c.relname
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Writers:
     """The open transactions of one role that write."""
@@ -57,6 +67,13 @@ def read_writers(connection: psycopg.Connection) -> list[Writers]:
         return [Writers(*row) for row in connection.execute(_WRITERS).fetchall()]
 
 
+def read_sizes(connection: psycopg.Connection, schema: str) -> dict[str, int]:
+    """Bytes of the table of each tube, with its indexes."""
+    with translated():
+        rows = connection.execute(within(_SIZES, schema), {"schema": schema}).fetchall()
+    return {str(tube): int(size) for tube, size in rows}
+
+
 @dataclass(frozen=True, slots=True)
 class HostReading:
     """What was read of one host; nothing when it is down."""
@@ -64,7 +81,10 @@ class HostReading:
     host: str | None
     """None for the only one, which has no name."""
     rows: Sequence[PartitionStatus] = ()
+    outboxes: Sequence[OutboxPartition] = ()
     writers: Sequence[Writers] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of tubes; those that have no rows here are left out."""
     is_up: bool = True
 
 
@@ -92,9 +112,22 @@ class _Fleet:
     def collect(self) -> Iterator[Metric]:
         """All metrics. One without a value for a partition leaves that partition out."""
         for name, text, value in _OF_PARTITION:
-            yield self._gauge(name, text, _PARTITION, partial(_of_partitions, value))
+            yield self._gauge(
+                name, text, _PARTITION, partial(_of_partitions, value, _OF_OUTBOX.get(name, _unknown))
+            )
         for name, text, classes in _OF_CLASS:
-            yield self._gauge(name, text, _CLASS, partial(_of_classes, classes))
+            of_outbox = _OF_OUTBOX_CLASS.get(name, {})
+            yield self._gauge(name, text, _CLASS, partial(_of_classes, classes, of_outbox))
+        yield self._gauge(
+            "outbox_records",
+            "Records in the outbox; exact below 1000, an estimate above.",
+            _PARTITION,
+            lambda host: [
+                (_key_of_outbox(row), None if row.waiting is None else _count(row.waiting))
+                for row in host.outboxes
+            ],
+        )
+        yield self._gauge("bytes", "Size of the tube's table with its indexes.", ("tube",), _sizes)
         yield self._gauge(
             "transaction_age_seconds",
             "Age of the oldest open transaction of a role that writes: what pins the settled seq.",
@@ -127,21 +160,41 @@ class _Fleet:
         return family
 
 
-def _of_partitions(value: Callable[[PartitionStatus], float | None], host: HostReading) -> _Samples:
-    return [(_key(row), value(row)) for row in host.rows]
+def _of_partitions(
+    value: Callable[[PartitionStatus], float | None],
+    of_outbox: Callable[[OutboxPartition], float | None],
+    host: HostReading,
+) -> _Samples:
+    return [
+        *((_key(row), value(row)) for row in host.rows),
+        *((_key_of_outbox(row), of_outbox(row)) for row in host.outboxes),
+    ]
 
 
 def _of_classes(
-    classes: Mapping[str, Callable[[PartitionStatus], float | None]], host: HostReading
+    classes: Mapping[str, Callable[[PartitionStatus], float | None]],
+    of_outbox: Mapping[str, Callable[[OutboxPartition], float | None]],
+    host: HostReading,
 ) -> _Samples:
-    return [((*_key(row), label), of(row)) for row in host.rows for label, of in classes.items()]
+    return [
+        *(((*_key(row), label), of(row)) for row in host.rows for label, of in classes.items()),
+        *(
+            ((*_key_of_outbox(row), label), of(row))
+            for row in host.outboxes
+            for label, of in of_outbox.items()
+        ),
+    ]
 
 
-def _is_led(row: PartitionStatus) -> bool:
+def _sizes(host: HostReading) -> _Samples:
+    return [((tube,), host.sizes.get(tube)) for tube in sorted({row.tube for row in host.rows})]
+
+
+def _is_led(row: PartitionStatus | OutboxPartition) -> bool:
     return row.state not in ("free", "lost")
 
 
-def _if_led(row: PartitionStatus, value: float) -> float | None:
+def _if_led(row: PartitionStatus | OutboxPartition, value: float) -> float | None:
     """Nobody knows of a partition without a leader whether its sink is up."""
     return value if _is_led(row) else None
 
@@ -161,6 +214,19 @@ _OF_PARTITION: Sequence[tuple[str, str, Callable[[PartitionStatus], float | None
         lambda row: row.paused_kind in ("poison", "park_limit"),
     ),
 ]
+_OF_OUTBOX: Mapping[str, Callable[[OutboxPartition], float | None]] = {
+    "partition_led": _is_led,
+    "partition_lost": lambda row: row.state == "lost",
+    "leader_age_seconds": lambda row: row.leads_for,
+    "renewal_age_seconds": lambda row: row.renewed_ago,
+    "sink_up": lambda row: _if_led(row, row.sink_down is None),
+    "parked_keys": lambda row: _count(row.parked),
+    "partition_paused": lambda row: row.paused is not None,
+}
+"""Those of partitions that outboxes have, too: so one alert is for both."""
+_OF_OUTBOX_CLASS: Mapping[str, Mapping[str, Callable[[OutboxPartition], float | None]]] = {
+    "lag_seconds": {"incremental": lambda row: row.lag or 0.0}
+}
 _OF_CLASS: Sequence[tuple[str, str, dict[str, Callable[[PartitionStatus], float | None]]]] = [
     (
         "pods",
@@ -173,7 +239,7 @@ _OF_CLASS: Sequence[tuple[str, str, dict[str, Callable[[PartitionStatus], float 
     ),
     (
         "lag_seconds",
-        "Age of the oldest pod in the tube; 0 when there is none.",
+        "Age of the oldest pod in the tube, or record in the outbox; 0 when there is none.",
         {"incremental": lambda row: row.lag or 0.0, "backfill": lambda row: row.backfill_lag or 0.0},
     ),
 ]
@@ -188,3 +254,11 @@ def _count(text: str) -> int:
 
 def _key(row: PartitionStatus) -> tuple[str, str]:
     return row.tube, str(row.partition)
+
+
+def _key_of_outbox(row: OutboxPartition) -> tuple[str, str]:
+    return row.outbox, str(row.partition)
+
+
+def _unknown(_: OutboxPartition) -> None:
+    """What outboxes do not have."""

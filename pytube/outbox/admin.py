@@ -51,10 +51,13 @@ class OutboxPartition:
     leader: str | None
     epoch: int | None
     renewed_ago: float | None
+    leads_for: float | None
     state: str
-    """`leads`, `free`, `lost` or `sink down`, as of a tube's partition."""
+    """`leads`, `free`, `lost`, `pausing`, `paused` or `sink down`, as of a tube's partition."""
     sink_down: str | None
     """Why Kafka takes nothing, as the leader said; None while it does."""
+    paused: str | None
+    """Why it is paused, also while nobody leads; None when it is not."""
     problem: str | None
     """Why we may not look at the records."""
     host: str | None = None

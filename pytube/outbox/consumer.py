@@ -53,7 +53,12 @@ class Deduplicator:
     """
 
     def __init__(
-        self, *, by: Literal["partition", "key"] = "partition", size: int = 100_000, lanes: int = 100_000
+        self,
+        *,
+        by: Literal["partition", "key"] = "partition",
+        size: int = 100_000,
+        lanes: int = 100_000,
+        compacted: bool = False,
     ) -> None:
         """Nothing is remembered yet.
 
@@ -62,9 +67,15 @@ class Deduplicator:
                 a key are close together: by key, as many ids as the outbox's `window` are enough.
             size: ids for each partition or key.
             lanes: partitions or keys; beyond them the one that was quiet for longest is forgotten.
+            compacted: for an outbox with `compact`, by key. After a crash it may send a record that a newer
+                one had replaced, and then the newer one again: what is older than what was handled of its
+                key counts as a repeat, or the old value would stay.
         """
+        if compacted and by != "key":
+            raise ValueError('compacted goes by key; give by="key", too')
         self._by_key = by == "key"
         self._size = size
+        self._compacted = compacted
         self._most = lanes
         self._lanes: OrderedDict[_Lane, tuple[set[int], deque[int]]] = OrderedDict()
 
@@ -72,7 +83,10 @@ class Deduplicator:
         """Whether the record was handled before, as far as is remembered."""
         number = outbox_id(message)
         found = None if number is None else self._lanes.get(self._lane(message))
-        return found is not None and number in found[0]
+        if found is None or number is None:
+            return False
+        known, order = found
+        return number <= order[-1] if self._keeps_newest(message) else number in known
 
     def remember(self, message: Message) -> None:
         """The record was handled. One that no outbox has sent is not remembered."""
@@ -85,7 +99,7 @@ class Deduplicator:
         if number not in known:
             known.add(number)
             order.append(number)
-            if len(order) > self._size:
+            if len(order) > (1 if self._keeps_newest(message) else self._size):
                 known.discard(order.popleft())
         if len(self._lanes) > self._most:
             self._lanes.popitem(last=False)
@@ -93,6 +107,9 @@ class Deduplicator:
     def forget(self, topic: str, partition: int) -> None:
         """Forget a partition that was assigned to another consumer. By key nothing is forgotten so."""
         self._lanes.pop((topic, partition, None), None)
+
+    def _keeps_newest(self, message: Message) -> bool:
+        return self._compacted and message.key() is not None  # nothing replaces a record without a key
 
     def _lane(self, message: Message) -> _Lane:
         topic = message.topic() or ""

@@ -2,7 +2,8 @@
 
 Records of one topic and ordering key form a *lane*. What must hold, whatever is called in whatever order:
 
-- at most `window` records of a lane fly at once; with a window of 1 (strict) just one;
+- at most `window` records of a lane fly at once; with a window of 1 (strict) just one. Records that were
+  written and are not purged count as if they flew: should the worker die now, they would be sent again;
 - records of a lane are sent in the order of their ids. After a failure nothing more of the lane is sent until
   all of it that flies has settled; then it is sent again from the first record that failed;
 - nothing is forgotten: each record is held until it is finished (to be purged) or parked, and `unfinished`
@@ -107,6 +108,8 @@ class Rules:
     attempts: int = 3
     compact: bool = False
     hold: bool = False
+    repeats: bool = True
+    """Whether a record that was written and not purged is sent again by the next term."""
     cooldown: float = 0.5
     cooldown_limit: float = 60.0
 
@@ -126,13 +129,26 @@ def _ordering_key(record: Record) -> OrderingKey:
 class _Lane:
     """The records held of one topic and ordering key, except those that are finished."""
 
-    __slots__ = ("broken", "flying", "held", "key", "parking", "queued", "refused", "until", "waiting")
+    __slots__ = (
+        "broken",
+        "flying",
+        "held",
+        "key",
+        "parking",
+        "queued",
+        "refused",
+        "unpurged",
+        "until",
+        "waiting",
+    )
 
     def __init__(self, key: OrderingKey) -> None:
         self.key = key
         self.waiting: list[Record] = []
         """By id."""
         self.flying = 0
+        self.unpurged = 0
+        """Records that were written, and that a crash would have sent again."""
         self.broken: list[Record] | None = None
         """After a failure: what is to be sent again when all that flies has settled; None without one."""
         self.until = 0.0
@@ -151,7 +167,7 @@ class _Lane:
     @property
     def is_empty(self) -> bool:
         """Whether nothing has to be remembered of it."""
-        idle = not (self.flying or self.waiting or self.parking or self.held)
+        idle = not (self.flying or self.unpurged or self.waiting or self.parking or self.held)
         return idle and self.broken is None
 
 
@@ -164,6 +180,8 @@ class Chunk:
     size: int
     careful: bool
     """Whether no other chunk of the topic flies, and each record is of another lane."""
+    replaced: list[int]
+    """Ids of older records that are done with these, by compaction."""
     failures: Mapping[int, Failure] | None = None
     """What failed, by id; None until the chunk is settled."""
 
@@ -172,6 +190,10 @@ class Chunk:
         if len(self.parts) == 1:
             return self.parts[0][1]
         return [record for _, part in self.parts for record in part]
+
+    def done(self) -> list[int]:
+        """The ids of all records that are done when the chunk is written."""
+        return [record.id for record in self.records()] + self.replaced
 
 
 @dataclass(eq=False, slots=True)
@@ -209,6 +231,9 @@ class InFlight:
         self._absorbed: dict[int, list[Record]] = {}
         """Records that a newer one of their key replaces, by its id."""
         self._finished: dict[int, float] = {}
+        self._unpurged: list[tuple[_Topic, _Lane, int]] = []
+        """How many records of each lane are among the finished."""
+        self._being_purged: list[tuple[_Topic, _Lane, int]] = []
         self._attempts: dict[int, int] = {}
         """How often records failed alone."""
         self._letters: list[Letter] = []
@@ -347,18 +372,28 @@ class InFlight:
             lane.queued = False
             if rules.compact and len(lane.waiting) > 1:
                 self._compact(lane)
-            count = min(room - size, window - lane.flying, len(lane.waiting))
+            count = min(
+                room - size,
+                window - lane.flying,
+                rules.window - lane.flying - lane.unpurged,
+                len(lane.waiting),
+            )
             if count <= 0 or not lane.is_open:
-                continue  # queued again when it is open, or what flies of it has settled
+                continue  # queued again when it is open, or what flies of it has settled or is purged
             part = lane.waiting[:count]
             del lane.waiting[:count]
             lane.flying += count
             size += count
             parts.append((lane, part))
-            if lane.waiting and lane.flying < window:
+            if lane.waiting and lane.flying < window and lane.flying + lane.unpurged < rules.window:
                 lane.queued = True
                 ready.append(lane)
-        return Chunk(topic.name, parts, size, careful) if parts else None
+        return Chunk(topic.name, parts, size, careful, self._replaced(parts)) if parts else None
+
+    def _replaced(self, parts: Iterable[tuple[_Lane, list[Record]]]) -> list[int]:
+        if not self._absorbed:
+            return []
+        return [older.id for _, part in parts for one in part for older in self._absorbed.get(one.id, ())]
 
     def _compact(self, lane: _Lane) -> None:
         """Of each key keep the newest record that waits; it takes the others with it when it is done."""
@@ -396,8 +431,11 @@ class InFlight:
                 self._land(topic, first, now)
         if topic.ready:
             self._queue_topic(topic)
-        elif not (topic.lanes or topic.flights or topic.limit or topic.failures):
-            del self._topics[topic.name]
+        self._forget_if_idle(topic)
+
+    def _forget_if_idle(self, topic: _Topic) -> None:
+        if not (topic.ready or topic.lanes or topic.flights or topic.limit or topic.failures):
+            self._topics.pop(topic.name, None)
 
     def _land(self, topic: _Topic, chunk: Chunk, now: float) -> None:
         del topic.flights[chunk]
@@ -409,9 +447,9 @@ class InFlight:
             if lane.broken is not None:
                 lane.broken += part
             elif not failures:
-                self._finish(part)
+                self._write(topic, lane, part)
             else:
-                self._part(lane, part, failures)
+                self._part(topic, lane, part, failures)
         if failures:
             self._blame(topic, chunk, failures, now)
         else:
@@ -419,12 +457,19 @@ class InFlight:
         for lane, _ in chunk.parts:
             self._reopen(topic, lane, now)
 
-    def _part(self, lane: _Lane, part: list[Record], failures: Mapping[int, Failure]) -> None:
+    def _part(self, topic: _Topic, lane: _Lane, part: list[Record], failures: Mapping[int, Failure]) -> None:
         """Finish what was written before the first failure; the rest is to be sent again."""
         first = next((i for i, record in enumerate(part) if record.id in failures), len(part))
-        self._finish(part[:first])
+        self._write(topic, lane, part[:first])
         if first < len(part):
             lane.broken = part[first:]
+
+    def _write(self, topic: _Topic, lane: _Lane, records: Sequence[Record]) -> None:
+        """Records of a lane were written: finish them."""
+        self._finish(records)
+        if self._rules.repeats and records:
+            lane.unpurged += len(records)
+            self._unpurged.append((topic, lane, len(records)))
 
     def _finish(self, records: Sequence[Record]) -> None:
         held, finished = self._held, self._finished
@@ -446,7 +491,13 @@ class InFlight:
             topic.lanes.pop(lane.key, None)
         elif lane.waiting and lane.held:
             self._behind.append((topic, lane))
-        elif lane.waiting and lane.is_open and not lane.queued and lane.until <= now:
+        elif (
+            lane.waiting
+            and lane.is_open
+            and not lane.queued
+            and lane.until <= now
+            and lane.flying + lane.unpurged < self._rules.window
+        ):
             self._queue(topic, lane)
 
     # --- failures -------------------------------------------------------------------------
@@ -586,4 +637,15 @@ class InFlight:
     def finished(self) -> dict[int, float]:
         """The records that are done since the last call, to be purged: when each was written, by id."""
         finished, self._finished = self._finished, {}
+        self._being_purged += self._unpurged
+        self._unpurged = []
         return finished
+
+    def confirm_purged(self, now: float) -> None:
+        """All that `finished` has returned is purged: as many records of each lane may follow."""
+        purged, self._being_purged = self._being_purged, []
+        for _, lane, records in purged:
+            lane.unpurged -= records
+        for topic, lane, _ in purged:
+            self._reopen(topic, lane, now)
+            self._forget_if_idle(topic)

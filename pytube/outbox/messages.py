@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pytube.outbox.headers import ENQUEUED, EPOCH, OUTBOX_ID
 from pytube.outbox.inflight import Chunk, Failure, Fault, Record
-from pytube.outbox.partitioner import Widths, murmur2
+from pytube.outbox.murmur2 import kafka_partition
+from pytube.outbox.widths import Widths
 
 # ruff: noqa: SLF001 -- librdkafka's own codes begin with an underscore
 
@@ -50,6 +52,9 @@ _UNANSWERED = frozenset(
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 _BROKEN = frozenset({KafkaError._FATAL, KafkaError._GAPLESS_GUARANTEE})
+
+
+_partition = lru_cache(maxsize=65536)(kafka_partition)
 
 
 def failure_of(error: KafkaError, say: Callable[[KafkaError], str]) -> Failure:
@@ -129,7 +134,7 @@ class Handed:
                 if record.partition_key is None or not record.is_apart:
                     put(topic, record.value, record.key, headers=headers, on_delivery=report)
                 else:
-                    at = murmur2(record.partition_key) % widths.of(topic)
+                    at = _partition(record.partition_key, widths.of(topic))
                     put(topic, record.value, record.key, at, headers=headers, on_delivery=report)
         except BufferError:
             failure = UNSENT  # librdkafka's queue is full

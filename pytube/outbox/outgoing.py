@@ -40,6 +40,17 @@ class Outgoing(Protocol):
         """Whether only `settled` learns what is decided; else the term's attention is drawn to it."""
 
     @property
+    def answer_due(self) -> float | None:
+        """When, by the monotonic clock, librdkafka has to have returned from a call; None: from none."""
+
+    def check(self) -> None:
+        """Look whether it has.
+
+        Raises:
+            BrokerUnavailable: it has not: nothing more comes of this way.
+        """
+
+    @property
     def why_stuck(self) -> str | None:
         """Why what became of chunks can't be learned now; None: it can."""
 

@@ -22,14 +22,12 @@ from confluent_kafka import KafkaException, Producer
 
 from pytube.outbox.inflight import Chunk, Failure
 from pytube.outbox.messages import UNSENT, Handed, failure_of
-from pytube.outbox.partitioner import Widths
+from pytube.outbox.widths import Widths
 from pytube.sinks.kafka_clients import Clients
+from pytube.threads import in_thread
 
 REPORT_DELAY = 1.0
 """Seconds: librdkafka looks once a second for records whose time is over."""
-
-_ASK = 5.0
-"""Seconds for which the broker is asked for the partitions of a topic."""
 
 
 class _Lane:
@@ -64,6 +62,7 @@ class PlainProducer:
 
     needs_poll = True
     why_stuck = None
+    answer_due = None
 
     def __init__(self, clients: Clients, epoch: int, settings: Mapping[str, object], *, strict: bool) -> None:
         """Opens nothing.
@@ -82,7 +81,7 @@ class PlainProducer:
         self._careful: _Lane | None = None
         self._leaving: list[_Lane] = []
         """Lanes that are broken, and of which reports are still to come."""
-        self._widths = Widths(self._ask_width)
+        self._widths = Widths()
         self._learning: dict[str, tuple[asyncio.Task[None], list[Chunk]]] = {}
         """Chunks that wait until the partitions of their topic are known, by topic."""
         self._refused: list[Handed] = []
@@ -96,6 +95,9 @@ class PlainProducer:
 
     def confirm_purged(self, chunks: int) -> None:
         """It makes no difference."""
+
+    def check(self) -> None:
+        """No call blocks."""
 
     # --- to Kafka -------------------------------------------------------------------------
 
@@ -127,8 +129,8 @@ class PlainProducer:
             self._learning[topic][1].append(chunk)
             return True
         if self._widths.get(topic) is None and any(one.is_apart for one in chunk.records()):
-            self._lane(careful=True)  # made here, used by the thread
-            task = asyncio.create_task(asyncio.to_thread(self._widths.learn, topic))
+            producer = self._lane(careful=True).producer
+            task = asyncio.create_task(in_thread(self._widths.learn, topic, producer))
             self._learning[topic] = task, [chunk]
             return True
         return False
@@ -143,13 +145,6 @@ class PlainProducer:
             settings = {**self._settings, **({"enable.gapless.guarantee": True} if gapless else {})}
             self._gapless = _Lane(self._clients, settings)
         return self._gapless
-
-    def _ask_width(self, topic: str) -> int:
-        producer = self._lane(careful=True).producer
-        found = producer.list_topics(topic, timeout=_ASK).topics[topic]
-        if found.error is not None:
-            raise KafkaException(found.error)
-        return len(found.partitions)
 
     @property
     def has_room(self) -> bool:

@@ -20,6 +20,13 @@ _STASH: LiteralString = """
         %(headers)s::jsonb, %(partition_keys)s::text[], %(in_order)s)
 """
 
+# One message, without what only the statement for many needs: it is several times as fast.
+_STASH_ONE: LiteralString = """
+    SELECT ARRAY[{function}(
+        %(outbox)s, %(topic)s, %(key)s, %(body)s::{type}, %(headers)s::jsonb, %(partition_key)s,
+        %(in_order)s)]
+"""
+
 
 def stash(
     connection: psycopg.Connection[Any],
@@ -49,11 +56,12 @@ def stash(
         UsageError: a value is neither `str`, `bytes` nor None; there is no such outbox (`UnknownTube`).
         psycopg.Error: Postgres refused something else, e.g. what is no topic's name (22023).
     """
-    parameters = _parameters(messages, outbox, in_order)
-    if not parameters["topics"]:
+    given = list(messages)
+    if not given:
         return []
+    statement, parameters = _prepared(given, outbox, schema, in_order=in_order)
     with translated(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        return _ids(cursor.execute(_statement(schema, parameters["binary"]), parameters).fetchone())
+        return _ids(cursor.execute(statement, parameters).fetchone())
 
 
 async def stash_async(
@@ -65,45 +73,66 @@ async def stash_async(
     schema: str = "tube",
 ) -> list[int]:
     """As `stash`, for a connection that is awaited."""
-    parameters = _parameters(messages, outbox, in_order)
-    if not parameters["topics"]:
+    given = list(messages)
+    if not given:
         return []
+    statement, parameters = _prepared(given, outbox, schema, in_order=in_order)
     with translated():
         async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
-            await cursor.execute(_statement(schema, parameters["binary"]), parameters)
+            await cursor.execute(statement, parameters)
             return _ids(await cursor.fetchone())
 
 
 @lru_cache
-def _statement(schema: str, binary: bool) -> sql.Composed:
-    name = "outbox_stash_many_bytea" if binary else "outbox_stash_many"
-    return sql.SQL(_STASH).format(
+def _statement(schema: str, *, one: bool, binary: bool) -> sql.Composed:
+    name = "outbox_stash" if one else "outbox_stash_many_bytea" if binary else "outbox_stash_many"
+    return sql.SQL(_STASH_ONE if one else _STASH).format(
         function=sql.Identifier(schema, name), type=sql.SQL("bytea" if binary else "text")
     )
 
 
-def _parameters(messages: Iterable[Message], outbox: str, in_order: bool) -> dict[str, Any]:
-    """An array for each part of the messages; None for a part that no message has.
+def _prepared(
+    given: list[Message], outbox: str, schema: str, *, in_order: bool
+) -> tuple[sql.Composed, dict[str, Any]]:
+    """The statement for the messages, and its parameters."""
+    _check_values(given)
+    binary = any(isinstance(message.value, bytes) for message in given)
+    # A JSON object does not keep the order of headers, so more than one of them travel as pairs.
+    one = len(given) == 1 and len(given[0].headers) < 2
+    parameters = _parameters_of_one(given[0]) if one else _parameters(given, binary=binary)
+    return _statement(schema, one=one, binary=binary), parameters | {"outbox": outbox, "in_order": in_order}
 
-    Texts become bytes where any of the values is bytes: the array has one type, and our SQL converts.
-    """
-    given = list(messages)
+
+def _check_values(given: list[Message]) -> None:
     for number, message in enumerate(given):
         if not isinstance(message.value, str | bytes | None):
             raise UsageError(
                 f"message {number} for {message.topic!r} has a value of the type "
                 f"{type(message.value).__name__}: encode it, as str, bytes or None"
             )
-    binary = any(isinstance(message.value, bytes) for message in given)
+
+
+def _parameters_of_one(message: Message) -> dict[str, Any]:
     return {
-        "outbox": outbox,
+        "topic": message.topic,
+        "key": message.key,
+        "body": message.value,
+        "headers": orjson.dumps(dict(message.header_pairs)).decode(),
+        "partition_key": message.partition_key,
+    }
+
+
+def _parameters(given: list[Message], *, binary: bool) -> dict[str, Any]:
+    """An array for each part of the messages; None for a part that no message has.
+
+    Texts become bytes where any of the values is bytes: the array has one type, and our SQL converts.
+    """
+    return {
         "topics": [message.topic for message in given],
         "keys": _or_none([message.key for message in given]),
         "bodies": [_as_bytes(message.value) if binary else message.value for message in given],
         "headers": _header_json(given),
         "partition_keys": _or_none([message.partition_key for message in given]),
-        "in_order": in_order,
-        "binary": binary,
     }
 
 

@@ -7,11 +7,15 @@ Readers at `read_committed` see each record once, whatever is killed, because of
   be late with its own call, and fence its successor; so the right to send is looked at again after the
   call.
 - Each transaction also commits, as the offset of a consumer group of the same name, which records it has: the
-  *receipt*. A term reads the last one when it begins. These records it purges, and does not send again.
+  *receipt*. A term reads the last one when it begins. These records it purges, and does not send again; nor
+  older ones that they have replaced, which would be the newest at a reader then.
 - A receipt also has what earlier transactions have sent and is not purged yet, or not on the disk. Where
   that is too much for a receipt, the commit waits for the purge.
 
 librdkafka's calls block, so they are made in a thread. Chunks that wait go into one transaction together.
+One of the calls ignores its time-out, and after an outage may never return (librdkafka's issue 5456). Then
+`check` raises, which ends the term; the next one takes the transactional id with a producer of its own, and
+whatever the thread comes back to is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
+    Consumer,
     KafkaError,
     KafkaException,
     Producer,
@@ -33,10 +37,12 @@ from confluent_kafka import (
 
 from pytube.election.neli.clients import PASSING
 from pytube.errors import BrokerUnavailable
+from pytube.faults import Point, fault_in_thread
 from pytube.outbox.inflight import Chunk, Failure, Fault
-from pytube.outbox.messages import UNSENT, Handed, failure_of
-from pytube.outbox.partitioner import Widths
+from pytube.outbox.messages import OVERDUE, UNSENT, Handed, failure_of
+from pytube.outbox.widths import Widths
 from pytube.sinks.kafka_clients import Clients
+from pytube.threads import in_thread
 
 _STEP = 1.0
 """Seconds that one try of a commit lasts at most."""
@@ -48,6 +54,9 @@ _MOST = 4000
 """Records in a transaction."""
 
 _NOT_READY = PASSING | {KafkaError.UNSTABLE_OFFSET_COMMIT}
+
+_PATIENCE = 2.0
+"""Times its time-out that a call of librdkafka may take before the producer is given up."""
 
 _PAUSE = 0.05
 """Seconds between attempts to read a receipt while the coordinator of the group is not ready."""
@@ -85,7 +94,7 @@ def fitting(chunks: Sequence[Chunk]) -> int:
     """How many of the chunks, at least one, go into one transaction."""
     ids: list[int] = []
     for count, chunk in enumerate(chunks):
-        ids += [record.id for record in chunk.records()]
+        ids += chunk.done()
         if count and (len(ids) > _MOST or len(write_receipt(ids)) > _LONGEST_RECEIPT):
             return count
     return len(chunks)
@@ -127,7 +136,7 @@ class TransactionalProducer:
         self._may_send = may_send
         self._on_settled = on_settled
         self._loop = asyncio.get_running_loop()
-        self._widths = Widths(self._ask_width)
+        self._widths = Widths()
         self._producer: Producer | None = None
         self._group: object = None
         self._changed = threading.Condition()
@@ -142,6 +151,8 @@ class TransactionalProducer:
         self._has_failed = False
         """Whether a transaction has failed that `settled` has not told of yet."""
         self._last_receipt = 0
+        self.answer_due: float | None = None
+        """When librdkafka has to have returned from the call that the thread is in; None: from none."""
         self.why_stuck: str | None = None
         """Why what became of chunks can't be learned now; None: it can."""
 
@@ -154,7 +165,7 @@ class TransactionalProducer:
             BrokerUnavailable: no broker answers, or it refuses us.
         """
         try:
-            sent = await asyncio.to_thread(self._open)
+            sent = await in_thread(self._open)
         except KafkaException as error:
             raise BrokerUnavailable(f"Kafka: {self._clients.say(error.args[0])}") from None
         threading.Thread(target=self._run, name=f"kafka-{self._id}", daemon=True).start()
@@ -176,6 +187,12 @@ class TransactionalProducer:
             self._given += len(settled)
             self._has_failed = False
         return settled
+
+    def check(self) -> None:
+        """Raise `BrokerUnavailable` when librdkafka hangs."""
+        due = self.answer_due
+        if due is not None and time.monotonic() > due:
+            raise BrokerUnavailable("Kafka: librdkafka does not return from send_offsets_to_transaction")
 
     def confirm_purged(self, chunks: int) -> None:
         """So many chunks, of those that `settled` gave first, are purged, and that is on the disk."""
@@ -217,34 +234,36 @@ class TransactionalProducer:
         consumer = self._clients.consumer(self._id)
         try:
             self._group = consumer.consumer_group_metadata()
+            return self._read_receipt(consumer)
         finally:
             consumer.close()
-        return self._read_receipt()
 
-    def _read_receipt(self) -> frozenset[int]:
-        found = [one for one in self._ask_offsets() if one.metadata]
+    def _read_receipt(self, consumer: Consumer) -> frozenset[int]:
+        found = [one for one in self._ask_offsets(consumer) if one.metadata]
         last = max(found, key=lambda one: one.offset, default=None)
         self._last_receipt = 0 if last is None else last.offset
         return frozenset() if last is None else read_receipt(last.metadata or "")
 
-    def _ask_offsets(self) -> list[TopicPartition]:
-        asked, timeout = ConsumerGroupTopicPartitions(self._id), self._clients.timeout
-        admin, deadline = self._clients.admin(), time.monotonic() + timeout
+    def _ask_offsets(self, consumer: Consumer) -> list[TopicPartition]:
+        """The offsets of our group; of consumers, librdkafka asks for those that no transaction may change.
+
+        Not by `list_consumer_group_offsets`: where the coordinator has just moved or restarted, librdkafka
+        2.16 takes the answer for that of a consumer, and ends the process (SIGSEGV in rd_kafka_cgrp_op).
+        """
+        timeout = self._clients.timeout
+        deadline = time.monotonic() + timeout
+        topics = consumer.list_topics(timeout=timeout).topics
         while True:
-            answer = admin.list_consumer_group_offsets([asked], require_stable=True, request_timeout=timeout)
             try:
-                return answer[self._id].result().topic_partitions or []
+                found = consumer.committed([TopicPartition(topic, 0) for topic in topics], timeout)
+                for one in found:
+                    if one.error is not None:  # or an offset that is not known would look like none
+                        raise KafkaException(one.error)
+                return found
             except KafkaException as error:
                 if error.args[0].code() not in _NOT_READY or time.monotonic() > deadline:
                     raise
                 time.sleep(_PAUSE)
-
-    def _ask_width(self, topic: str) -> int:
-        assert self._producer is not None
-        found = self._producer.list_topics(topic, timeout=self._clients.timeout).topics[topic]
-        if found.error is not None:
-            raise KafkaException(found.error)
-        return len(found.partitions)
 
     def _run(self) -> None:
         while chunks := self._next():
@@ -283,20 +302,22 @@ class TransactionalProducer:
                 self._has_failed = True
                 self._fail_waiting()
             else:
-                ids = [record.id for chunk in chunks for record in chunk.records()]
+                ids = [number for chunk in chunks for number in chunk.done()]
                 self._unpurged.append((self._given + len(self._settled), ids))
         self._loop.call_soon_threadsafe(self._on_settled)
 
     def _transact(self, chunks: Sequence[Chunk]) -> dict[int, Failure] | None:
         """One transaction; what was not committed, by id: all, or nothing. None: that can't be learned."""
+        if not self._may_send():
+            return _all(chunks, UNSENT)
         if self._producer is None:
             self._open()
         producer = self._producer
         assert producer is not None
         for chunk in chunks:
             if self._widths.get(chunk.topic) is None and any(one.is_apart for one in chunk.records()):
-                self._widths.learn(chunk.topic)
-        if not self._may_send():
+                self._widths.learn(chunk.topic, producer)
+        if not self._may_send():  # a successor may have taken the id, before or after
             return _all(chunks, UNSENT)
         producer.begin_transaction()
         failures = self._write(producer, chunks)
@@ -305,12 +326,19 @@ class TransactionalProducer:
             producer.abort_transaction(self._clients.timeout)
             return _all(chunks, UNSENT) | failures
         self._next_offset += 1
-        producer.send_offsets_to_transaction(
-            [TopicPartition(chunks[0].topic, 0, self._next_offset, receipt)],
-            self._group,
-            self._clients.timeout,
-        )
-        return self._commit(producer, chunks)
+        self._send_receipt(producer, TopicPartition(chunks[0].topic, 0, self._next_offset, receipt))
+        fault_in_thread(Point.BEFORE_COMMIT, self._loop)
+        outcome = self._commit(producer, chunks)
+        fault_in_thread(Point.AFTER_COMMIT, self._loop)
+        return outcome
+
+    def _send_receipt(self, producer: Producer, receipt: TopicPartition) -> None:
+        self.answer_due = time.monotonic() + _PATIENCE * self._clients.timeout
+        self._loop.call_soon_threadsafe(self._on_settled)  # for the worker to look when that is over
+        try:
+            producer.send_offsets_to_transaction([receipt], self._group, self._clients.timeout)
+        finally:
+            self.answer_due = None
 
     def _write(self, producer: Producer, chunks: Sequence[Chunk]) -> dict[int, Failure]:
         handed = [Handed(chunk, time.monotonic()) for chunk in chunks]
@@ -323,14 +351,12 @@ class TransactionalProducer:
         for one in handed:
             failures |= one.outcome(self._clients.say)
         if not all(one.is_over for one in handed):
-            failures = (
-                _all(chunks, Failure(Fault.TOPIC, "the broker did not acknowledge it in time")) | failures
-            )
+            failures = _all(chunks, OVERDUE) | failures
         return failures
 
     def _wait_for_receipt(self, chunks: Sequence[Chunk]) -> str | None:
         """What the transaction is to leave behind; None: it is stopped while it waits for purges."""
-        ids = [record.id for chunk in chunks for record in chunk.records()]
+        ids = [number for chunk in chunks for number in chunk.done()]
         with self._changed:
             while not self._stopped:
                 receipt = write_receipt(
@@ -361,15 +387,17 @@ class TransactionalProducer:
         """Whether a commit of which the answer is not known took place: its receipt is there, or is not."""
         failure = Failure(Fault.TOPIC, self.why_stuck or "")
         while not self._stopped:
-            try:
-                self._open()
-            except KafkaException as error:
-                self.why_stuck = self._clients.say(error.args[0])
-                with self._changed:
-                    self._changed.wait_for(lambda: self._stopped, _STEP)
-            else:
-                self.why_stuck = None
-                return {} if self._last_receipt == self._next_offset else _all(chunks, failure)
+            # Without the right to send, the id may be a successor's by now, and is not to be taken from it.
+            if self._may_send():
+                try:
+                    self._open()
+                except KafkaException as error:
+                    self.why_stuck = self._clients.say(error.args[0])
+                else:
+                    self.why_stuck = None
+                    return {} if self._last_receipt == self._next_offset else _all(chunks, failure)
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped, _STEP)
         return None
 
 

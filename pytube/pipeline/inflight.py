@@ -159,6 +159,15 @@ class InFlight:
             if seq not in self._control and (seq in self._backfill) is wanted
         )
 
+    def longest_waiting(self, pod_class: PodClass) -> float | None:
+        """When the pod was inserted whose key has waited longest for a flight; None when no key waits.
+
+        A key that is sent again and again does not count, as it is in its flight. One that has waited behind
+        its own flight stands at the end of the line, and counts when its turn comes.
+        """
+        firsts = (next(iter(one.waiting[pod_class].values()), None) for one in self._shards.values())
+        return min((self._held[_seqs(owners)[0]] for owners in firsts if owners is not None), default=None)
+
     def holds(self, seq: int) -> bool:
         """Whether the pod waits for keys."""
         return seq in self._held

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -14,6 +13,7 @@ from pytube.sinks.calls import Abandoned
 from pytube.sinks.keys import KeyTemplate
 from pytube.sinks.registry import SinkOptions
 from pytube.sinks.trial import Trial, of_the_suite
+from pytube.threads import in_thread
 
 try:
     from pytube.sinks.kafka_clients import Clients, Topic
@@ -98,7 +98,7 @@ class KafkaSink:
             return
         options = self._options
         topic = Topic(self._clients.admin(), options.topic, options.timeout, self._clients)
-        found = await asyncio.to_thread(
+        found = await in_thread(
             topic.ensure,
             create=options.create_topic,
             partitions=options.partitions,
@@ -147,9 +147,7 @@ class KafkaSink:
         options = self._options.model_copy(update=own)
 
         async def erase(_: str, __: Collection[Key]) -> None:
-            await asyncio.to_thread(
-                Topic(self._clients.admin(), topic, options.timeout, self._clients).delete
-            )
+            await in_thread(Topic(self._clients.admin(), topic, options.timeout, self._clients).delete)
 
         notes = (of_the_suite("the template of keys"),)
         return Trial(lambda: type(self)(options), f"topic {topic}", erase, notes)

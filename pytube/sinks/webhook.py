@@ -32,9 +32,10 @@ from pytube.sinks.webhook_message import (
     signature,
     wait_of,
 )
+from pytube.threads import resolve
 
 try:
-    from pytube.sinks.webhook_http import Answer, Client, Resolve, resolve
+    from pytube.sinks.webhook_http import Answer, Client, Resolve
 except ModuleNotFoundError as error:
     raise ConfigError(
         f"sink \"webhook\" needs the package {error.name}: pip install 'pytube-pg[webhook]'"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 import h11
 
 from pytube.errors import ConfigError, SinkContract, SinkTimeout, SinkUnavailable
+from pytube.threads import resolve
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -41,13 +41,6 @@ class Answer:
     headers: dict[str, str]
     """By lower-case names."""
     body: bytes
-
-
-async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host, by the system's resolver; `OSError` when it has none."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
 
 
 def is_allowed(text: str, networks: Iterable[Network]) -> bool:

@@ -58,7 +58,17 @@ LEASE_TICKS: Final = """
     FROM tube_lease_ticks(%(tubes)s, %(instance_id)s, %(client_id)s, %(ttl)s)
 """
 
-LEASE_LEAVE: Final = "SELECT tube_lease_leave(NULL, %(instance_id)s)"
+LEASE_LEAVE: Final = "SELECT tube_lease_leave(%(tube)s, %(instance_id)s)"
+
+# What each process sees of the partitions of tubes: who leads them, whether the leader can deliver, how late
+# they are. A leader that is lost is none.
+PLACES: Final = """
+    SELECT tube, s.partition, CASE WHEN NOT l.lost THEN l.instance_id END,
+        l.sink_down IS NULL AND l.source_down IS NULL,
+        coalesce(extract(epoch FROM clock_timestamp() - s.inc_min_ts)::float8, 0), s.inc_min_seq
+    FROM tube_stats() AS s LEFT JOIN tube_leaders() AS l USING (tube, partition)
+    WHERE tube = ANY(%(tubes)s)
+"""
 
 # --- pods (pytube.sources.pods) -----------------------------------------------------------------
 

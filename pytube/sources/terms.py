@@ -139,9 +139,9 @@ class Troubles:
         """Why it is down, as it is told; None when it is not."""
         return self._since[what][0] if what in self._since else None
 
-    def begin(self, what: Trouble, reason: str) -> None:
-        """It is down, or at rest, from now on."""
-        self._since[what] = _for_people(reason), time.monotonic()
+    def begin(self, what: Trouble, reason: str, since: float | None = None) -> None:
+        """It is down, or at rest, from now on; or since a moment of `time.monotonic`."""
+        self._since[what] = _for_people(reason), time.monotonic() if since is None else since
 
     def end(self, what: Trouble) -> None:
         """It is so no more."""

@@ -86,6 +86,16 @@ SETTLE_LEFT: Final = "SELECT tube_settle_left(%(tube)s, %(holders)s::text[])"
 PARTITIONS: Final = "SELECT DISTINCT partitions FROM tube_list() WHERE tube = %(tube)s"
 STREAM_PURGE: Final = "SELECT tube_stream_purge(%(tube)s, %(seq)s)"
 
+# --- outboxes as sources ------------------------------------------------------------------------
+
+OUTBOX: Final = """
+    SELECT n.nspname, c.relname, l.value_type::text, l.adopted
+    FROM outbox_list() AS l
+    JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE l.outbox = %(outbox)s
+"""
+
 # --- tables as sources --------------------------------------------------------------------------
 
 SNAPSHOT: Final = "SELECT pg_export_snapshot()"

@@ -65,6 +65,8 @@ class Judged:
     """Those that wait in the tube, and were not delivered in time."""
     changing: list[Key] = field(default_factory=list)
     """Those that were other ones each time."""
+    skipped: list[Key] = field(default_factory=list)
+    unsendable: dict[Key, str] = field(default_factory=dict)
 
 
 class Comparer:
@@ -107,12 +109,17 @@ class Comparer:
             after = await self._now(left)
             changing = []
             for key in left:
-                if key not in before.bodies or key not in after.bodies:
-                    continue  # skipped or unsendable by now, which the first look at it counts
-                found = difference(before.bodies[key], second[key])
-                if found is None:
+                if key in after.unsendable:
+                    judged.unsendable[key] = after.unsendable[key]
+                elif key in after.skipped:
+                    judged.skipped.append(key)
+                elif key not in after.bodies:
+                    continue  # its table is no longer attached, which the run tells at its end
+                elif key not in before.bodies:
+                    changing.append(key)
+                elif (found := difference(before.bodies[key], second[key])) is None:
                     continue
-                if is_same_write(first[key], second[key]) and before.bodies[key] == after.bodies[key]:
+                elif is_same_write(first[key], second[key]) and before.bodies[key] == after.bodies[key]:
                     judged.differing[key] = found
                 else:
                     changing.append(key)

@@ -33,6 +33,11 @@ _PARKED = """
     SELECT error, attempts, parked_at FROM tube_parked
     WHERE tube = %(tube)s AND shard = %(shard)s AND md5(id) = md5(%(id)s) AND id = %(id)s
 """
+_FAILURE = """
+    SELECT error, attempts, extract(epoch FROM next_at - clock_timestamp())::float8 FROM tube_attempt
+    WHERE tube = %(tube)s AND shard = %(shard)s AND md5(id) = md5(%(id)s) AND id = %(id)s
+"""
+_PAUSE = "SELECT reason, until FROM tube_pause_list(%(tube)s) WHERE partition = %(partition)s"
 _TERM = """
     SELECT client_id, partition, acquired_at, ended_at, outcome FROM tube_terms(%(tube)s)
     WHERE epoch = %(epoch)s
@@ -74,6 +79,25 @@ class Parked:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """Why its document was not taken so far; it is sent again."""
+
+    error: str
+    attempts: int
+    next_in: float
+    """Seconds until it is sent again; less than 0 when it is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why nothing of the key's partition is delivered."""
+
+    reason: str
+    until: datetime | None
+    """None: until somebody resumes it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Writer:
     """The term that has written what the sink holds."""
 
@@ -107,6 +131,8 @@ class Explanation:
     all_pods_seen: bool = True
     """False: more pods wait in the partition than were looked at."""
     leader: Leader | None = None
+    pause: Pause | None = None
+    failure: Failure | None = None
     parked: Parked | None = None
     source: Side = field(default_factory=Side)
     sink: Side = field(default_factory=Side)
@@ -134,6 +160,8 @@ class Explanation:
         """What it means, and what to do, in plain words."""
         return [
             *self._of_waiting(),
+            *self._of_pause(),
+            *self._of_failure(),
             *self._of_parking(),
             *self._of_sink(),
             *self._of_source(),
@@ -177,6 +205,22 @@ class Explanation:
         if leader.source_down:
             return f"The source can't be read, says {leader.client_id}: {leader.source_down}"
         return f"Partition {self.partition} is led by {leader.client_id}, which is at work."
+
+    def _of_pause(self) -> list[str]:
+        if self.pause is None:
+            return []
+        until = "until it is resumed"
+        if self.pause.until is not None:
+            until = f"until {self.pause.until:%Y-%m-%d %H:%M:%S%z}"
+        command = f"pytube resume --tube {self.tube}"
+        return [f"Partition {self.partition} is paused {until}, {self.pause.reason} (`{command}`)."]
+
+    def _of_failure(self) -> list[str]:
+        if self.failure is None:
+            return []
+        again = f"in {self.failure.next_in:.0f} s" if self.failure.next_in > 0 else "now"
+        tries = f"It has failed {self.failure.attempts} times and is to be sent again {again}"
+        return [f"{tries}; the last error: {self.failure.error}"]
 
     def _of_parking(self) -> list[str]:
         if self.parked is None:
@@ -224,7 +268,8 @@ class Explanation:
         if self.parked is not None:
             return f"{what}, because the key is parked: mend what the error says, then touch the key again."
         if self.pods:
-            return f"{what}, because the change was not delivered yet."
+            pause = " and its partition is paused" if self.pause is not None else ""
+            return f"{what}, because the change was not delivered yet{pause}."
         return (
             f"{what}, and nothing is on its way: touch the key (`pytube verify --tube {self.tube} --repair` "
             "touches all that differ). A change that made no touch is one cause: triggers disabled, or a "
@@ -302,6 +347,10 @@ async def _look_at_queue(pool: SessionPool, found: Explanation) -> None:
     found.all_pods_seen = rows[0][4] < _MOST
     leader = await pool.row(_LEADER, {"tube": found.tube, "partition": found.partition})
     found.leader = None if leader is None else Leader(*leader)
+    pause = await pool.row(_PAUSE, {"tube": found.tube, "partition": found.partition})
+    found.pause = None if pause is None else Pause(*pause)
+    failure = await pool.row(_FAILURE, where)
+    found.failure = None if failure is None else Failure(*failure)
     parked = await pool.row(_PARKED, where)
     found.parked = None if parked is None else Parked(*parked)
 

@@ -7,6 +7,8 @@ then, so that an interrupted run goes on. Memory holds some pages, and the keys 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import math
 import time
 from collections import deque
@@ -15,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.json import Jsonb
 
 from pytube.comparison import Difference, Sums, bucket_of
-from pytube.config import Config
+from pytube.config import Config, masked
 from pytube.db.connect import connect_async
 from pytube.db.errors import describe, translated
 from pytube.enrich.statements import Root, Roots
@@ -122,7 +125,7 @@ async def verify(
         await sink.open()
         dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
         comparer = Comparer(source, sink, patience=patience)
-        fingerprint = f"{tube} {roots.state.decode()} {','.join(sorted(tables))} {sample}"
+        fingerprint = _fingerprint(config, tube, roots, [*tables, str(sample)], repair=repair)
         progress = None if state is None else Progress.load(state, fingerprint)
         if progress is not None:
             told(f"going on with an interrupted run: {progress.report}")
@@ -145,6 +148,23 @@ async def verify(
     run.forget()
     run.report.seconds += time.monotonic() - began
     return run.report
+
+
+def _fingerprint(config: Config, tube: str, roots: Roots, choice: Sequence[str], *, repair: bool) -> str:
+    """What has to be the same for an interrupted run to go on.
+
+    `repair` is part of it: a run without it touches nothing of what it finds, and finds it only once.
+    """
+    dsn = conninfo_to_dict(config.postgres.only_dsn.get_secret_value())
+    what = {
+        "tube": tube,
+        "registry": roots.state.decode(),
+        "choice": sorted(choice),
+        "repair": repair,
+        "database": [dsn.get(part) for part in ("service", "host", "port", "dbname")],
+        "settings": masked(config)["tube"][tube],
+    }
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
 
 
 async def _check(source: Source, *, repair: bool) -> None:
@@ -368,7 +388,12 @@ class _Run:
             report.touched += len(judged.differing)
         for key, found in judged.differing.items():
             report.note(found.value, key)
-        for kind, keys in (("waiting", judged.waiting), ("changing", judged.changing)):
+        report.skipped += len(judged.skipped)
+        for kind, keys in (
+            ("waiting", judged.waiting),
+            ("changing", judged.changing),
+            ("unsendable", judged.unsendable),
+        ):
             for key in keys:
                 report.note(kind, key)
 

@@ -194,7 +194,7 @@ def _cards(queues: Sequence[Queue], workers: Sequence[Worker]) -> Html:
         "to be sent again": count(_sum(queue.retrying for queue in queues)),
     }
     if workers:
-        values = {"workers": len({worker.instance_id for worker in workers})} | values
+        values = {"workers": len({worker.instance for worker in workers})} | values
     return facts(values)
 
 

@@ -56,6 +56,7 @@ class Database:
         receive_deadline: float,
         emit: Callable[[Event], None],
         host: str | None = None,
+        label: str = "",
     ) -> None:
         """Opens nothing.
 
@@ -65,6 +66,7 @@ class Database:
             receive_deadline: seconds for which a renewal holds; a later answer is worth nothing.
             emit: receives an event when terms can't be renewed, and when they can again.
             host: its name, where there are several.
+            label: what the names of the kept sessions end in: it tells others of this process.
         """
         self.pool = SessionPool(self._open_pooled, postgres.pool_size)
         """For all statements that need no session of their own."""
@@ -80,6 +82,7 @@ class Database:
         self._emit = emit
         self.renews = False
         """Whether the last attempt to renew terms succeeded."""
+        self._label = label
         self._listener: Listener | None = None
         self._kept: set[Session] = set()
         """The sessions of the services."""
@@ -169,7 +172,7 @@ class Database:
         while True:
             began = time.monotonic()
             try:
-                session = await self._open(purpose, answer_timeout, {})
+                session = await self._open(f"{purpose} {self._label}".rstrip(), answer_timeout, {})
                 self._kept.add(session)
                 try:
                     await first_to_end(serve(session))  # whose loss must not stand in for a cancellation

@@ -35,6 +35,7 @@ from pytube.sinks.base import Sink
 from pytube.sources.terms import Trouble
 from pytube.transforms import Origin, Transforms
 from pytube.worker.active_term import ActiveTerm
+from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.tracing import UNTRACED, BatchTrace, PartitionTraces
@@ -67,8 +68,8 @@ class CircuitBreaker:
         """Whether requests may pass: no failure since the last success."""
         return self._failures == 0
 
-    async def acquire(self) -> None:
-        """Wait until the circuit is closed, or until it is the caller's turn to probe.
+    async def acquire(self) -> bool:
+        """Wait until the circuit is closed, or until it is the caller's turn to probe; whether it is that.
 
         The caller then reports how its request went: `succeed`, `fail` or `release`.
         """
@@ -76,10 +77,11 @@ class CircuitBreaker:
             pause = self._next_probe - time.monotonic()
             if pause <= 0 and not self._probing:
                 self._probing = True
-                return
+                return True
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(pause, _POLL_INTERVAL)):
                     await self._closed.wait()
+        return False
 
     def fail(self, reason: str) -> None:
         """A request failed: open the circuit; the back-off grows with each failed probe."""
@@ -159,6 +161,7 @@ class Deliverer:
         enricher: Enricher,
         transforms: Transforms | None,
         sink: Sink,
+        gate: SinkGate,
         limits: Limits,
         faults: UserFaults,
         emit: Callable[[Event], None],
@@ -172,6 +175,7 @@ class Deliverer:
             enricher: reads the documents.
             transforms: change them; None: they are sent as they were read.
             sink: receives the documents.
+            gate: is passed by each request to the sink.
             limits: batch sizes and timeouts.
             faults: logs what user code in the sink raises.
             emit: receives an event when sink or source go down, and when they are back.
@@ -190,6 +194,8 @@ class Deliverer:
                 emit(down(*where, reason))
 
             def on_close(seconds: float) -> None:
+                if what == "sink":
+                    gate.note_outage_over(seconds)
                 troubles.end(what)
                 emit(up(*where, seconds))
 
@@ -203,6 +209,7 @@ class Deliverer:
         self._enricher = enricher
         self._transforms = transforms
         self._sink = sink
+        self._gate = gate
         self._limits = limits
         self._faults = faults
         self._metrics = metrics
@@ -327,10 +334,31 @@ class Deliverer:
     # --- send -----------------------------------------------------------------------------
 
     async def _send(self, outcome: Outcome, token: Token, documents: Documents) -> None:
+        await self._enter(outcome.flight.pod_class, len(documents))
+        try:
+            await self._request(outcome, token, documents)
+        finally:
+            # A write that was abandoned has held its place until it could have no effect any more.
+            self._gate.leave()
+
+    async def _enter(self, pod_class: PodClass, documents: int) -> None:
+        """Wait until the circuit is closed, or may be probed, and the limits of the tube allow a request."""
+        while True:
+            probes = await self.sink_breaker.acquire()
+            try:
+                granted = await self._gate.enter(pod_class, documents)
+            except BaseException:
+                if probes:
+                    self.sink_breaker.release()
+                raise
+            if probes or self.sink_breaker.is_closed:
+                return
+            self._gate.turn_back(granted)  # the circuit has opened while this waited
+
+    async def _request(self, outcome: Outcome, token: Token, documents: Documents) -> None:
         term = self._active_term.term
         batch = Batch(term.tube, term.partition, token, documents, host=term.host)
         breaker = self.sink_breaker
-        await breaker.acquire()
         begun = time.monotonic()
         batch.trust_until(self._active_term.trusted_until())
         if batch.has_lapsed():
@@ -361,7 +389,7 @@ class Deliverer:
         else:
             await fault(Point.AFTER_SEND)
             if answers is None:
-                breaker.succeed()
+                self._note_answer()
                 outcome.done.append(documents.by_shard())
             else:
                 self._handle_answers(outcome, answers)
@@ -412,11 +440,15 @@ class Deliverer:
         else:
             outcome.unsure.append(keys)
 
+    def _note_answer(self) -> None:
+        self.sink_breaker.succeed()  # first: the gate is told how long the outage was, if this ends one
+        self._gate.note_answer()
+
     def _handle_answers(self, outcome: Outcome, answers: Answers) -> None:
         if answers.newer is not None:
             self.sink_breaker.release()
             raise FencedBySink(answers.newer)
-        self.sink_breaker.succeed()
+        self._note_answer()
         if answers.done:
             outcome.done.append(by_shard(answers.done))
         outcome.delayed |= answers.delayed

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Self
 from uuid import UUID
 
-from pytube.config import Config
+from pytube.config import Config, WorkerConfig
 from pytube.config.names import leader_name
 from pytube.db.session import Queries
 from pytube.election import Claim, Election
-from pytube.election.lease import LeaseElection
+from pytube.election.base import Sheds
+from pytube.election.lease import LeaseElection, Room
 from pytube.election.share import LeaseTick
 from pytube.errors import ConfigError
+from pytube.pipeline.limits import TokenBucket
 from pytube.sources import queries
 from pytube.worker.database import Database
 from pytube.worker.queue import Queue
@@ -24,8 +29,26 @@ ALL = ""
 """The name of an election that all queues share; no queue has it."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimLimits:
+    """How much this process takes on, of all hosts together."""
+
+    room: Room
+    """Partitions that it may lead."""
+    rate: TokenBucket
+    """New ones a second."""
+
+    @classmethod
+    def of(cls, worker: WorkerConfig) -> Self:
+        """As configured."""
+        return cls(Room(worker.partitions), TokenBucket(worker.claims))
+
+
 class Elections:
-    """The elections of one host's queues: one for all of them, or one for each, under the queue's name."""
+    """The elections of one host's queues: one for all of them, or one for each, under the queue's name.
+
+    They can leave a single queue to the other processes, as `Sheds` has it, where that queue's election can.
+    """
 
     def __init__(
         self,
@@ -35,6 +58,7 @@ class Elections:
         instance_id: UUID,
         services: Services,
         on_claim: Callable[[Claim], None],
+        limits: ClaimLimits,
         host: str | None = None,
     ) -> None:
         """Joins none.
@@ -45,15 +69,19 @@ class Elections:
             database: that has them.
             instance_id: of this process.
             services: runs what follows the claims.
-            on_claim: receives the claims, as they are granted.
+            on_claim: receives the claims, as they are granted and may begin.
+            limits: of the process.
             host: its name, where there are several.
 
         Raises:
             ConfigError: there is no broker, or no Kafka client.
         """
-        self._make = _maker(config, queues, database, instance_id, host)
+        self._make = _maker(config, queues, database, instance_id, limits.room, host)
         self._services = services
         self._on_claim = on_claim
+        self._rate = limits.rate
+        self._given_up: set[str] = set()
+        """Queues that are left to other processes for a while."""
         shares = config.election_kind == "lease" or (
             config.kafka is not None and config.kafka.shared_partitions is not None
         )
@@ -75,6 +103,9 @@ class Elections:
         except BaseException:
             self._unjoined[name] = election
             raise
+        if isinstance(election, Sheds):
+            for queue in filter(election.serves, self._given_up):
+                election.give_up(queue)  # it was given up in an election that was left meanwhile
         self._joined[name] = election, self._services.add(self._follow_claims(election))
 
     async def leave(self, name: str) -> None:
@@ -95,11 +126,57 @@ class Elections:
 
     async def _follow_claims(self, election: Election) -> None:
         async for claim in election.claims():
+            await self._wait_for_turn(claim)
             self._on_claim(claim)
+
+    async def _wait_for_turn(self, claim: Claim) -> None:
+        """Wait until one more partition may begin, or the claim is over: a take-over should not be a herd.
+
+        Meanwhile, under leases, another process may be faster; its acquire decides.
+        """
+        while (pause := self._rate.wait(1, time.monotonic())) > 0:
+            if claim.revoked.is_set() or claim.lost.is_set():
+                return
+            await asyncio.sleep(pause)
+        self._rate.take(1, time.monotonic())
+
+    # --- leaving a single queue -----------------------------------------------------------
+
+    def serves(self, tube: str) -> bool:
+        """Whether the process takes part in an election of the queue, and can leave it alone."""
+        return self._election_of(tube) is not None
+
+    def processes(self, tube: str) -> int | None:
+        """How many processes share the queue, this one included; None: that is not known."""
+        election = self._election_of(tube)
+        return None if election is None else election.processes(tube)
+
+    def give_up(self, tube: str) -> None:
+        """Hand over all partitions of the queue, and leave it to the others until `come_back`."""
+        self._given_up.add(tube)
+        if (election := self._election_of(tube)) is not None:
+            election.give_up(tube)
+
+    def come_back(self, tube: str) -> None:
+        """Take part again."""
+        self._given_up.discard(tube)
+        if (election := self._election_of(tube)) is not None:
+            election.come_back(tube)
+
+    def _election_of(self, tube: str) -> Sheds | None:
+        joined = self._joined.get(ALL if self.are_shared else tube)
+        if joined is None or not isinstance(election := joined[0], Sheds):
+            return None
+        return election if election.serves(tube) else None
 
 
 def _maker(
-    config: Config, queues: Mapping[str, Queue], database: Database, instance_id: UUID, host: str | None
+    config: Config,
+    queues: Mapping[str, Queue],
+    database: Database,
+    instance_id: UUID,
+    room: Room,
+    host: str | None,
 ) -> Callable[[str], Election]:
     """What makes the election of a name.
 
@@ -107,7 +184,7 @@ def _maker(
     under neli the process leaves the group.
     """
     if config.election_kind == "lease":
-        return lambda _: _lease(config, queues, database.pool, instance_id, host)
+        return lambda _: _lease(config, queues, database.pool, instance_id, room, host)
     try:
         from pytube.election.neli import NeliElection, SharedElection
     except ImportError as error:
@@ -159,28 +236,37 @@ def _maker(
 
 
 def _lease(
-    config: Config, queues: Mapping[str, Queue], pool: Queries, instance_id: UUID, host: str | None
+    config: Config,
+    queues: Mapping[str, Queue],
+    pool: Queries,
+    instance_id: UUID,
+    room: Room,
+    host: str | None,
 ) -> Election:
     ttl = timedelta(seconds=config.worker.session_timeout)
     arguments = {
-        "tubes": list(queues),
         "instance_id": instance_id,
         "client_id": config.worker.client_id,
         "ttl": ttl,
     }
 
-    async def tick() -> dict[str, LeaseTick]:
-        rows = await pool.rows(queries.LEASE_TICKS, arguments)
+    async def tick(names: Collection[str]) -> dict[str, LeaseTick]:
+        rows = await pool.rows(queries.LEASE_TICKS, arguments | {"tubes": list(names)})
         return {
             tube: LeaseTick(partitions, instances, frozenset(free), frozenset(mine), rank)
             for tube, partitions, instances, free, mine, rank in rows
         }
 
-    async def leave() -> None:
-        await pool.execute(queries.LEASE_LEAVE, {"instance_id": instance_id})
+    async def leave(name: str | None) -> None:
+        await pool.execute(queries.LEASE_LEAVE, {"tube": name, "instance_id": instance_id})
 
     return LeaseElection(
-        tick=tick, leave=leave, drain_limit=max(map(_drain_limit, queues.values())), host=host
+        tubes=queues.keys(),
+        tick=tick,
+        leave=leave,
+        room=room,
+        drain_limit=max(map(_drain_limit, queues.values())),
+        host=host,
     )
 
 

@@ -59,6 +59,8 @@ class WorkerCollector:
         yield from self._of_led()
         yield from self._of_tubes()
         yield from self._of_outboxes()
+        yield from self._of_gates()
+        yield from self._of_shedding()
         yield from self._of_counters()
         yield from self._of_durations()
 
@@ -149,7 +151,9 @@ class WorkerCollector:
             yield self._by_host(name, text, _PARTITION, partial(_values, value))
 
     def _of_outboxes(self) -> Iterator[Metric]:
-        """What partitions of outboxes hold."""
+        """What partitions of outboxes hold; nothing where no outbox is served."""
+        if not any(host.of_kind(Outbox) for host in self._view.hosts):
+            return
         now = time()
         yield self._by_host(
             "outbox_records",
@@ -212,6 +216,47 @@ class WorkerCollector:
                 for kind, text in _CLASSES.items()
             ],
         )
+
+    def _of_gates(self) -> Iterator[Metric]:
+        """Of sinks, which hosts share."""
+        from prometheus_client.core import CounterMetricFamily
+
+        gates = [((name,), tube.gate) for name, tube in self._view.hosts[0].of_kind(Tube).items()]
+        yield _gauge(
+            "sink_requests",
+            "Requests to the sink that are under way.",
+            _TUBE,
+            [(key, gate.in_flight) for key, gate in gates],
+        )
+        yield _gauge(
+            "sink_requests_waiting",
+            "Requests that wait for the limits of the sink.",
+            _TUBE,
+            [(key, gate.waiting) for key, gate in gates],
+        )
+        waited = CounterMetricFamily(
+            "pytube_sink_limited_seconds", "Time that requests have waited for the limits.", labels=_TUBE
+        )
+        for key, gate in gates:
+            waited.add_metric(key, gate.waited)
+        yield waited
+
+    def _of_shedding(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        yield self._by_host(
+            "load_away",
+            "Whether the worker leaves the tube to others for a while.",
+            _TUBE,
+            lambda host: [((name,), tube.metrics.is_away) for name, tube in host.of_kind(Tube).items()],
+        )
+        sheds = CounterMetricFamily(
+            "pytube_load_sheds", "Times that it began to do so.", labels=(*self._host, *_TUBE)
+        )
+        for host in self._view.hosts:
+            for name, tube in host.of_kind(Tube).items():
+                sheds.add_metric(_key(host, name), tube.metrics.sheds)
+        yield sheds
 
     # --- what was counted -----------------------------------------------------------------
 

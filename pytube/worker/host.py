@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
+import pytube
 from pytube.config import Config
 from pytube.db.connect import wait_for_answer
 from pytube.db.errors import translated
@@ -23,15 +24,18 @@ from pytube.enrich.check import SETTINGS, Fault
 from pytube.errors import RECOVERABLE, ConfigError, PytubeError
 from pytube.events import Event, PartitionEvent, WorkerStandsBy
 from pytube.logs import Logger, Repeats, host_fields
+from pytube.pipeline.shedding import SINK_NOT_OPEN, Reading
 from pytube.sources.shards import Shards
 from pytube.sources.terms import read_partitions, read_shards
 from pytube.worker.database import Database
-from pytube.worker.elections import ALL, Elections
+from pytube.worker.elections import ALL, ClaimLimits, Elections
 from pytube.worker.leadership import Leadership
 from pytube.worker.outbox import Outbox
+from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.queue import Consumer, Queue
 from pytube.worker.services import Services, end
 from pytube.worker.shared_sink import SharedSink
+from pytube.worker.shedding import LoadShedder
 from pytube.worker.tracing import Tracing
 from pytube.worker.tube import Tube
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
@@ -55,6 +59,7 @@ class Host:
         instance_id: UUID,
         emit: Callable[[Event], None],
         tracing: Tracing,
+        claim_limits: ClaimLimits,
         *,
         takes_up: bool = False,
     ) -> None:
@@ -68,6 +73,7 @@ class Host:
             instance_id: of this process.
             emit: receives events.
             tracing: of the process.
+            claim_limits: of the process.
             takes_up: whether queues need not exist, and are left as they go.
 
         Raises:
@@ -101,6 +107,8 @@ class Host:
             receive_deadline=config.worker.receive_deadline,
             emit=self.emit,
             host=name,
+            # `pytube.health.fleet` reads it. A name has 63 bytes, too few for the whole id.
+            label=f"{instance_id.hex[:12]} {pytube.__version__}",
         )
         pool = self.database.pool
         self.queues: dict[str, Queue] = {
@@ -111,8 +119,16 @@ class Host:
             outbox: Outbox(config, outbox, instance_id, pool, self.emit, name) for outbox in outboxes
         }
         self._elections = Elections(
-            config, self.queues, self.database, instance_id, self.services, self._on_claim, name
+            config,
+            self.queues,
+            self.database,
+            instance_id,
+            self.services,
+            self._on_claim,
+            claim_limits,
+            name,
         )
+        self._shedder = self._build_shedder(config, instance_id)
 
     # --- life -----------------------------------------------------------------------------
 
@@ -173,6 +189,8 @@ class Host:
             )
         )
         self.services.add(BackfillRunner(self.database, tubes, self.name).run())
+        if self._shedder is not None:
+            self.services.add(self._shedder.run())
         self.is_served = True
 
     async def stop(self) -> None:
@@ -248,6 +266,33 @@ class Host:
     def _leads_first_partition(self) -> bool:
         """Whether it is on this process to follow DDL: it leads the first partition of some queue."""
         return any(partition == 0 for _, partition in self.leaderships)
+
+    # --- shedding -------------------------------------------------------------------------
+
+    def _build_shedder(self, config: Config, instance_id: UUID) -> LoadShedder | None:
+        """What leaves tubes of this host to other processes that serve them better; outboxes are kept."""
+        if config.worker.shed_after is None:
+            return None
+        return LoadShedder(
+            {name: tube.metrics for name, tube in self.of_kind(Tube).items()},
+            self._elections,
+            self.database.pool,
+            instance_id=instance_id,
+            shed_after=config.worker.shed_after,
+            shed_pause=config.worker.shed_pause,
+            readings=self._read_load,
+            emit=self.emit,
+        )
+
+    def _read_load(self) -> dict[str, dict[int, Reading]]:
+        """How the partitions of tubes fare that are led here."""
+        readings: dict[str, dict[int, Reading]] = {}
+        for (queue, partition), leadership in self.leaderships.items():
+            if isinstance(worker := leadership.partition_worker, PartitionWorker):
+                readings.setdefault(queue, {})[partition] = worker.read_load()
+            elif leadership.waits_for_sink:
+                readings.setdefault(queue, {})[partition] = SINK_NOT_OPEN
+        return readings
 
     # --- what is known of it --------------------------------------------------------------
 

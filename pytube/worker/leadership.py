@@ -51,6 +51,9 @@ _STEADY = 10.0
 """Seconds after which a term counts as having worked."""
 
 _AHEAD_PAUSE = 10.0
+_AHEAD_LOOK = 1.0
+"""Seconds between looks whether a tube whose sink is ahead has been rebased."""
+
 _WAIT_STEP = 0.2
 
 
@@ -67,6 +70,8 @@ class Leadership:
         self._unreleased: terms.Term | None = None
         self._repeats = Repeats()
         self._tries = 0
+        self._ahead_since: float | None = None
+        """Since when one term after the other finds the sink ahead."""
         self.partition_worker: Consumer | None = None
         """None unless the partition is being worked on."""
         self.is_resting = False
@@ -102,9 +107,8 @@ class Leadership:
                         break
                 except NotLeader:
                     break  # another worker may own it now; the election offers it again
-                except SinkAhead as error:
-                    self._warn_once("sink_ahead", error)
-                    await self._pause(_AHEAD_PAUSE)
+                except SinkAhead:
+                    continue  # it has been told, and the pause is over
                 except _RETRIED as error:
                     # terms that fail as soon as they begin are one outage, not many
                     if time.monotonic() - began > _STEADY:
@@ -113,6 +117,7 @@ class Leadership:
                     self._tries += 1
                     self._warn_once("term_failed", error)
                     await self._pause(min(_LONGEST_PAUSE, backoff(self._tries)))
+                self._ahead_since = None
             await self._release_last()
         finally:
             self._claim.handed_over()
@@ -172,7 +177,7 @@ class Leadership:
         except NotLeader as error:
             self._queue.emit(LeaderFenced(term.tube, term.partition, term.leader_id, str(error)))
             if isinstance(error, FencedBySink):
-                await self._check_sink_is_not_ahead(error)
+                await self._check_sink_is_not_ahead(active_term, error)
             raise
         except PytubeError as error:
             self._emit_revoked(term, str(error))
@@ -305,12 +310,32 @@ class Leadership:
             pass  # the term was ended elsewhere
         self._unreleased = None
 
-    async def _check_sink_is_not_ahead(self, error: FencedBySink) -> None:
+    async def _check_sink_is_not_ahead(self, active_term: ActiveTerm, error: FencedBySink) -> None:
         tube = self._queue.name
         issued = await terms.last_epoch(self._database.pool, tube)
         if error.newer.epoch > issued:
-            raise SinkAhead(
+            ahead = SinkAhead(
                 f"the sink of tube {tube!r} holds epoch {error.newer.epoch}, but this database "
                 f"has issued {issued} at most (was it restored from a backup?); nothing is sent until "
                 f"`pytube tube rebase {tube} --epoch {error.newer.epoch}` was run"
-            ) from error
+            )
+            self._warn_once("sink_ahead", ahead)
+            await self._tell_sink_is_ahead(active_term, str(ahead), error.newer.epoch)
+            raise ahead from error
+
+    async def _tell_sink_is_ahead(self, active_term: ActiveTerm, reason: str, epoch: int) -> None:
+        """Keep the term for a pause, though it sends nothing: its renewals tell everybody why.
+
+        The first renewal does not wait for its turn. Else each new term would look well for a moment. The
+        pause ends early when the tube is rebased; it ends at all because the sink may have been emptied.
+        """
+        if self._ahead_since is None:
+            self._ahead_since = time.monotonic()
+        active_term.troubles.begin("sink", reason, self._ahead_since)
+        pool = self._database.pool
+        await terms.renew(pool, {active_term.term.leader_id: active_term.troubles})
+        ends_at = time.monotonic() + _AHEAD_PAUSE
+        while not self._over.is_set() and (left := ends_at - time.monotonic()) > 0:
+            await self._pause(min(_AHEAD_LOOK, left))
+            if await terms.last_epoch(pool, self._queue.name) >= epoch:
+                return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from pytube.config import TubeConfig, WorkerConfig
+from pytube.config import SinkConfig, TubeConfig, WorkerConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Limits(TermLimits):
             receive_deadline=worker.receive_deadline,
             drain_limit=worker.drain_limit,
             request_timeout=tube.sink.request_timeout,
-            batch_documents=tube.sink.batch_documents,
+            batch_documents=_batch_documents(tube.sink),
             batch_bytes=tube.sink.batch_bytes,
             sends=tube.sink.sends,
             keys_in_flight=tube.keys_in_flight,
@@ -61,3 +61,10 @@ class Limits(TermLimits):
             park_documents=tube.park_documents,
             retry_on_touch=tube.retry_on_touch,
         )
+
+
+def _batch_documents(sink: SinkConfig) -> int:
+    """Of one batch: with a limit on the rate, no more than pass in a second, so that they pass evenly."""
+    if sink.rate is None:
+        return sink.batch_documents
+    return min(sink.batch_documents, max(1, int(sink.rate)))

@@ -59,6 +59,10 @@ class TubeMetrics:
         self.sends = Histogram()
         """How long the sink took to answer a batch, whatever it answered; timeouts count, too."""
         self.partitions: dict[int, Counters] = {}
+        self.sheds = 0
+        """How often the process has given the tube up to others."""
+        self.is_away = False
+        """Whether it leaves the tube to them now."""
 
     def partition(self, number: int) -> Counters:
         """The counters of one partition; its later terms go on with them."""

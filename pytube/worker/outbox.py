@@ -69,13 +69,14 @@ class Outbox(Queue):
             mark_limit=settings.mark_limit,
             drain=limits,
             hold=settings.on_poison == "hold",
-            durable=settings.transactions,
+            durable=True,
         )
         self.rules = Rules(
             window=1 if settings.mode == "strict" else settings.window,
             attempts=settings.attempts,
             compact=settings.compact,
             hold=settings.on_poison == "hold",
+            repeats=not settings.transactions,
             cooldown=settings.topic_cooldown,
             cooldown_limit=settings.topic_cooldown_limit,
         )

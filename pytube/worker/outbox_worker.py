@@ -104,6 +104,8 @@ class OutboxWorker:
         self._settled_chunks = 0
         self._exchange: asyncio.Task[list[Record]] | None = None
         """Purges and marks records, one at a time, while this worker handles those of the one before."""
+        self._reserved = 0
+        """Records that were marked and are not in the machine yet."""
         self._bytes_per_record: HighAverage | None = None
         self._mark_covers_refusals = False
         """Whether the mark under way began after all that the machine has had refused."""
@@ -119,7 +121,7 @@ class OutboxWorker:
         Raises:
             NotLeader: the term is over.
             DatabaseUnavailable: a session was lost.
-            BrokerUnavailable: the transactional id can't be had.
+            BrokerUnavailable: the transactional id can't be had, or librdkafka hangs.
         """
         await self._source.load()
         self._already_sent = await self._outgoing.open()
@@ -140,6 +142,7 @@ class OutboxWorker:
 
     async def _round(self) -> None:
         self._active_term.check_trust()
+        self._outgoing.check()
         busy = self._take_settled()
         records = self._take_marked()
         busy |= await self._begin_exchange()  # Postgres works on it while we handle these
@@ -154,7 +157,8 @@ class OutboxWorker:
             await self._wait()
 
     async def _wait(self) -> None:
-        due = self.machine.next_at()
+        moments = (self.machine.next_at(), self._outgoing.answer_due)
+        due = min((moment for moment in moments if moment is not None), default=None)
         if self._outgoing.needs_poll and self._outgoing.is_busy:
             look = time.monotonic() + self._look
             due = look if due is None else min(due, look)
@@ -172,11 +176,11 @@ class OutboxWorker:
     def _room(self) -> int:
         """Records that may still be held."""
         limits, average = self._limits, self._bytes_per_record
+        held = self.machine.held + self._reserved
         if average is None:
-            return _CAUTIOUS
+            return _CAUTIOUS - held
         most = min(limits.in_flight, int(limits.in_flight_bytes / max(1.0, average.value)))
-        # With nothing held there is room for one, however large.
-        return max(most - self.machine.held, 0 if self.machine.held else 1)
+        return max(most - held, 0 if held else 1)  # with nothing held there is room for one, however large
 
     def _may_mark(self) -> bool:
         """Whether there is room for more records, and trust."""
@@ -222,10 +226,12 @@ class OutboxWorker:
         if done:
             await fault(Point.AFTER_PURGE)
             self._outgoing.confirm_purged(chunks)
+            self.machine.confirm_purged(time.monotonic())
             self.meter.count_purged(done)
             self._send_heartbeat()
         if records:
             await fault(Point.AFTER_MARK)
+            self._reserved = len(records)
         return records
 
     async def _mark_while_purging(self, done: Sequence[int], limit: int) -> list[Record]:
@@ -263,6 +269,7 @@ class OutboxWorker:
         """Hold marked records; whether there are any."""
         if not records:
             return False
+        self._reserved = 0
         size = sum([len(record.value or b"") for record in records])
         if self._bytes_per_record is None:
             self._bytes_per_record = HighAverage(size / len(records))
@@ -297,6 +304,7 @@ class OutboxWorker:
             await fault(Point.BEFORE_SEND)
             self._begun[chunk] = now
             self._outgoing.send(chunk)
+            await fault(Point.AFTER_HANDOVER)
             launched = True
         return launched
 

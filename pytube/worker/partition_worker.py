@@ -22,6 +22,7 @@ from pytube.model import Heartbeat, Id, Key, Pod, PodClass
 from pytube.pipeline.batches import BackfillShare, HighAverage, by_shard
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
+from pytube.pipeline.shedding import Reading
 from pytube.sinks import Sink
 from pytube.sources.pods import FailedKey, ParkItem, TubeSource
 from pytube.sources.terms import Candidate
@@ -30,6 +31,7 @@ from pytube.worker.active_term import ActiveTerm
 from pytube.worker.control import Control
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer, Outcome
+from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.metrics import Meter, TubeMetrics
 from pytube.worker.poller import Poller
@@ -64,6 +66,10 @@ class Means(Protocol):
         """Where documents go."""
 
     @property
+    def gate(self) -> SinkGate:
+        """What each request to the sink passes."""
+
+    @property
     def enricher(self) -> Enricher:
         """What reads them."""
 
@@ -96,6 +102,7 @@ class PartitionWorker:
             tube.enricher,
             tube.transforms,
             tube.sink,
+            tube.gate,
             tube.limits,
             tube.faults,
             tube.emit,
@@ -553,6 +560,15 @@ class PartitionWorker:
     def read_metrics(self) -> MeterRead | None:
         """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
         return self.meter.read(self.machine.keys, self.machine.flying)
+
+    def read_load(self) -> Reading:
+        """How the partition fares, for the decision whether others should have it."""
+        return Reading(
+            self._active_term.term.leader_id,
+            self.machine.longest_waiting(PodClass.INCREMENTAL),
+            sum(self.counters.documents),
+            self.sink_is_up,
+        )
 
     @property
     def sink_is_up(self) -> bool:

@@ -11,6 +11,7 @@ from pytube.errors import ConfigError, PytubeError, SinkError, SinkTimeout, Sink
 from pytube.logs import Logger, Repeats, UserFaults
 from pytube.pipeline.retry_queue import backoff
 from pytube.sinks import Sink, build_sink
+from pytube.worker.gate import SinkGate
 from pytube.worker.services import end
 
 PATIENCE = 10.0
@@ -25,14 +26,21 @@ class SharedSink:
     A sink that can't be reached when the worker starts is tried again until it can.
     """
 
-    def __init__(self, tube: str, settings: SinkConfig) -> None:
+    def __init__(self, tube: str, settings: SinkConfig, backfill_share: float) -> None:
         """Opens nothing.
+
+        Args:
+            tube: its name.
+            settings: of the sink.
+            backfill_share: of what the sink is given, while its limits keep live changes waiting, too.
 
         Raises:
             ConfigError: the sink refuses its options.
         """
         self.log = Logger("pytube.worker", tube=tube)
         self.faults = UserFaults(self.log)
+        self.gate = SinkGate.of(settings, backfill_share)
+        """What each request passes. It is here because its limits are the sink's, for all that send to it."""
         self.why_closed: str | None = "the sink has not been opened yet"
         """Why nothing can be sent; None once the sink has been opened."""
         self._tube = tube
@@ -109,9 +117,10 @@ class SharedSink:
             self._tried.set()
             tries += 1
             await asyncio.sleep(backoff(tries) * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load only
-        self.why_closed = None
         if tries or not self._is_starting:
+            self.gate.note_outage_over(0.0)  # no partition has met the sink yet, and all are about to
             self.log.info("sink_opened")
+        self.why_closed = None
 
     async def _try_to_open(self) -> str | None:
         """Why the sink could not be opened; None: it is open.

@@ -41,6 +41,7 @@ class Stepper:
             self._tube.enricher,
             self._tube.transforms,
             self._tube.sink,
+            self._tube.gate,
             self._tube.limits,
             self._tube.faults,
             self._tube.emit,

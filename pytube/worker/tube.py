@@ -18,6 +18,7 @@ from pytube.sinks import Sink
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
+from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.partition_worker import PartitionWorker
@@ -72,6 +73,11 @@ class Tube(Queue):
     def sink(self) -> Sink:
         """Where documents go."""
         return self._sink.sink
+
+    @property
+    def gate(self) -> SinkGate:
+        """What each request to the sink passes."""
+        return self._sink.gate
 
     @property
     def why_closed(self) -> str | None:

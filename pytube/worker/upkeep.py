@@ -33,6 +33,8 @@ _LOOK_INTERVAL = 1.0
 _PAUSE_AFTER_TROUBLE = 5.0
 _TIDY_INTERVAL = 30.0
 """Seconds between attempts to drop what somebody, such as a pg_dump, read when its backfill ended."""
+_REST = 5.0
+"""Seconds for which a backfill that is held up leaves its place to others."""
 _MOST_AT_ONCE = 4
 """Backfills that one process runs at the same time; each has a session of its own."""
 
@@ -82,7 +84,8 @@ class BackfillRunner:
     """Runs the backfills that were left to workers and that nobody works on, one at a time for each tube.
 
     If this process is killed, another worker continues them. A backfill that fails is logged, noted in the
-    database, and retried later, after the others.
+    database, and retried later, after the others. One that is held up, as the sink of its tube takes nothing,
+    say, gives way to the others, too: else a few of these would keep all other tubes from their backfills.
     """
 
     def __init__(self, database: Database, tubes: Mapping[str, Tube], host: str | None = None) -> None:
@@ -118,30 +121,46 @@ class BackfillRunner:
 
     async def _start_untaken(self) -> None:
         self._running = {tube: task for tube, task in self._running.items() if not task.done()}
-        for backfill, tube in await self._database.pool.rows(queries.UNTAKEN, {"tubes": list(self._tubes)}):
-            rests = backfill in self._back_offs and time.monotonic() < self._back_offs[backfill].until
+        untaken = await self._database.pool.rows(queries.UNTAKEN, {"tubes": list(self._tubes)})
+        # Those that were tried least lately come first, so that none is starved by others that are held up.
+        for backfill, tube in sorted(untaken, key=lambda one: self._rests_until(one[0])):
+            rests = time.monotonic() < self._rests_until(backfill)
             if not rests and tube not in self._running and len(self._running) < _MOST_AT_ONCE:
                 self._running[tube] = asyncio.create_task(self._try(backfill, self._tubes[tube]))
+
+    def _rests_until(self, backfill: int) -> float:
+        return self._back_offs[backfill].until if backfill in self._back_offs else float("-inf")
 
     async def _try(self, backfill: int, tube: Tube) -> None:
         """Run one backfill; an error is logged and starts a back-off."""
         try:
-            await self._work_on(backfill, tube)
+            is_held_up = await self._work_on(backfill, tube)
         except PytubeError as error:
             self._warn_once(backfill, error, tube.name)
             self._back_offs.setdefault(backfill, BackOff()).fail(time.monotonic())
         else:
             self._repeats.forget(backfill)
             self._back_offs.pop(backfill, None)
+            if is_held_up:
+                self._back_offs[backfill] = BackOff(until=time.monotonic() + _REST)
 
-    async def _work_on(self, backfill: int, tube: Tube) -> None:
+    async def _work_on(self, backfill: int, tube: Tube) -> bool:
+        """Run it; whether it was left because it is held up: its place is needed for another tube's."""
         session = await self._database.open_session("backfill runner")
         try:
-            await BackfillRun(session, backfill, tube.backfill_limits, _ignore, leaves_when_paused=True).run()
+            progress = await BackfillRun(
+                session,
+                backfill,
+                tube.backfill_limits,
+                _ignore,
+                leaves_when_paused=True,
+                gives_way=lambda: len(self._running) >= _MOST_AT_ONCE,
+            ).run()
         except BackfillBusy:
-            pass  # another worker was faster
+            return False  # another worker was faster
         finally:
             await session.close()
+        return progress.state == "inserting" and not progress.paused
 
     def _warn_once(self, backfill: int | None, error: PytubeError, tube: str | None = None) -> None:
         """Log the error unless it was the last one logged for this backfill; None: for looking at them."""

@@ -15,6 +15,7 @@ from pytube.events import Event, EventCallback, WorkerStarted
 from pytube.logs import Logger, Repeats, UserFaults, log_event
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources.shards import SharedShard, shared_shards
+from pytube.worker.elections import ClaimLimits
 from pytube.worker.exporter import View
 from pytube.worker.host import Host
 from pytube.worker.http import HttpResponder
@@ -78,7 +79,10 @@ class Worker:
         instance_id = uuid4()
         self._outboxes = tuple(outboxes)
         self._tracing = build_tracing(config.worker.tracing, config.worker.client_id)
-        self._sinks = {name: SharedSink(name, config.tube(name).sink) for name in tubes}
+        self._sinks = {
+            name: SharedSink(name, config.tube(name).sink, config.tube(name).backfill_share) for name in tubes
+        }
+        claim_limits = ClaimLimits.of(config.worker)
         self._hosts = [
             Host(
                 name,
@@ -88,6 +92,7 @@ class Worker:
                 instance_id,
                 self._emit,
                 self._tracing,
+                claim_limits,
                 takes_up=takes_up,
             )
             for name in config.hosts

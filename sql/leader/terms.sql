@@ -254,23 +254,31 @@ BEGIN
     ), mended AS (
         DELETE FROM tube_trouble AS t USING renewal AS r
         WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ?| ARRAY['sink', 'source']) IS NOT TRUE
+    ), paused AS MATERIALIZED ( -- nearly always none, as of steps
+        SELECT l.leader_id, o.reason
+        FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id
+        CROSS JOIN LATERAL tube_private_pause_of(l.tube, l.partitions, l.partition) AS o
+        WHERE EXISTS (SELECT FROM tube_paused AS a WHERE a.tube = l.tube) -- or the function is not called
     ), halted AS (
+        -- Only for a pause that this answer names: a worker that is told of none marks at once. And only where no row is
+        -- seen, or it would wait for an operator who pauses anew in an open transaction (tube_private_forget_rest).
         INSERT INTO tube_halted AS t (leader_id, since)
         SELECT r.leader_id, clock_timestamp() - (e.value #>> '{paused,seconds}')::float8 * interval '1 second'
         FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
-        WHERE e.value ? 'paused'
+        JOIN paused AS p ON p.leader_id = r.leader_id
+        WHERE e.value ? 'paused' AND NOT EXISTS (SELECT FROM tube_halted AS h WHERE h.leader_id = r.leader_id)
         ON CONFLICT DO NOTHING
     ), resumed AS (
-        DELETE FROM tube_halted AS t USING renewal AS r
-        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ? 'paused') IS NOT TRUE
+        DELETE FROM tube_halted AS t
+        WHERE t.leader_id IN (
+            SELECT h.leader_id FROM tube_halted AS h JOIN renewal AS r ON r.leader_id = h.leader_id
+            WHERE (troubles -> r.leader_id::text ? 'paused') IS NOT TRUE
+                OR NOT EXISTS (SELECT FROM paused AS p WHERE p.leader_id = r.leader_id)
+            FOR UPDATE OF h SKIP LOCKED)
     )
-    -- Both tables below are nearly always empty.
     SELECT l.leader_id, r.leader_id IS NOT NULL, p.reason, s.step_id
     FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id LEFT JOIN renewal AS r ON r.leader_id = l.leader_id
-    LEFT JOIN LATERAL (
-        SELECT o.reason FROM tube_private_pause_of(l.tube, l.partitions, l.partition) AS o
-        WHERE EXISTS (SELECT FROM tube_paused AS a WHERE a.tube = l.tube) -- or the function is not called
-    ) AS p ON true
+    LEFT JOIN paused AS p ON p.leader_id = l.leader_id
     LEFT JOIN LATERAL (
         SELECT o.step_id FROM tube_step AS o
         WHERE o.tube = l.tube AND o.partition = l.partition AND o.ended_at IS NULL AND o.leader_id IS NULL

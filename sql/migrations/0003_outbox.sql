@@ -28,7 +28,7 @@ CREATE TABLE :"schema".tube_outbox_parked (
 -- By a digest: an index takes no long texts.
 CREATE INDEX tube_outbox_parked_key_idx ON :"schema".tube_outbox_parked (outbox, topic, md5(key)) WHERE hold;
 
--- Records that an operator wants sent again: the next mark of their partition returns them, whatever its floor.
+-- Records that an operator wants sent again: marks of their partition return them, though they lie below the floor.
 CREATE TABLE :"schema".tube_outbox_retry (
     outbox text    NOT NULL REFERENCES :"schema".tube_outbox ON DELETE CASCADE,
     id     bigint  NOT NULL,

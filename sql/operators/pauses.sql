@@ -31,6 +31,7 @@ BEGIN
     ON CONFLICT (tube, kind, partitions, coalesce(partition, -1)) DO UPDATE
     SET reason = excluded.reason, until = excluded.until, paused_by = session_user, paused_at = clock_timestamp()
     RETURNING p.pause_id INTO number;
+    PERFORM tube_private_forget_rest(tube);
     PERFORM tube_audit_add('pause', tube, jsonb_strip_nulls(jsonb_build_object('partition', in_partition, 'until', ends,
         'reason', tube_private_masked(tube_pause.reason))));
     RETURN number;
@@ -67,6 +68,13 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_resume IS 'Ends the pauses of a tube, or of one of its partitions.';
+
+-- tube_private_forget_rest: a new pause begins: what leaders said of their rest was of an earlier one, which they may have
+-- left since. A leader that rests all the time says so again with its next renewal.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_forget_rest(tube text) RETURNS void
+LANGUAGE sql AS $$
+    DELETE FROM tube_halted AS h USING tube_leader AS l WHERE l.tube = $1 AND h.leader_id = l.leader_id
+$$;
 
 -- tube_private_pause_of: why a partition is to pause; no row when it is not. Of several pauses, what a worker has stopped
 -- comes first.
@@ -138,6 +146,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    PERFORM tube_private_forget_rest(tube);
     -- Not the reason: what a sink says of a document may quote it.
     PERFORM tube_audit_add('stop', tube, jsonb_build_object('partition', tube_pods_stop.partition, 'why', why,
         'keys', tube_private_some_keys(ARRAY(

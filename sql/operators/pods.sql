@@ -35,11 +35,15 @@ $$;
 
 -- tube_private_in_flight: whether a live term has marked a pod, for a query whose pods are called p.
 --
--- A term that has come to rest for a pause has none, but for the pod of a step that it takes.
+-- A term that has come to rest for a pause that is still in force has none, but for the pod of a step that it takes. After
+-- the pause it may mark before its next renewal says that it does not rest any more.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_in_flight(leader_id uuid, seq bigint) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = $1)
-        AND (NOT EXISTS (SELECT FROM tube_halted AS h WHERE h.leader_id = $1)
+        AND (NOT EXISTS (
+                SELECT FROM tube_halted AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
+                CROSS JOIN LATERAL tube_private_pause_of(l.tube, l.partitions, l.partition) AS p
+                WHERE h.leader_id = $1)
             OR EXISTS (SELECT FROM tube_step AS s WHERE s.leader_id = $1 AND s.seq = $2 AND s.ended_at IS NULL))
 $$;
 
@@ -62,8 +66,20 @@ BEGIN
         RAISE EXCEPTION 'no seq is from % to %', in_from, in_to
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give the lesser one first.';
     END IF;
-    EXECUTE format('SELECT %L::%s', in_key, reg.key_type); -- 22P02, 22003
+    PERFORM tube_private_key_as_text(reg, in_key);
     RETURN reg;
+END
+$$;
+
+-- tube_private_key_as_text: a key as texts of keys are kept and sent: 7 for 007, a uuid in small letters. 22P02, 22003 when it
+-- is none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_as_text(reg :"schema".tube_registry, in_key text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    kept text;
+BEGIN
+    EXECUTE format('SELECT %L::%s::text', in_key, reg.key_type) INTO kept;
+    RETURN kept;
 END
 $$;
 
@@ -116,11 +132,14 @@ SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, 1);
 BEGIN
-    RETURN QUERY EXECUTE format($sql$
-        SELECT count(*), count(*) FILTER (WHERE c.leader_id IS NOT NULL AND tube_private_in_flight(c.leader_id, c.seq)),
-            count(*) FILTER (WHERE c.ids = '{}'), max(c.seq)
-        FROM (%s) AS c$sql$,
-        tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, 9223372036854775807));
+    RETURN QUERY EXECUTE (
+        SELECT format($sql$
+            SELECT count(*), count(*) FILTER (WHERE c.leader_id IS NOT NULL AND tube_private_in_flight(c.leader_id, c.seq)),
+                count(*) FILTER (WHERE c.is_control), max(c.seq)
+            FROM (%s) AS c$sql$, string_agg(format(
+                'SELECT p.seq, p.leader_id, p.ids = ''{}'' AS is_control FROM %s AS p WHERE %s',
+                tube_private_qualify(reg.tube), r.condition), ' UNION ALL '))
+        FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r);
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_count IS 'Counts pods that wait in a tube.';
@@ -128,10 +147,11 @@ COMMENT ON FUNCTION :"schema".tube_pods_count IS 'Counts pods that wait in a tub
 -- tube_private_hold_pods: locks pods for one of the functions below; their places, of those in flight and of the others.
 --
 -- First they are locked, then looked at by a statement of its own: a worker that has marked one meanwhile is seen. While
--- they are locked, they stay where they are.
+-- they are locked, they stay where they are. only_free: those in flight are passed over, and don't count for in_limit: they
+-- are the first of the queue, and may be more than that.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_hold_pods(
     reg :"schema".tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text,
-    in_limit integer, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text
+    in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -142,8 +162,9 @@ BEGIN
     FOR condition IN
         SELECT r.condition FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r
     LOOP
-        EXECUTE format('SELECT array_agg(h.ctid) FROM (SELECT p.ctid FROM %s AS p WHERE %s AND p.ids <> ''{}'''
+        EXECUTE format('SELECT array_agg(h.ctid) FROM (SELECT p.ctid FROM %s AS p WHERE %s AND p.ids <> ''{}''%s'
             ' ORDER BY p.seq LIMIT %s FOR UPDATE) AS h', tube_private_qualify(reg.tube), condition,
+            CASE WHEN only_free THEN ' AND (p.leader_id IS NULL OR NOT tube_private_in_flight(p.leader_id, p.seq))' END,
             in_limit - cardinality(locked)) INTO more;
         locked := locked || coalesce(more, '{}');
         EXIT WHEN cardinality(locked) = in_limit;
@@ -184,13 +205,14 @@ DECLARE
     chosen tid[];
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = reg.tube FOR KEY SHARE;
-    SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit);
+    SELECT * INTO held
+    FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit, in_key IS NULL);
     chosen := held.free || CASE WHEN in_key IS NULL THEN '{}' ELSE held.flying END;
     IF chosen = '{}' THEN
         RETURN 0;
     END IF;
     EXECUTE format(CASE WHEN in_key IS NULL
-        THEN 'INSERT INTO %1$s (op, shard, ids) SELECT p.op, p.shard, p.ids FROM %1$s AS p'
+        THEN 'INSERT INTO %1$s (op, shard, ids, payload) SELECT p.op, p.shard, p.ids, p.payload FROM %1$s AS p'
             ' WHERE p.ctid = ANY ($1) ORDER BY p.seq'
         ELSE 'INSERT INTO %1$s (op, shard, ids) SELECT ''U'', p.shard, ARRAY[%3$L]::%2$s[] FROM %1$s AS p'
             ' WHERE p.ctid = ANY ($1) GROUP BY p.shard' END, queue, reg.key_type, in_key) USING chosen;
@@ -223,7 +245,7 @@ DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, in_from, in_to, in_shard, in_key, in_limit);
     held record;
 BEGIN
-    SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit);
+    SELECT * INTO held FROM tube_private_hold_pods(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit, false);
     IF held.flying <> '{}' THEN
         RAISE EXCEPTION '% of these pods are in flight, the first is %, by %', cardinality(held.flying), held.first_flying,
             held.of_client
@@ -255,11 +277,12 @@ CREATE OR REPLACE FUNCTION :"schema".tube_attempts_reset(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, NULL, NULL, in_shard, in_key, 1);
+    of_key CONSTANT text := tube_private_key_as_text(reg, in_key);
     gone integer;
 BEGIN
     DELETE FROM tube_attempt AS a
     WHERE a.tube = reg.tube AND (in_partition IS NULL OR a.shard % reg.partitions = in_partition)
-        AND a.shard = coalesce(in_shard, a.shard) AND a.id = coalesce(in_key, a.id);
+        AND a.shard = coalesce(in_shard, a.shard) AND a.id = coalesce(of_key, a.id);
     GET DIAGNOSTICS gone = ROW_COUNT;
     IF gone > 0 THEN
         PERFORM tube_audit_add('pods reset', reg.tube, jsonb_strip_nulls(jsonb_build_object(
@@ -280,7 +303,7 @@ BEGIN
         DELETE FROM tube_attempt AS a
         USING (SELECT DISTINCT p.shard, unnest(p.ids::text[]) AS id FROM %s AS p WHERE p.ctid = ANY ($2)) AS k
         WHERE a.tube = $1 AND a.shard = k.shard AND md5(a.id) = md5(k.id) AND a.id = k.id AND k.id = coalesce($3, k.id)$sql$,
-        tube_private_qualify(reg.tube)) USING reg.tube, places, in_key;
+        tube_private_qualify(reg.tube)) USING reg.tube, places, tube_private_key_as_text(reg, in_key);
 END
 $$;
 

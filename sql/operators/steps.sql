@@ -18,6 +18,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, NULL, seq, seq, shard, key, 1);
     of_partition CONSTANT integer := shard % reg.partitions;
+    of_key CONSTANT text := tube_private_key_as_text(reg, key); -- or the worker would find no row of it, and delete the document
     number bigint;
     wrong text;
 BEGIN
@@ -48,14 +49,15 @@ BEGIN
             ELSE NOT EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = s.leader_id) END;
     DELETE FROM tube_step AS s WHERE s.tube = reg.tube AND s.ended_at < clock_timestamp() - interval '1 day';
     INSERT INTO tube_step AS s (tube, partitions, partition, seq, shard, id, expires_at)
-    VALUES (reg.tube, reg.partitions, of_partition, tube_step_ask.seq, tube_step_ask.shard, key, clock_timestamp() + lasts)
+    VALUES (reg.tube, reg.partitions, of_partition, tube_step_ask.seq, tube_step_ask.shard, of_key,
+        clock_timestamp() + lasts)
     ON CONFLICT DO NOTHING RETURNING s.step_id INTO number;
     IF number IS NULL THEN
         RAISE EXCEPTION 'another step of partition % of tube % is under way', of_partition, quote_literal(reg.tube)
             USING ERRCODE = 'TU144', HINT = 'Another operator steps through this partition. Wait, or agree with them.';
     END IF;
     PERFORM tube_audit_add('pods step', reg.tube,
-        jsonb_build_object('partition', of_partition, 'seq', seq, 'shard', shard, 'key', left(key, 100)));
+        jsonb_build_object('partition', of_partition, 'seq', seq, 'shard', shard, 'key', left(of_key, 100)));
     RETURN number;
 END
 $$;

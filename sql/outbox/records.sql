@@ -7,21 +7,22 @@
 
 -- outbox_records_mark: takes records for a term, and returns them by id.
 --
--- First those that an operator wants sent again (outbox_retry), whatever the floor; then those beyond the floor. Records of
--- earlier terms are taken over; those that this term has already are passed over, and so are parked ones. None is skipped
--- because it is locked.
+-- Those beyond the floor, and before them those at or below it that an operator wants sent again (outbox_retry): so all of
+-- them are in the order of their ids. (If all that are to be sent again came first, one of a key could overtake an earlier
+-- one, that a term had marked and not sent.) Records of earlier terms are taken over; those that this term has already are
+-- passed over, and so are parked ones. None is skipped because it is locked.
 --
 -- Arguments:
 --   outbox, partitions, partition, leader_id   the term
 --   records_limit   at most so many, 1 to 1000000
 --   floor           only records with a greater id; NULL counts as 0. Always 0 for an adopted table, whose ids are not drawn
 --                   as ours are
--- Result: the record; kafka_value as bytes, texts in UTF-8. retried: it is one of those that come first. held: an earlier
---   record of its key is parked and holds the key: park this one behind it (outbox_records_park).
---   When a row is not retried, or there are fewer than records_limit, none is left to be retried: a key that an operator has
---   freed has no earlier records then than those that were returned.
+-- Result: the record; kafka_value as bytes, texts in UTF-8. retried: it is to be sent again, and lies at or below the floor.
+--   held: an earlier record of its key is parked and holds the key: park this one behind it (outbox_records_park).
 --   For the next floor, where a settled seq S is known (pods/settle.sql): with fewer rows than records_limit, S; else the
 --   least of S and the id of the last row that is not retried, and where all are retried, the floor stays.
+--   A key that an operator has freed (outbox_records_park) may have earlier records than the one that the caller has. All of
+--   them were returned once a mark gives fewer rows than records_limit, or a row with a greater id than that record's.
 -- Errors: those of a call under a term; TU108, TU111; 22023 a bad records_limit; 42501 the worker may not read or mark the
 --   table.
 -- Locks, a lost answer: as tube_pods_mark.
@@ -34,7 +35,7 @@ CREATE OR REPLACE FUNCTION :"schema".outbox_records_mark(
 LANGUAGE plpgsql SECURITY INVOKER ROWS 1000 SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off SET row_security = off AS $$
 DECLARE
-    todo CONSTANT record := tube_private_begin_mark(outbox, partitions, partition, leader_id, records_limit);
+    todo CONSTANT record := tube_private_begin_mark(outbox, partitions, partition, leader_id, records_limit, floor);
     marked integer := 0;
 BEGIN
     IF todo.ids IS NOT NULL THEN
@@ -52,14 +53,14 @@ COMMENT ON FUNCTION :"schema".outbox_records_mark IS
 -- tube_private_begin_mark: the fence of outbox_records_mark, and the statements that it runs with the rights of its caller.
 --
 -- Result: mark: takes what is beyond the floor, with the parameters $1 leader_id, $2 floor, $3 the outbox, $4 limit;
--- ids: of the records to be sent again, taken off their list, NULL where there are none; again: takes these, with the
+-- ids: of the records up to the floor that are to be sent again, taken off their list, NULL where there are none; again: takes these, with the
 -- parameters $1 leader_id, $2 ids, $3 the outbox.
 --
 -- As tube_private_mark_sql does, mark first looks for the last record that it is to take, by the order of an index, then
 -- updates all up to it in that order. Where records are parked they are passed over by a join, and what comes back is
 -- sorted.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_mark(
-    outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer,
+    outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint,
     OUT mark text, OUT ids bigint[], OUT again text
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -83,8 +84,8 @@ BEGIN
     IF parks THEN
         mark := format('WITH marked AS (%s) SELECT * FROM marked ORDER BY 1', mark);
     END IF;
-    IF EXISTS (SELECT FROM tube_outbox_retry AS t WHERE t.outbox = box.outbox) THEN
-        ids := tube_private_take_retries(outbox, partitions, partition, records_limit);
+    IF EXISTS (SELECT FROM tube_outbox_retry AS t WHERE t.outbox = box.outbox AND t.id <= floor) THEN
+        ids := tube_private_take_retries(outbox, partitions, partition, records_limit, floor);
         again := format('WITH marked AS (UPDATE %s AS r SET leader_id = $1 WHERE r.id = ANY ($2)'
             ' AND r.leader_id IS DISTINCT FROM $1 AND $3 IS NOT NULL RETURNING %s) SELECT * FROM marked ORDER BY 1', tbl,
             tube_private_record_columns(box, parks, true));
@@ -121,15 +122,16 @@ LANGUAGE sql STABLE AS $$
             tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted)) ELSE 'false' END)
 $$;
 
--- tube_private_take_retries: the next records of a partition that are to be sent again, taken off their list; NULL: none.
+-- tube_private_take_retries: the next records of a partition, up to its floor, that are to be sent again, taken off their
+-- list; NULL: none. Those beyond the floor are met by each mark itself.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_take_retries(
-    outbox text, partitions integer, partition integer, records_limit integer
+    outbox text, partitions integer, partition integer, records_limit integer, floor bigint
 ) RETURNS bigint[]
 LANGUAGE sql AS $$
     WITH taken AS (
         DELETE FROM tube_outbox_retry AS t
         WHERE t.outbox = $1 AND t.id = ANY (ARRAY(
-            SELECT n.id FROM tube_outbox_retry AS n WHERE n.outbox = $1 AND n.slot % $2 = $3 ORDER BY n.id LIMIT $4))
+            SELECT n.id FROM tube_outbox_retry AS n WHERE n.outbox = $1 AND n.id <= $5 AND n.slot % $2 = $3 ORDER BY n.id LIMIT $4))
         RETURNING t.id
     )
     SELECT array_agg(t.id) FROM taken AS t

@@ -9,7 +9,7 @@ import pytest
 
 from pytube.faults import Point
 from tests.crash.squad import Squad, Writer
-from tests.helpers.armed import OF_BACKFILLS, Action
+from tests.helpers.armed import OF_TUBES, Action
 from tests.helpers.database import TestServer
 
 ACTIONS = (Action.KILL, Action.STOP)
@@ -42,9 +42,7 @@ def strike(
     dsn: str, folder: Path, kafka: str | None, action: Action, sizes: tuple[int, ...], nth: int
 ) -> None:
     """All points at once, each at a worker of its own."""
-    with Squad(
-        dsn, folder, [point for point in Point if point not in OF_BACKFILLS], action, kafka, nth
-    ) as squad:
+    with Squad(dsn, folder, [point for point in Point if point in OF_TUBES], action, kafka, nth) as squad:
         with Writer(dsn, squad.tubes, sizes):
             squad.start_victims()
             squad.wait_until_all_are_struck()

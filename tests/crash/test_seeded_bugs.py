@@ -6,10 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.seeded import bugs_of_delivery, bugs_of_hosts, bugs_of_sql, bugs_of_terms
+from tests.crash.seeded import (
+    bugs_of_delivery,
+    bugs_of_hosts,
+    bugs_of_outboxes,
+    bugs_of_sql,
+    bugs_of_terms,
+)
 from tests.crash.seeded.seed import Seed, copy_tree, failures
 
-SEEDS = [*bugs_of_delivery.SEEDS, *bugs_of_hosts.SEEDS, *bugs_of_terms.SEEDS, *bugs_of_sql.SEEDS]
+SEEDS = [
+    *bugs_of_delivery.SEEDS,
+    *bugs_of_hosts.SEEDS,
+    *bugs_of_outboxes.SEEDS,
+    *bugs_of_terms.SEEDS,
+    *bugs_of_sql.SEEDS,
+]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from pytube import events
 from pytube.cli.program import EXIT_CODES
-from pytube.config.models import Config, PostgresConfig, TubeConfig
+from pytube.config.models import Config, OutboxConfig, PostgresConfig, TubeConfig
 from pytube.db.connect import connection_string
 from pytube.errors import SQLSTATES
 from pytube.logs import Logger, log_event
@@ -105,9 +105,10 @@ def sections() -> dict[str, type[BaseModel]]:
     """The sections of the configuration by their headings."""
     found = {}
     for name, field in Config.model_fields.items():
-        if name != "tubes":
+        if name not in ("tubes", "outboxes"):
             found[f"`[{field.alias or name}]`"] = section_of(field.annotation)
     found["`[tube.NAME]`"] = TubeConfig
+    found["`[outbox.NAME]`"] = OutboxConfig
     found["`[tube.NAME.sink]`"] = section_of(TubeConfig.model_fields["sink"].annotation)
     found["`[tube.NAME.backfill]`"] = section_of(TubeConfig.model_fields["backfill"].annotation)
     found["`[tube.NAME.enrich]`"] = section_of(TubeConfig.model_fields["enrich"].annotation)

@@ -35,6 +35,15 @@ OF_BACKFILLS: Final = frozenset(
 )
 """Those that no process comes to without a backfill."""
 
+OF_TRANSACTIONS: Final = frozenset({Point.BEFORE_COMMIT, Point.AFTER_COMMIT})
+"""Those that no process comes to without an outbox in transactions."""
+
+OF_TUBES: Final = frozenset(Point) - OF_BACKFILLS - OF_TRANSACTIONS - {Point.AFTER_HANDOVER}
+"""Those that each worker of a tube comes to."""
+
+OF_OUTBOXES: Final = OF_TUBES - {Point.BEFORE_ENRICH, Point.AFTER_SEND} | {Point.AFTER_HANDOVER}
+"""Those that each worker of an outbox comes to."""
+
 
 class Action(StrEnum):
     """What happens at a point."""

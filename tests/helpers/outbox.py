@@ -12,15 +12,15 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from pytube.config import Config, load
 from pytube.events import Event
 from pytube.outbox.headers import EPOCH, OUTBOX_ID
 from pytube.worker import Worker
-from tests.helpers.waiting import wait_until_async
+from tests.helpers.waiting import wait_until, wait_until_async
 
 OUTBOX = "orders"
 topics = (f"orders-{number}" for number in itertools.count())
@@ -135,7 +135,11 @@ class Seen:
 
 
 def read(bootstrap: str, topic: str, *, committed: bool = False) -> list[Seen]:
-    """All records of a topic, by partition and offset; `committed`: only those of committed transactions."""
+    """All records of a topic, by partition and offset.
+
+    `committed`: only those of committed transactions. A commit is answered when it is sure to come; the
+    broker shows its records a moment later, so that is waited for.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -149,6 +153,8 @@ def read(bootstrap: str, topic: str, *, committed: bool = False) -> list[Seen]:
     )
     try:
         left = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        if committed:
+            wait_until(lambda: _is_settled(bootstrap, topic, left), what="no transaction is open")
         consumer.assign([TopicPartition(topic, number, 0) for number in left])
         seen: list[Seen] = []
         while left:
@@ -170,6 +176,17 @@ def read(bootstrap: str, topic: str, *, committed: bool = False) -> list[Seen]:
     finally:
         consumer.close()
     return sorted(seen, key=lambda one: one.partition)
+
+
+def _is_settled(bootstrap: str, topic: str, partitions: Iterable[int]) -> bool:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    ends = []
+    for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+        asked = {TopicPartition(topic, number): latest for number in partitions}
+        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=10)
+        ends.append([answers[place].result(10).offset for place in asked])
+    return ends[0] == ends[1]
 
 
 # --- what it may find ---------------------------------------------------------------------------

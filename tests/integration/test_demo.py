@@ -113,6 +113,27 @@ def test_the_copy_in_a_server_is_equal_in_the_end(start: Callable[..., Demo], si
     assert len(re.findall(r"^w\d +[1-9]\d* +[1-9][\d,]* +0 *$", out, re.MULTILINE)) == 3, out
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--election", "lease"),
+        pytest.param((), marks=pytest.mark.soak),
+        pytest.param(("--kafka", "real"), marks=pytest.mark.soak),
+    ],
+)
+def test_an_outbox_is_delivered_in_order(start: Callable[..., Demo], options: tuple[str, ...]) -> None:
+    demo = start("--outbox", "--seconds", "1", *options)
+    assert demo.end() == 0, demo.output
+    out = demo.output
+    came = re.search(r"COMPLETE AND IN ORDER: all ([\d,]+) committed records came", out)
+    assert came is not None
+    assert re.search(rf"records +{came[1]} committed, over \d+ keys", out)
+    assert re.search(r"[1-9]\d* of them rolled back", out)
+    for event in ("SIGKILL: w", "have taken over", "is started again", "leads again"):
+        assert event in out
+    assert re.search(r"take-over +[\d.]+ s after the SIGKILL of w\d", out)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_everything(start: Callable[..., Demo], number: signal.Signals, code: int) -> None:
     demo = start()

@@ -115,7 +115,11 @@ def test_old_transactions(dsn: str, connect: Connect, monkeypatch: pytest.Monkey
     session = connect(autocommit=False, application_name="the forgotten one")
     session.execute("CREATE TABLE public.t ()")
     checks = found(configured(dsn), "transactions", Level.WARN)
-    assert any("the forgotten one" in check.finding for check in checks)
+    (forgotten,) = [check for check in checks if "the forgotten one" in check.finding]
+    assert f"pg_terminate_backend({session.info.backend_pid})" in str(forgotten.remedy)
+    session.execute("PREPARE TRANSACTION 'the late one'")
+    (prepared,) = [c for c in found(configured(dsn), "transactions", Level.WARN) if "late one" in c.finding]
+    assert "ROLLBACK PREPARED 'the late one'" in str(prepared.remedy)
 
 
 class TestIds:

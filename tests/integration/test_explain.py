@@ -100,6 +100,20 @@ def test_it_is_parked(conn: Conn, config: Config) -> None:
     assert "because the key is parked" in found.sentences[-1]
 
 
+def test_it_has_failed_and_its_partition_is_paused(conn: Conn, config: Config) -> None:
+    term = lead(conn)
+    item = {"shard": 1, "id": "42", "error": "too many cooks", "attempts": 2, "delay": 3600}
+    conn.execute("SELECT tube_pods_fail(%s, %s, %s, %s, %s)", (*term.args, json.dumps([item])))
+    conn.execute("SELECT tube_pause('t', 1, '1 hour', 'while the cooks are counted')")
+    found = ask(config)
+    assert found.failure is not None
+    assert found.pause is not None
+    (paused,) = [sentence for sentence in found.sentences if "is paused until" in sentence]
+    assert "while the cooks are counted (`pytube resume --tube t`)" in paused
+    assert any("has failed 2 times" in said and "too many cooks" in said for said in found.sentences)
+    assert found.sentences[-1].endswith("was not delivered yet and its partition is paused.")
+
+
 def test_the_sink_is_ahead(config: Config) -> None:
     write(config, {"id": 42}, (2**31 - 2, 1))
     found = ask(config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -38,14 +38,14 @@ class LeaseHolder(Holder):
         self.lease = LEASE
         self.dead = False
         self.ticks = 0
-        super().__init__(LeaseElection(tick=self.tick, leave=self.leave, interval=0.05))
+        super().__init__(LeaseElection(tubes=[self.tube], tick=self.tick, leave=self.leave, interval=0.05))
 
     async def call(self, text: str, *values: object) -> Any:
         with translated():
             cursor = await self.session.execute(text.encode(), values)
             return await cursor.fetchone()
 
-    async def tick(self) -> dict[str, LeaseTick]:
+    async def tick(self, _: Collection[str]) -> dict[str, LeaseTick]:
         self.ticks += 1
         for partition, term in list(self.terms.items()):
             await self.call("SELECT tube_leader_renew(%s, %s, %s, %s)", *self._term(partition, term))
@@ -55,7 +55,7 @@ class LeaseHolder(Holder):
         tube, partitions, instances, free, mine, rank = row
         return {tube: LeaseTick(partitions, instances, frozenset(free), frozenset(mine), rank)}
 
-    async def leave(self) -> None:
+    async def leave(self, _: str | None) -> None:
         await self.call("SELECT tube_lease_leave(NULL, %s)", self.instance_id)
 
     def _tick(self) -> tuple[object, ...]:

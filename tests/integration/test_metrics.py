@@ -258,6 +258,7 @@ async def test_what_the_database_knows(
         led = fleet(dsn)
         assert led.all("pytube_fleet_partition_led") == [1]
         writer.execute("INSERT INTO public.goods VALUES (14)")
+        conn.execute("SELECT outbox_ensure_exists('box')")
         scraped = [await scrape(worker), fleet(dsn)]
     assert scraped[1].documented() == on_the_page("Metrics of the fleet")
     there = {sample.name for one in scraped for sample in one.samples}
@@ -265,6 +266,19 @@ async def test_what_the_database_knows(
         named = set(re.findall(r"\bpytube_\w+", (ROOT / "deploy" / file).read_text()))
         assert named, file
         assert named - there == set(), file
+
+
+def test_outboxes_are_among_the_fleet(dsn: str, conn: Conn) -> None:
+    """So the alerts for partitions are for theirs, too."""
+    conn.execute("SELECT outbox_ensure_exists('orders', 2)")
+    conn.execute("SELECT outbox_stash('orders', 'topic', 'k', 'v')")
+    conn.execute("SELECT tube_pause('orders', NULL, '1 hour')")
+    now = fleet(dsn)
+    assert sorted(now.all("pytube_fleet_outbox_records", tube="orders")) == [0, 1]
+    for name, value in (("partition_led", 0), ("partition_paused", 1), ("parked_keys", 0)):
+        assert now.all(f"pytube_fleet_{name}", tube="orders") == [value] * 2
+    assert max(now.all("pytube_fleet_lag_seconds", tube="orders", **{"class": "incremental"})) > 0
+    assert "orders partition 0: paused: by" in run("outbox", "status", "orders", dsn=dsn).output
 
 
 def test_only_one_format_at_a_time(dsn: str) -> None:

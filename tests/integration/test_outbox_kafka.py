@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Mapping
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,17 @@ import psycopg
 import pytest
 
 from pytube.embedded.kafka_real import RealKafka
-from pytube.events import Event, RecordParked, TopicDown, TopicUp
+from pytube.events import Event, RecordParked, SinkDown, TopicDown, TopicUp
 from pytube.outbox.headers import ENQUEUED
 from pytube.outbox.inflight import Chunk, Fault, InFlight, Record, Rules
-from pytube.outbox.partitioner import murmur2
+from pytube.outbox.murmur2 import kafka_partition
 from pytube.outbox.transactions import TransactionalProducer
 from pytube.sinks.kafka_clients import Clients
 from tests.helpers.armed import VARIABLE
 from tests.helpers.forked import start
 from tests.helpers.outbox import (
     OUTBOX,
+    Seen,
     check_complete,
     check_exactly_once,
     check_strict,
@@ -34,6 +36,7 @@ from tests.helpers.outbox import (
     stash,
     topics,
     until_waiting,
+    waiting,
 )
 from tests.helpers.waiting import LIMIT, wait_until_async
 
@@ -42,6 +45,11 @@ MODES = {
     "windowed": "window = 100",
     "strict": 'mode = "strict"',
     "transactions": "transactions = true",
+}
+CHECKS: Mapping[str, Callable[[Sequence[Seen]], None]] = {
+    "windowed": lambda seen: check_windowed(seen, 100),
+    "strict": check_strict,
+    "transactions": check_exactly_once,
 }
 
 
@@ -116,7 +124,7 @@ async def test_headers_keys_and_tombstones(
     ]
     assert {one.epoch for one in seen} == epochs
     assert seen[0].headers["a"] == "3", "the last of that name; all are there"
-    assert seen[4].partition == murmur2("elsewhere") % 3
+    assert seen[4].partition == kafka_partition("elsewhere", 3)
 
 
 async def test_our_hash_is_librdkafkas(
@@ -126,7 +134,7 @@ async def test_our_hash_is_librdkafkas(
     async with running(configured(tmp_path, dsn, kafka_real.bootstrap)):
         await until_waiting(conn)
     for one in read(kafka_real.bootstrap, topic):
-        assert one.partition == murmur2(one.key or "") % 3
+        assert one.partition == kafka_partition(one.key or "", 3)
 
 
 async def test_an_adopted_table_is_polled(
@@ -165,8 +173,17 @@ def parked(conn: Conn) -> list[tuple[int, bool]]:
     return conn.execute("SELECT id, behind FROM outbox_parked(%s) ORDER BY id", (OUTBOX,)).fetchall()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("limit", [1_000, 1_000_000], ids=["client", "broker"])
+@pytest.mark.parametrize(
+    ("mode", "limit"),
+    [
+        pytest.param("windowed", 1_000, id="windowed-client"),
+        pytest.param("windowed", 1_000_000, id="windowed-broker"),
+        pytest.param("transactions", 1_000, id="transactions-client"),
+        pytest.param("transactions", 1_000_000, id="transactions-broker", marks=pytest.mark.soak),
+        pytest.param("strict", 1_000, id="strict-client", marks=pytest.mark.soak),
+        pytest.param("strict", 1_000_000, id="strict-broker"),
+    ],
+)
 async def test_a_record_that_is_too_large_is_parked_alone(
     mode: str, limit: int, tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
 ) -> None:
@@ -183,9 +200,7 @@ async def test_a_record_that_is_too_large_is_parked_alone(
     assert (event.id, event.topic, event.key) == (poison[0], topic, "a")
     seen = read(kafka_real.bootstrap, topic, committed=mode == "transactions")
     check_complete(seen, stashed)
-    check_windowed(seen, 100)
-    if mode != "windowed":
-        check_exactly_once(seen)
+    CHECKS[mode](seen)
 
 
 async def test_a_topic_that_takes_smaller_batches_than_librdkafka_makes(
@@ -252,6 +267,41 @@ async def test_of_records_that_wait_the_newest_is_enough(
     assert found == [("a", stashed["a"][-1]), ("b", stashed["b"][-1])]
 
 
+# --- the broker is gone -------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_broker_that_is_away_for_longer_than_a_record_may_take(
+    mode: str,
+    killed: bool,
+    tmp_path: Path,
+    dsn: str,
+    conn: Conn,
+    kafka_real: RealKafka,
+    large_topic: str,
+) -> None:
+    stashed = stash(conn, large_topic, [str(number % 20) for number in range(20_000)])
+    settings = f"{MODES[mode]}\nmessage_timeout = 2\nin_flight = 4000\ntopic_cooldown_limit = 1"
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap, settings)) as events:
+        await wait_until_async(lambda: len(waiting(conn)) < 19_000)
+        os.kill(kafka_real.pid, signal.SIGSTOP)
+        try:
+            await wait_until_async(lambda: any(isinstance(event, SinkDown) for event in events))
+            if killed:
+                kafka_real.kill()
+        finally:
+            if killed:
+                await asyncio.to_thread(kafka_real.start)
+            else:
+                os.kill(kafka_real.pid, signal.SIGCONT)
+        await until_waiting(conn)
+    seen = read(kafka_real.bootstrap, large_topic, committed=mode == "transactions")
+    check_complete(seen, stashed)
+    CHECKS[mode](seen)
+
+
 # --- zombies, and workers that are killed -------------------------------------------------------
 
 
@@ -307,7 +357,7 @@ async def test_what_a_zombie_sends_is_never_committed(kafka_real: RealKafka, top
     ]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["windowed", "transactions", pytest.param("strict", marks=pytest.mark.soak)])
 async def test_a_worker_is_killed_between_kafka_and_the_purge(
     mode: str, tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
 ) -> None:
@@ -318,8 +368,8 @@ async def test_a_worker_is_killed_between_kafka_and_the_purge(
         dsn,
         kafka_real.bootstrap,
         MODES[mode] + "\nmessage_timeout = 2",
-        session_timeout=5,
-        receive_deadline=2,
+        session_timeout=4,
+        receive_deadline=1,
     )
     (file,) = list(tmp_path.glob("*.toml"))  # noqa: ASYNC240 # nothing runs yet
     with (tmp_path / "log").open("wb") as log:
@@ -334,8 +384,5 @@ async def test_a_worker_is_killed_between_kafka_and_the_purge(
         await until_waiting(conn)
     seen = read(kafka_real.bootstrap, topic, committed=mode == "transactions")
     check_complete(seen, stashed)
-    if mode == "transactions":
-        check_exactly_once(seen)
-    else:
-        assert len(seen) > 500, "it was killed after Kafka had some"
-        check_strict(seen) if mode == "strict" else check_windowed(seen, 100)
+    CHECKS[mode](seen)
+    assert (len(seen) > 500) is (mode != "transactions"), "it was killed after Kafka had some"

@@ -50,6 +50,22 @@ def test_messages_are_part_of_the_callers_transaction(conn: Conn, dsn: str) -> N
     assert rows(conn) == ROWS
 
 
+def test_a_message_by_itself_is_stashed_as_among_others(conn: Conn) -> None:
+    make_outbox(conn, value_type="bytea")
+    kinds = [
+        *MESSAGES,
+        Message("t", "k", "v", [("a", None)], partition_key="p"),
+        Message("t", "k", "v", {"long name": "1", "b": "2"}),
+        Message("t", None, None),
+    ]
+    for message in kinds:
+        stash(conn, [message], outbox=OUTBOX, in_order=message.key == "k")
+    alone = rows(conn)
+    conn.execute("DELETE FROM orders")
+    stash(conn, kinds, outbox=OUTBOX)
+    assert alone == rows(conn)
+
+
 async def test_messages_are_stashed_over_a_connection_that_is_awaited(conn: Conn, dsn: str) -> None:
     make_outbox(conn, value_type="bytea")
     async with await psycopg.AsyncConnection.connect(dsn) as app:

@@ -14,6 +14,7 @@ from pytube.events import Event, LeaderFenced
 from pytube.model import OK, Batch, Id, Result, Stale, Token
 from pytube.tubes.admin import Tubes
 from pytube.worker import Worker
+from tests.helpers.cli import run_json
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 
@@ -66,6 +67,9 @@ async def test_the_worker_stops_until_the_epochs_are_rebased(dsn: str, config_fi
     try:
         assert any(isinstance(event, LeaderFenced) for event in events)
         assert taken == []
+        (status,) = await asyncio.to_thread(run_json, "status", dsn=dsn)
+        assert status["state"] == "sink down"
+        assert f"`pytube tube rebase items --epoch {AHEAD}`" in status["sink_down"]
         with psycopg.connect(dsn, autocommit=True) as connection:
             assert connection.execute("SELECT count(*) FROM tube.items").fetchone() == (1,)
             issued = await asyncio.to_thread(Tubes(connection).rebase, "items", AHEAD)

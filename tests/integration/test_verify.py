@@ -172,26 +172,33 @@ async def test_no_false_alarm_while_rows_change_and_a_worker_delivers(copy: Copy
         await worker.stop()
 
 
-def test_an_interrupted_run_goes_on(copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoil(copy)
-    state = tmp_path / "state.json"
-    monkeypatch.setattr(run_module, "_SAVE_EVERY", 0.0)
+def interrupt(
+    copy: Copy, state: Path, monkeypatch: pytest.MonkeyPatch, *, at: int = 3, **options: Any
+) -> None:
+    """Kill a run at a read of the sink."""
     reads = 0
     read = PostgresSink.read
 
     async def dying(self: PostgresSink, *arguments: Any) -> Any:
         nonlocal reads
         reads += 1
-        if reads == 3:
+        if reads == at:
             raise RuntimeError("killed")
         return await read(self, *arguments)
 
-    monkeypatch.setattr(PostgresSink, "read", dying)
-    with pytest.raises(RuntimeError, match="killed"):
-        asyncio.run(check(copy, state=state, repair=True))
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "_SAVE_EVERY", 0.0)
+        patch.setattr(PostgresSink, "read", dying)
+        with pytest.raises(RuntimeError, match="killed"):
+            asyncio.run(check(copy, state=state, **options))
+
+
+def test_an_interrupted_run_goes_on(copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(copy)
+    state = tmp_path / "state.json"
+    interrupt(copy, state, monkeypatch, repair=True)
     stopped = json.loads(state.read_text())
     assert 0 < stopped["after"] < 300
-    monkeypatch.setattr(PostgresSink, "read", read)
     said: list[str] = []
     report = asyncio.run(check(copy, state=state, repair=True, told=said.append))
     assert said[0].startswith("going on with an interrupted run")
@@ -208,6 +215,30 @@ def test_a_state_of_another_comparison_is_not_used(copy: Copy, tmp_path: Path) -
     state.write_text("{")
     with pytest.raises(ConfigError, match="can't be read"):
         asyncio.run(check(copy, state=state))
+
+
+def test_a_repair_does_not_go_on_where_a_run_without_it_stopped(
+    copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that run has found was not touched, and would not be found again."""
+    spoil(copy)
+    state = tmp_path / "state.json"
+    monkeypatch.setattr(run_module, "_SUSPECTS", 1)
+    interrupt(copy, state, monkeypatch, at=6)
+    assert json.loads(state.read_text())["report"]["missing"] == 1
+    report = asyncio.run(check(copy, state=state, repair=True))
+    assert (report.missing, report.touched) == (1, 3)
+    assert copy.waiting() == [7, 9, 1000]
+
+
+def test_a_run_does_not_go_on_with_another_sink(
+    copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy.deliver()
+    state = tmp_path / "state.json"
+    interrupt(copy, state, monkeypatch)
+    another = parse(CONFIG.format(dsn=copy.dsn).replace('"copy"', '"another"'), environment={})
+    assert asyncio.run(verify(another, "t", state=state)).missing == 300
 
 
 @pytest.mark.parametrize(("text", "least", "most"), [("50", 50, 50), ("100%", 300, 300)])
@@ -262,6 +293,27 @@ def test_transforms(copy: Copy) -> None:
     assert not report.is_equal
     assert report.examples == {"unsendable": [(0, 8)]}
     assert report.not_checked == ["150 keys that a transform lets nothing be sent of"]
+
+
+def unreadable(change: Change) -> Any:
+    """Fails from the second time on that it sees a key."""
+    SEEN.append(change.id)
+    if SEEN.count(change.id) > 1:
+        raise ValueError("no more")
+    return change.document
+
+
+SEEN: list[Any] = []
+
+
+def test_a_key_that_differs_and_can_not_be_looked_at_again_is_not_called_equal(copy: Copy) -> None:
+    """As when the database is slow by then."""
+    spoil(copy)
+    SEEN.clear()
+    copy.more = f'[tube.t]\ntransforms = ["{__name__}:unreadable"]\n'
+    report = asyncio.run(check(copy))
+    assert not report.is_equal
+    assert {(0, 7), (0, 9)} <= set(report.examples["unsendable"])
 
 
 def test_a_document_that_is_another_each_time_is_not_called_different(copy: Copy) -> None:

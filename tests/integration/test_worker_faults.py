@@ -152,7 +152,7 @@ async def test_a_server_that_does_not_let_us_listen(
         )
         conn.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND application_name = 'pytube listener'"
+            "WHERE datname = current_database() AND application_name LIKE 'pytube listener %'"
         )
         await run.until("it is told", lambda: bool(reasons(logged, "listening_failed")))
         conn.execute("INSERT INTO public.items VALUES (2)")

@@ -61,7 +61,7 @@ def insert(conn: Conn, first: int, last: int, *tubes: str) -> set[Id]:
 def sessions(conn: Conn, purpose: str = "%") -> list[int]:
     """The process ids of a worker's sessions."""
     query = f"SELECT pid FROM pg_stat_activity WHERE {OURS} AND application_name LIKE %s"
-    return [int(str(pid)) for (pid,) in conn.execute(query.encode(), (f"pytube {purpose}",))]
+    return [int(str(pid)) for (pid,) in conn.execute(query.encode(), (f"pytube {purpose}%",))]
 
 
 def terminate(conn: Conn, purpose: str) -> int:

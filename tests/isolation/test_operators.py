@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import psycopg
 import pytest
 
@@ -81,3 +83,23 @@ def test_two_operators_step_at_once(conn: Conn, session: NewSession) -> None:
     with pytest.raises(psycopg.Error) as refused:
         waiting.rows()
     assert refused.value.sqlstate == "TU144"
+
+
+@pytest.mark.parametrize("still_rests", [True, False])
+def test_renewals_do_not_wait_for_an_operator_who_pauses_in_an_open_transaction(
+    conn: Conn, session: NewSession, still_rests: bool
+) -> None:
+    """All terms of a process are renewed by one statement: if it waited, none of them could send."""
+    make_tube(conn)
+    term = acquire(conn)
+    resting = json.dumps({str(term.leader_id): {"paused": {"reason": "told", "seconds": 0}}})
+    renewal = "SELECT renewed FROM tube_leaders_renew(NULL, ARRAY[%s]::uuid[], %s)"
+    conn.execute("SELECT tube_pause(%s)", (TUBE,))
+    conn.execute(renewal.encode(), (term.leader_id, resting))
+    worker, operator = session(), session()
+    operator.begin()
+    operator.run("SELECT tube_pause(%s)", (TUBE,))
+    worker.run("SET lock_timeout = '1s'")
+    assert worker.value(renewal, (term.leader_id, resting if still_rests else None)) is True
+    operator.commit()
+    assert conn.execute("SELECT halted_since FROM tube_pause_list(%s)", (TUBE,)).fetchall() == [(None,)]

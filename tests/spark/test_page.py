@@ -14,9 +14,10 @@ def test_its_python(spark: SparkSession, dsn: str, conn: psycopg.Connection[Any]
     conn.execute("CREATE TABLE public.orders (id bigint PRIMARY KEY, total numeric(10, 2))")
     conn.execute("SELECT tube_ensure_exists('es-live', 2)")
     conn.execute("SELECT tube_table_ensure_attached('es-live', 'public.orders', 0, 16)")
+    conn.execute("SELECT outbox_ensure_exists('events')")
     conn.execute("INSERT INTO public.orders SELECT i, i FROM generate_series(1, 20) AS i")
     blocks = BY_NAME["docs/spark.md"].blocks("python")
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for block in blocks:
         exec(compile(block.text, str(block), "exec"), {"spark": spark, "dsn": dsn})  # noqa: S102
     row = conn.execute('SELECT sum(cardinality(ids)) FROM "es-live"').fetchone()

@@ -22,7 +22,7 @@ from pytube.embedded.postgres import Postgres
 from pytube.sinks.jsonl_replay import replay
 from pytube.spark import Touched, touch
 from pytube.spark.hosts import Host
-from pytube.spark.sources.tube import SettledSeq
+from pytube.spark.sources.settled import SettledSeq
 from pytube.worker import Worker
 from tests.helpers.database import ROOT
 from tests.helpers.waiting import wait_until, wait_until_async
@@ -119,7 +119,7 @@ def test_a_unit_that_is_not_committed_is_waited_for(
         assert max(looked) < later
         (tmp_path / "go").touch()
         thread.join(60)
-        assert settled.reach(session, 10) >= later
+        assert settled.reach(session) >= later
     row = conn.execute("SELECT count(*) FROM t WHERE seq < %s", [later]).fetchone()
     assert row is not None
     assert row[0] > 0

@@ -13,6 +13,7 @@ from tests.helpers.terms import (
     Conn,
     Term,
     acquire,
+    fill,
     make_tube,
     mark,
     marked_seqs,
@@ -86,6 +87,36 @@ def test_a_row_of_the_list(conn: Conn, term: Term) -> None:
     assert (len(row["keys"]), row["key_count"], row["failures"]) == (100, 150, 1)
     assert (row["partition"], row["shard"], row["op"], row["client_id"]) == (0, 2, "U", "a client")
     assert row["control"] is None
+
+
+def test_a_retry_finds_what_waits_behind_more_in_flight_than_it_may_take_at_once(
+    conn: Conn, term: Term
+) -> None:
+    """0 says that nothing is left to retry, and what is in flight is the first of the queue."""
+    touch(conn, ids=(1,))
+    touch(conn, ids=(2,))
+    mark(conn, term)
+    waiting = touch(conn, ids=(3,))
+    bounds = f", in_to => {waiting}, in_limit => 1"
+    assert call(conn, "tube_pods_retry", bounds) == 1
+    assert call(conn, "tube_pods_retry", bounds) == 0
+    assert waiting not in pods(conn)
+
+
+@pytest.mark.usefixtures("term")
+def test_a_retried_pod_keeps_its_payload(conn: Conn) -> None:
+    """Our worker has no use for it; a consumer that reads `tube_pods_sql` may."""
+    conn.execute("""SELECT queue_touch(0, '{7}', 'T', '{"why": "by hand"}')""")
+    assert call(conn, "tube_pods_retry") == 1
+    assert scalar(conn, "SELECT payload FROM tube.queue") == {"why": "by hand"}
+
+
+@pytest.mark.usefixtures("term")
+def test_a_count_of_a_long_queue_spills_nothing_to_disk(conn: Conn) -> None:
+    """It stands before each act, and the queue may be as large as the disk."""
+    fill(conn, pods=5000)
+    conn.execute("SET work_mem = '64kB'; SET temp_file_limit = '64kB'")
+    assert scalar(conn, "SELECT pods FROM tube_pods_count('queue')") == 5000
 
 
 @pytest.mark.usefixtures("term")
@@ -287,3 +318,11 @@ def test_a_drop_forgets_keys_and_touches_nothing(conn: Conn, term: Term) -> None
 def test_an_unknown_tube_or_a_bad_limit_is_refused(conn: Conn, name: str) -> None:
     assert sqlstate(conn, f"SELECT {name}('no')") == "TU102"
     assert sqlstate(conn, f"SELECT {name}('queue', in_limit => 0)") == "22023"
+
+
+@pytest.mark.parametrize("act", ["tube_pods_ack", "tube_attempts_reset"])
+def test_failures_are_forgotten_however_the_key_is_written(conn: Conn, term: Term, act: str) -> None:
+    touch(conn, ids=(7,))
+    fail(conn, term, 7)
+    assert call(conn, act, ", in_key => '007'") == 1
+    assert scalar(conn, "SELECT count(*) FROM tube_attempt") == 0

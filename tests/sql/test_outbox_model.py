@@ -77,30 +77,28 @@ class Outbox(RuleBasedStateMachine):
         self.memory: dict[int, Record] = {}
         self.held: set[str] = set()
         self.freed: set[str] = set()
-        """Keys whose earlier records the next marks return first."""
+        """Keys whose earlier records marks are yet to return."""
 
     def mark(self, limit: int) -> None:
         settled = int(scalar(self.conn, "SELECT tube_settle_seq()"))
         records = mark(self.conn, self.term, limit, self.floor)
-        assert [record.retried for record in records] == sorted((r.retried for r in records), reverse=True)
-        for part in (True, False):
-            ids = [record.id for record in records if record.retried is part]
-            assert ids == sorted(ids)
+        ids = [record.id for record in records]
+        assert ids == sorted(ids)
+        assert [record.retried for record in records] == [id_ <= self.floor for id_ in ids]
         assert not {record.id for record in records} & self.memory.keys()
         beyond = [record.id for record in records if not record.retried]
         if len(records) < limit:
             self.floor = settled
         elif beyond:
             self.floor = min(settled, beyond[-1])
-        if beyond or len(records) < limit:
-            self.freed.clear()  # no retried record is left
+        self.freed = {key for key in self.freed if len(records) == limit and ids[-1] < self._first(key)}
         self.memory |= {record.id: record for record in records}
         self.held |= {record.kafka_key for record in records if record.held and record.kafka_key is not None}
 
     def send(self, fails: bool) -> None:
         """Send the first record of each key that is neither held nor waits for earlier ones."""
         for key in {record.kafka_key for record in self.memory.values()} - self.held - self.freed:
-            first = min(id_ for id_, record in self.memory.items() if record.kafka_key == key)
+            first = self._first(key)
             del self.memory[first]
             if fails:
                 assert park(self.conn, self.term, first, hold=True) == [first]
@@ -110,6 +108,10 @@ class Outbox(RuleBasedStateMachine):
                 assert purge(self.conn, self.term, [first]) == 1
                 del self.keys[first]
                 self.sent.setdefault(key, []).append(first)
+
+    def _first(self, key: str | None) -> int:
+        """The first record of a key that the worker has."""
+        return min(id_ for id_, record in self.memory.items() if record.kafka_key == key)
 
     def park_behind(self) -> None:
         """Records of held keys go behind the first of theirs, unless an operator has freed the key."""
@@ -128,6 +130,7 @@ class Outbox(RuleBasedStateMachine):
         assert reset(self.conn, self.term, list(self.memory)) == len(self.memory)
         self.floor = min([self.floor, *(id_ - 1 for id_ in self.memory)])
         self.memory.clear()
+        self.freed.clear()  # it has no later record that would have to wait
 
     def operate(self, what: str, data: st.DataObject) -> None:
         """An operator has parked records sent again, one or all; or gives one up."""

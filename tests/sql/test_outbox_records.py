@@ -208,7 +208,7 @@ def test_a_mark_looks_at_no_more_than_it_takes(conn: Conn) -> None:
     assert fetched < 200
 
 
-def test_a_retried_record_comes_first_whatever_the_floor_and_is_told_apart(conn: Conn) -> None:
+def test_a_retried_record_comes_whatever_the_floor_and_is_told_apart(conn: Conn) -> None:
     make_outbox(conn)
     ids = [stash(conn, key=str(number)) for number in range(4)]
     term = lead(conn)
@@ -222,6 +222,31 @@ def test_a_retried_record_comes_first_whatever_the_floor_and_is_told_apart(conn:
     assert retry(conn) == 1
     assert [(record.id, record.retried) for record in mark(conn, term, 1, late)] == [(ids[0], True)]
     assert marked_ids(conn, lead(conn)) == [*ids, late]
+
+
+def test_a_retried_record_overtakes_no_earlier_one_of_its_key(conn: Conn) -> None:
+    """A term had marked the first of those that are to be sent again, and ended."""
+    make_outbox(conn)
+    ids = [stash(conn), stash(conn), stash(conn)]
+    term = lead(conn)
+    mark(conn, term)
+    park(conn, term, ids[0], hold=True)
+    park(conn, term, *ids[1:], behind=True)
+    assert retry(conn) == 3
+    assert marked_ids(conn, term, 1, floor=ids[2]) == [ids[0]]
+    term = lead(conn)
+    assert [marked_ids(conn, term, 1), marked_ids(conn, term, 1), marked_ids(conn, term, 1)] == [
+        [ids[0]],
+        [ids[1]],
+        [ids[2]],
+    ]
+    # The same within a term that gives it back.
+    park(conn, term, ids[0], hold=True)
+    park(conn, term, *ids[1:], behind=True)
+    retry(conn)
+    assert marked_ids(conn, term, 1, floor=ids[2]) == [ids[0]]
+    assert reset(conn, term, [ids[0]]) == 1
+    assert marked_ids(conn, term, floor=ids[0] - 1) == ids
 
 
 def test_row_level_security_that_hides_records_is_an_error(conn: Conn, any_dsn: str) -> None:

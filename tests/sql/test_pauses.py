@@ -109,6 +109,30 @@ def test_a_worker_says_that_it_has_come_to_rest_and_that_ends_with_its_term(conn
     assert scalar(conn, "SELECT count(*) FROM tube_halted") == 0
 
 
+def test_a_rest_counts_for_its_own_pause_only(conn: Conn, term: Term) -> None:
+    """A leader may mark again before its next renewal says so."""
+    conn.execute("SELECT tube_pause(%s)", (TUBE,))
+    renew(conn, term, halted=True)
+    touch(conn)
+    conn.execute("SELECT tube_resume(%s)", (TUBE,))
+    mark(conn, term)
+    assert sqlstate(conn, "SELECT tube_pods_ack(%s)", TUBE) == "TU142"
+    conn.execute("SELECT tube_pause(%s)", (TUBE,))
+    assert sqlstate(conn, "SELECT tube_pods_ack(%s)", TUBE) == "TU142"
+    assert scalar(conn, "SELECT count(halted_since) FROM tube_pause_list(%s)", (TUBE,)) == 0
+    renew(conn, term, halted=True)
+    assert scalar(conn, "SELECT tube_pods_ack(%s)", (TUBE,)) == 1
+
+
+def test_a_leader_that_is_told_of_no_pause_is_not_noted_as_resting(conn: Conn, term: Term) -> None:
+    """It marks as soon as it has that answer; a pause that begins meanwhile must not find it at rest."""
+    conn.execute("SELECT tube_pause(%s)", (TUBE,))
+    renew(conn, term, halted=True)
+    conn.execute("SELECT tube_resume(%s)", (TUBE,))
+    assert renew(conn, term, halted=True) == (None, None)
+    assert scalar(conn, "SELECT count(*) FROM tube_halted") == 0
+
+
 def test_a_worker_stops_the_tube_once_and_only_resume_ends_that(conn: Conn, term: Term) -> None:
     conn.execute("SELECT tube_pause(%s, NULL, '1 hour')", (TUBE,))
     assert stop(conn, term)
@@ -251,3 +275,9 @@ def test_a_step_is_not_taken_after_the_pause(conn: Conn, resting: Term) -> None:
     step = ask(conn, touch(conn))
     conn.execute("SELECT tube_resume(%s)", (TUBE,))
     assert take(conn, resting, step) is None
+
+
+def test_a_step_names_its_key_as_the_source_does(conn: Conn, resting: Term) -> None:
+    """A worker that read rows by another text would find none, and delete the document."""
+    number = ask(conn, touch(conn, ids=(7,)), "007")
+    assert take(conn, resting, number) == (scalar(conn, "SELECT max(seq) FROM tube.queue"), 0, "7")

@@ -30,6 +30,7 @@ from pytube.sources.terms import Candidate
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
+from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.partition_worker import PartitionWorker
@@ -301,6 +302,9 @@ class FakeServedTube:
     log: RecordingLogger = field(default_factory=RecordingLogger)
     faults: UserFaults = field(default_factory=lambda: UserFaults(Logger("pytube.tests")))
     metrics: TubeMetrics = field(default_factory=TubeMetrics)
+    gate: SinkGate = field(
+        default_factory=lambda: SinkGate(rate=None, requests=None, ramp=1000, backfill_share=0.2)
+    )
     why_closed: str | None = None
     tracing: Tracing = field(default_factory=Tracing)
 

@@ -16,6 +16,7 @@ from pytube.testing.memory import MemorySink
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer
+from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.poller import Poller
@@ -49,9 +50,14 @@ class Rig:
     """One partition worker, its database, source, sink and election. To be made within an event loop."""
 
     def __init__(
-        self, sink: MemorySink | None = None, tracing: Tracing | None = None, /, **limits: float
+        self,
+        sink: MemorySink | None = None,
+        tracing: Tracing | None = None,
+        gate: SinkGate | None = None,
+        /,
+        **limits: float,
     ) -> None:
-        """`limits` replace those of `LIMITS`."""
+        """`gate`: one that partitions share; `limits` replace those of `LIMITS`."""
         self.tube = FakeTube()
         self.session = FakeSession(self.tube)
         self.enricher = FakeEnricher()
@@ -62,6 +68,8 @@ class Rig:
         self.database = FakeDatabase(self.session, Settled(self.session))
         self.served = FakeServedTube(self.limits, self.sink, self.enricher, self.events.append)
         self.served.tracing = tracing or Tracing()
+        if gate is not None:
+            self.served.gate = gate
         self.term = Term("t", 1, 0, epoch=100)
         self.tube.leader_id = self.term.leader_id
         self.active_term = ActiveTerm(

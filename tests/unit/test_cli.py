@@ -128,6 +128,10 @@ class TestWorker:
         err = run("worker", "--tube", "other", folder=folder, code=2).stderr
         assert "'other' is not configured (configured: es-live)" in err
 
+    def test_an_outbox_that_is_not_configured(self, folder: Path) -> None:
+        err = run("worker", "--outbox", "other", folder=folder, code=2).stderr
+        assert "the outbox 'other' is not configured (configured: none)" in err
+
     def test_no_tube_at_all(self, folder: Path) -> None:
         (folder / "pytube.toml").write_text('[postgres]\ndsn = "host=/nowhere"\n')
         assert "nothing is configured to be served" in run("worker", folder=folder, code=2).stderr

@@ -218,6 +218,13 @@ class TestBad:
             message == "key worker.receive_deadline: expected more than worker.heartbeat (0.3 s), got 0.2 s"
         )
 
+    def test_a_limit_on_partitions_where_a_group_gives_them_out(self) -> None:
+        message = refused(minimal('[kafka]\nbootstrap_servers = "k:1"\n[worker]\npartitions = 2'))
+        assert message == (
+            "key worker.partitions: under the election neli the group gives out the partitions, and a member "
+            'can\'t refuse one; take the key out, or set worker.election = "lease"'
+        )
+
     def test_neli_without_a_broker(self) -> None:
         message = refused(minimal('[worker]\nelection = "neli"'))
         assert message.startswith('key worker.election: "neli" needs a broker; add a section [kafka]')
@@ -321,3 +328,37 @@ def test_another_value_of_tracing_is_refused_and_not_shown(text: str) -> None:
     with pytest.raises(ConfigError, match=r"worker\.tracing") as refusal:
         parse(f'[postgres]\ndsn = "d"\n[worker]\ntracing = {text}', environment={})
     assert "hunter2" not in str(refusal.value)
+
+
+OUTBOX = GOOD + "[outbox.orders]\n"
+
+
+class TestOutboxes:
+    def test_leader_names(self) -> None:
+        config = good(OUTBOX + 'leader_topic = "l"\n[outbox.other]\n')
+        assert (config.leader_topic("orders"), config.leader_group("orders")) == (
+            "l",
+            "pytube.default.orders",
+        )
+        assert config.leader_topic("other") == "pytube.default.other"
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (GOOD + "[outbox.plain]\n", "key outbox.plain: there is a tube of that name"),
+            ('[postgres]\ndsn = "x"\n[outbox.o]\n', "key outbox.o: an outbox needs a broker"),
+            (OUTBOX + "message_timeout = 15\n", "raise the third to at least 21 s"),
+            (OUTBOX + 'mode = "loose"\n', "windowed"),
+            (
+                OUTBOX.replace("[worker]", "shared_partitions = 4\n[worker]") + 'leader_group = "g"\n',
+                "leader_topic and leader_group can't be set",
+            ),
+        ],
+        ids=["name", "broker", "deadline", "mode", "shared"],
+    )
+    def test_refused(self, text: str, message: str) -> None:
+        assert message in refused(text)
+
+    def test_one_that_is_not_configured(self) -> None:
+        with pytest.raises(ConfigError, match=r"'other' is not configured \(configured: orders\)"):
+            good(OUTBOX).outbox("other")

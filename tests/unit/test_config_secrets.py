@@ -23,6 +23,14 @@ plain = "shown"
 CONFIG = parse(TEXT, environment={"FROM_ENVIRONMENT": "hunter2"})
 
 
+def test_options_of_an_outbox_are_masked() -> None:
+    text = TEXT + '[outbox.o.kafka_options]\n"sasl.password" = "hunter2"\n"linger.ms" = 5\n'
+    config = parse(text, environment={"FROM_ENVIRONMENT": "x"})
+    shown = masked(config)
+    assert shown["outbox"]["o"]["kafka_options"] == {"sasl.password": "********", "linger.ms": "********"}
+    assert "hunter2" not in repr(config)
+
+
 def test_shown_masked() -> None:
     shown = masked(CONFIG)
     assert "hunter2" not in json.dumps(shown)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytube.election import Claim
-from pytube.election.lease import LeaseElection
+from pytube.election.base import Sheds
+from pytube.election.lease import LeaseClaim, LeaseElection, Room
 from pytube.election.share import LeaseTick
 from pytube.errors import ClaimLost, DatabaseUnavailable, LeaseHeld
 from tests.helpers.election import Holder
@@ -46,16 +47,21 @@ class Leases:
         """Whether the tube is not in the answers."""
         self.ticks = 0
 
-    def election(self, drain_limit: float = 5.0) -> LeaseElection:
+    def election(self, drain_limit: float = 5.0, most: int | None = None) -> LeaseElection:
         number = len(self.holders)
         election = LeaseElection(
-            tick=self.tick_of(number), leave=self.leave_of(number), interval=0.005, drain_limit=drain_limit
+            tubes=["t"],
+            tick=self.tick_of(number),
+            leave=self.leave_of(number),
+            room=Room(most),
+            interval=0.005,
+            drain_limit=drain_limit,
         )
         self.holders.append(Acquirer(election, self))
         return election
 
-    def tick_of(self, number: int) -> Callable[[], Awaitable[dict[str, LeaseTick]]]:
-        async def tick() -> dict[str, LeaseTick]:
+    def tick_of(self, number: int) -> Callable[[Collection[str]], Awaitable[dict[str, LeaseTick]]]:
+        async def tick(_: Collection[str]) -> dict[str, LeaseTick]:
             self.ticks += 1
             if self.down:
                 raise DatabaseUnavailable("gone")
@@ -70,8 +76,8 @@ class Leases:
 
         return tick
 
-    def leave_of(self, number: int) -> Callable[[], Awaitable[None]]:
-        async def leave() -> None:
+    def leave_of(self, number: int) -> Callable[[str | None], Awaitable[None]]:
+        async def leave(_: str | None) -> None:
             self.present = [other for other in self.present if other != number]
 
         return leave
@@ -168,7 +174,7 @@ async def test_a_database_that_is_away_is_told_once(leases: Leases) -> None:
 
 async def test_a_database_that_is_down_at_the_start(leases: Leases) -> None:
     leases.down = True
-    election = LeaseElection(tick=leases.tick_of(0), leave=leases.leave_of(0))
+    election = LeaseElection(tubes=["t"], tick=leases.tick_of(0), leave=leases.leave_of(0))
     with pytest.raises(DatabaseUnavailable):
         await election.start()
 
@@ -225,13 +231,13 @@ class ManyTubes:
         self.tubes = tubes
         self.held: dict[tuple[str, int], tuple[int, Claim]] = {}
         self.elections = [
-            LeaseElection(tick=self.tick_of(number), leave=_leave, choice=random.Random(number))
+            LeaseElection(tubes=tubes, tick=self.tick_of(number), leave=_leave, choice=random.Random(number))
             for number in range(processes)
         ]
 
-    def tick_of(self, number: int) -> Callable[[], Awaitable[dict[str, LeaseTick]]]:
-        async def tick() -> dict[str, LeaseTick]:
-            return {tube: self.of_tube(tube, number) for tube in self.tubes}
+    def tick_of(self, number: int) -> Callable[[Collection[str]], Awaitable[dict[str, LeaseTick]]]:
+        async def tick(names: Collection[str]) -> dict[str, LeaseTick]:
+            return {tube: self.of_tube(tube, number) for tube in names}
 
         return tick
 
@@ -248,7 +254,7 @@ class ManyTubes:
     async def turn(self) -> None:
         """Each process ticks once, and its worker acts upon what it claims and gives back."""
         for number, election in enumerate(self.elections):
-            election._apply(await election._tick())
+            election._apply(await election._take_part())
             while not election._queue.empty():
                 claim = election._queue.get_nowait()
                 assert claim is not None
@@ -272,7 +278,7 @@ class ManyTubes:
         }
 
 
-async def _leave() -> None:
+async def _leave(_: str | None) -> None:
     """Nobody minds."""
 
 
@@ -302,7 +308,7 @@ async def test_processes_that_come_get_their_share_of_each_tube() -> None:
     many = ManyTubes(1, {"a": 4, "b": 2, "c": 1})
     await many.turn()
     assert many.shares() == {"a": [4], "b": [2], "c": [1]}
-    many.elections.append(LeaseElection(tick=many.tick_of(1), leave=_leave))
+    many.elections.append(LeaseElection(tubes=many.tubes, tick=many.tick_of(1), leave=_leave))
     await many.turn()
     assert many.shares()["a"] == [3, 1], "one partition of a tube is given back at a time"
     for _ in range(10):
@@ -323,3 +329,78 @@ async def test_claims_of_all_tubes_are_revoked_and_waited_for_at_the_end() -> No
         assert not stopping.done()
         claim.handed_over()
     await asyncio.wait_for(stopping, 5)
+
+
+# --- tubes that are left to others, and a limit ----------------------------------------------------
+
+
+async def until_held(leases: Leases, *each: int) -> None:
+    """Until the processes hold so many partitions, in the order in which they joined."""
+
+    def check() -> bool:
+        return [len(holder.holds) for holder in leases.holders] == list(each)
+
+    await wait_until_async(check, what=f"they hold {each}")
+
+
+async def test_a_tube_that_is_given_up_goes_to_the_others_and_comes_back(leases: Leases) -> None:
+    one, _ = await join(leases), await join(leases)
+    await until_held(leases, 2, 2)
+    election = one.election
+    assert isinstance(election, LeaseElection)
+    assert isinstance(election, Sheds)
+    assert election.processes("t") == 2
+    election.give_up("t")
+    await until_held(leases, 0, 4)
+    assert not one.lost, "they ended in order"
+    election.come_back("t")
+    await until_held(leases, 2, 2)
+
+
+async def test_a_tick_under_way_when_a_tube_is_given_up_claims_nothing(leases: Leases) -> None:
+    election = leases.election()
+    await election.start()
+    election.give_up("t")
+    election._apply({"t": LeaseTick(4, 1, {0, 1, 2, 3}, set(), 0)})
+    assert all(claim.revoked.is_set() for claim in election._claims["t"].values())
+
+
+async def test_a_worker_leads_no_more_than_its_limit_and_others_take_the_rest(leases: Leases) -> None:
+    """The one with a limit is not counted while it is full, so the share of the other one is all the rest."""
+    leases.election(most=1)
+    await leases.holders[-1].start()
+    await join(leases)
+    await until_held(leases, 1, 3)
+    ticks = leases.ticks
+    await wait_until_async(lambda: leases.ticks > ticks + 20, what="many ticks")
+    assert [len(holder.holds) for holder in leases.holders] == [1, 3], "nothing is given back for nobody"
+
+
+async def test_a_worker_below_its_limit_takes_part_again(leases: Leases) -> None:
+    leases.election(most=2)
+    one = leases.holders[-1]
+    await one.start()
+    await until_held(leases, 2)
+    claim = next(iter(one.holds.values()))
+    assert isinstance(claim, LeaseClaim)
+    claim.lose()
+    await wait_until_async(lambda: bool(one.lost) and len(one.holds) == 2, what="it has two again")
+
+
+async def test_the_limit_is_that_of_all_tubes_together() -> None:
+    many = ManyTubes(1, {"a": 4, "b": 4})
+    many.elections = [LeaseElection(tubes=many.tubes, tick=many.tick_of(0), leave=_leave, room=Room(5))]
+    for _ in range(3):
+        await many.turn()
+    assert sum(sum(shares) for shares in many.shares().values()) == 5
+
+
+async def test_the_limit_is_that_of_all_hosts_together() -> None:
+    room = Room(5)
+    hosts = [ManyTubes(1, {"a": 3}), ManyTubes(1, {"a": 4})]
+    for many in hosts:
+        many.elections = [LeaseElection(tubes=many.tubes, tick=many.tick_of(0), leave=_leave, room=room)]
+    for _ in range(3):
+        for many in hosts:
+            await many.turn()
+    assert [many.shares() for many in hosts] == [{"a": [3]}, {"a": [2]}]

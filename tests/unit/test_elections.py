@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import cast
 from uuid import uuid4
@@ -11,10 +12,12 @@ import pytest
 
 from pytube.config import Config, KafkaConfig, PostgresConfig
 from pytube.election import Claim
+from pytube.election.lease import Room
 from pytube.errors import BrokerUnavailable
+from pytube.pipeline.limits import TokenBucket
 from pytube.worker import elections
 from pytube.worker.database import Database
-from pytube.worker.elections import ALL, Elections
+from pytube.worker.elections import ALL, ClaimLimits, Elections
 from pytube.worker.queue import Queue
 from pytube.worker.services import Services
 from tests.helpers.waiting import wait_until_async
@@ -42,10 +45,36 @@ class FakeElection:
         await asyncio.sleep(0)
 
 
+class FakeGroup(FakeElection):
+    """One that a process can leave for a while."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.is_away = False
+
+    def serves(self, tube: str) -> bool:
+        return tube == self.name
+
+    def processes(self, tube: str) -> int | None:
+        assert self.serves(tube)
+        return 2
+
+    def give_up(self, tube: str) -> None:
+        assert self.serves(tube)
+        self.is_away = True
+
+    def come_back(self, tube: str) -> None:
+        assert self.serves(tube)
+        self.is_away = False
+
+
 class Scene:
     """The elections of two queues."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, config: Config, kind: type[FakeElection] = FakeElection
+    ) -> None:
+        self.kind = kind
         self.made: list[FakeElection] = []
         self.claims: list[str] = []
         self.services = Services()
@@ -53,11 +82,17 @@ class Scene:
         queues = dict.fromkeys(("t", "u"), cast("Queue", None))
         database = cast("Database", None)
         self.elections = Elections(
-            config, queues, database, uuid4(), self.services, lambda claim: self.claims.append(claim.tube)
+            config,
+            queues,
+            database,
+            uuid4(),
+            self.services,
+            lambda claim: self.claims.append(claim.tube),
+            ClaimLimits(Room(None), TokenBucket(2.0)),
         )
 
     def _make(self, name: str) -> FakeElection:
-        self.made.append(FakeElection(name))
+        self.made.append(self.kind(name))
         return self.made[-1]
 
 
@@ -109,6 +144,54 @@ async def test_an_election_whose_broker_is_down_can_be_joined_later(monkeypatch:
     scene.made[0].is_down = False
     await scene.elections.join("t")
     assert len(scene.made) == 2, "it is the one that was made first"
+    await scene.elections.stop()
+    await scene.services.close()
+
+
+async def test_a_take_over_of_many_partitions_is_gradual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second's worth at once, then one by one; a claim that is over is not waited for."""
+    elections = Scene(monkeypatch, configured(None)).elections
+    began = time.monotonic()
+    for _ in range(3):
+        await elections._wait_for_turn(FakeClaim())
+    assert time.monotonic() - began >= 0.49
+    over = FakeClaim()
+    over.lose()
+    await asyncio.wait_for(elections._wait_for_turn(over), 0.4)
+
+
+async def test_a_queue_is_left_to_others_alone_and_stays_so_when_its_election_is_joined_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, configured(KAFKA), FakeGroup)
+    t, u = cast("list[FakeGroup]", scene.made)
+    assert not scene.elections.serves("t"), "the process takes no part yet"
+    for name in ("t", "u"):
+        await scene.elections.join(name)
+    assert scene.elections.serves("t")
+    assert scene.elections.processes("t") == 2
+    scene.elections.give_up("t")
+    assert (t.is_away, u.is_away) == (True, False)
+    await scene.elections.leave("t")  # it was dropped
+    assert scene.elections.processes("t") is None
+    await scene.elections.join("t")
+    anew = cast("FakeGroup", scene.made[-1])
+    assert anew is not t
+    assert anew.is_away, "its time is not over"
+    scene.elections.come_back("t")
+    assert [one.is_away for one in (t, u, anew)] == [True, False, False]
+    await scene.elections.stop()
+    await scene.services.close()
+
+
+async def test_one_election_at_the_broker_for_all_queues_can_t_leave_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared = KafkaConfig(bootstrap_servers="127.0.0.1:1", shared_partitions=4)
+    scene = Scene(monkeypatch, configured(shared))
+    await scene.elections.join(ALL)
+    assert not scene.elections.serves("t")
+    assert scene.elections.processes("t") is None
     await scene.elections.stop()
     await scene.services.close()
 

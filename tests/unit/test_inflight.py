@@ -103,6 +103,22 @@ def test_an_incremental_touch_draws_a_waiting_backfill_key_with_it() -> None:
     assert seqs(machine) == [1]
 
 
+def test_the_longest_wait_is_that_of_keys_that_nobody_works_on() -> None:
+    machine = InFlight()
+    assert machine.longest_waiting(PodClass.INCREMENTAL) is None
+    machine.add([Pod(seq, "U", seq % 2, [seq], None, float(seq)) for seq in range(1, 5)])
+    machine.add([Pod(5, "U", 1, [3], None, 5.0), Pod(6, "B", 1, [9], None, 0.5)])
+    assert machine.longest_waiting(PodClass.INCREMENTAL) == 1.0
+    assert machine.longest_waiting(PodClass.BACKFILL) == 0.5
+    flight = take(machine, 1)
+    assert keys_of(flight) == [(1, 1)]
+    assert machine.longest_waiting(PodClass.INCREMENTAL) == 2.0
+    take(machine, 1)
+    assert machine.longest_waiting(PodClass.INCREMENTAL) == 3.0, "since its first touch"
+    take(machine)
+    assert machine.longest_waiting(PodClass.INCREMENTAL) is None, "all fly"
+
+
 def test_shards_take_turns() -> None:
     machine = InFlight()
     machine.add([pod(1, *range(10), shard=1), pod(2, *range(10), shard=2)])

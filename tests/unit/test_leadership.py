@@ -22,7 +22,7 @@ from pytube.events import Event, LeaderAcquired, LeaderFenced, LeaderRevoked
 from pytube.faults import Point
 from pytube.model import Batch, Token
 from pytube.sources import terms
-from pytube.sources.terms import Term
+from pytube.sources.terms import Term, Troubles
 from pytube.testing.memory import MemorySink
 from pytube.worker import leadership as module
 from pytube.worker.database import Database
@@ -320,11 +320,21 @@ async def test_a_sink_that_holds_an_epoch_that_was_never_issued_is_told_of_once(
     async def last_epoch(*_: object) -> int:
         return 7
 
+    began: list[float] = []
+
+    async def renew(_: object, told: dict[object, Troubles]) -> None:
+        (troubles,) = told.values()
+        assert "pytube tube rebase t --epoch 8" in str(troubles.reason("sink"))
+        began.append(troubles._since["sink"][1])
+
     monkeypatch.setattr(terms, "last_epoch", last_epoch)
+    monkeypatch.setattr(terms, "renew", renew)
     steps.outcomes = [FencedBySink(Token(8, 1))] * 3
     running = await steps.until_it_leads(3)
     (told,) = steps.served.told
     assert "pytube tube rebase t --epoch 8" in told
+    assert len(began) == 3, "each term tells the database, so that status shows it"
+    assert len(set(began)) == 1, "it has been so since the first of them"
     steps.revoke()
     await asyncio.wait_for(running, 5)
 

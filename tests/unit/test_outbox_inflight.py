@@ -40,7 +40,10 @@ def loaded(rules: Rules, *keys: str | None, topic: str = "t") -> InFlight:
 
 
 def done(machine: InFlight) -> list[int]:
-    return sorted(machine.finished())
+    """What is finished; it is purged at once."""
+    finished = sorted(machine.finished())
+    machine.confirm_purged(0.0)
+    return finished
 
 
 # --- order --------------------------------------------------------------------------------------
@@ -52,8 +55,23 @@ def test_strict_one_record_of_a_key_flies() -> None:
     assert sorted(ids(first)) == [1, 3, 4, 5]
     assert machine.take(0.0) is None
     machine.settle(first, {}, 0.0)
-    assert ids(machine.take(0.0)) == [2]
     assert done(machine) == [1, 3, 4, 5]
+    assert ids(machine.take(0.0)) == [2]
+
+
+def test_what_a_crash_would_have_sent_again_counts_as_if_it_flew() -> None:
+    machine = loaded(WINDOWED, *"aaaaaa")
+    machine.settle(take(machine), {}, 0.0)
+    assert sorted(machine.finished()) == [1, 2, 3, 4]
+    assert machine.take(0.0) is None, "a crash before the purge repeats a window's worth already"
+    machine.confirm_purged(0.0)
+    assert ids(machine.take(0.0)) == [5, 6]
+
+
+def test_in_transactions_a_crash_repeats_nothing_and_nothing_waits_for_a_purge() -> None:
+    machine = loaded(Rules(window=4, repeats=False), *"aaaaaa")
+    machine.settle(take(machine), {}, 0.0)
+    assert ids(machine.take(0.0)) == [5, 6]
 
 
 def test_windowed_as_many_fly_as_the_window_has() -> None:
@@ -61,6 +79,7 @@ def test_windowed_as_many_fly_as_the_window_has() -> None:
     first = take(machine)
     assert ids(first) == [1, 2, 3, 4]
     machine.settle(first, {}, 0.0)
+    assert done(machine) == [1, 2, 3, 4]
     assert ids(machine.take(0.0)) == [5, 6]
 
 
@@ -154,7 +173,7 @@ def send_all(machine: InFlight, poison: set[int]) -> list[Letter]:
 
 
 def test_a_record_that_the_broker_refuses_is_parked_alone() -> None:
-    machine = InFlight(Rules(window=4, attempts=3))
+    machine = InFlight(Rules(window=4, attempts=3, repeats=False))
     machine.add([record(number, f"k{number % 7}") for number in range(1, 100)])
     (letter,) = send_all(machine, {50})
     assert (letter.record.id, letter.attempts, letter.behind) == (50, 3, False)
@@ -162,7 +181,7 @@ def test_a_record_that_the_broker_refuses_is_parked_alone() -> None:
 
 
 def test_hold_parks_what_follows_of_the_key() -> None:
-    machine = InFlight(Rules(window=1, hold=True))
+    machine = InFlight(Rules(window=1, hold=True, repeats=False))
     machine.add([record(1), record(2), record(3, "other")])
     letters = send_all(machine, {1})
     assert [(letter.record.id, letter.behind) for letter in letters] == [(1, False), (2, True)]
@@ -209,6 +228,12 @@ def test_compaction_keeps_the_newest_of_those_that_wait() -> None:
     assert machine.compacted == 2
 
 
+def test_a_chunk_names_what_its_records_have_replaced() -> None:
+    machine = loaded(Rules(window=2, compact=True), "a", "b", "a", "a")
+    chunk = take(machine)
+    assert (sorted(ids(chunk)), sorted(chunk.done())) == ([2, 4], [1, 2, 3, 4])
+
+
 def test_compaction_goes_by_the_key_not_the_partition_key() -> None:
     machine = InFlight(Rules(window=9, compact=True))
     machine.add([record(n, key, partition_key="p") for n, key in enumerate("abab", 1)])
@@ -242,6 +267,7 @@ class Delivery(RuleBasedStateMachine):
         self.keeps = Rules(window=window, chunk=chunk, compact=compact, hold=hold, attempts=attempts)
         self.machine = InFlight(self.keeps)
         self.rows: dict[int, Record] = {}
+        self.rows_ever: dict[int, Record] = {}
         self.marked: set[int] = set()
         self.parked: dict[int, bool] = {}
         """Whether each parked record is behind another."""
@@ -252,7 +278,10 @@ class Delivery(RuleBasedStateMachine):
         """Lanes of which a record has failed, and how many of it still fly."""
         self.log: dict[tuple[str, object], list[int]] = defaultdict(list)
         self.stashed: dict[tuple[str, object], list[int]] = defaultdict(list)
+        self.purging: list[int] = []
+        """What a purge is under way for."""
         self.purged: set[int] = set()
+        self.crashed = False
         self.now = 0.0
         self.next = 1
 
@@ -268,7 +297,7 @@ class Delivery(RuleBasedStateMachine):
     def stash(self, keys: list[str | None], topic: str, apart: bool, poison: int) -> None:
         for number, key in enumerate(keys):
             one = record(self.next, key, topic, "p" if apart and key == "c" else None)
-            self.rows[one.id] = one
+            self.rows[one.id] = self.rows_ever[one.id] = one
             self.stashed[self.lane(one)].append(one.id)
             if number == poison:
                 self.poison.add(one.id)
@@ -361,14 +390,40 @@ class Delivery(RuleBasedStateMachine):
                 self.poison.discard(number)
         self.retried += again
 
+    @precondition(lambda self: not self.purging)
     @rule()
-    def purge(self) -> None:
-        for number in self.machine.finished():
+    def begin_purge(self) -> None:
+        self.purging = list(self.machine.finished())
+        for number in self.purging:
             assert number in self.marked
             assert number not in self.parked
+
+    @precondition(lambda self: bool(self.purging))
+    @rule()
+    def end_purge(self) -> None:
+        self.commit_purge()
+        self.machine.confirm_purged(self.now)
+
+    def commit_purge(self) -> None:
+        for number in self.purging:
             del self.rows[number]
             self.marked.discard(number)
             self.purged.add(number)
+        self.purging = []
+
+    @rule(data=st.data(), commits=st.booleans())
+    def crash(self, data: st.DataObject, commits: bool) -> None:
+        """The worker dies; the purge under way is committed or not. The next term has all that is left."""
+        for chunk in self.flights:
+            bad = not self.poison.isdisjoint(ids(chunk))
+            self.outcome(chunk, data, "refused" if bad else "unsent")
+        if commits:
+            self.commit_purge()
+        self.flights, self.purging, self.retried = [], [], []
+        self.crashed = True
+        self.cut.clear()
+        self.marked.clear()
+        self.machine = InFlight(self.keeps)
 
     @invariant()
     def nothing_is_forgotten(self) -> None:
@@ -409,7 +464,9 @@ class Delivery(RuleBasedStateMachine):
                 bad = not self.poison.isdisjoint(ids(chunk))
                 self.machine.settle(chunk, self.outcome(chunk, None, "refused" if bad else "well"), self.now)
             self.park()
-            self.purge()
+            if not self.purging:
+                self.begin_purge()
+            self.end_purge()
         assert not self.machine.held
         assert self.rows.keys() == self.parked.keys()
         assert {n for numbers in self.stashed.values() for n in numbers} == self.purged | self.parked.keys()
@@ -417,6 +474,13 @@ class Delivery(RuleBasedStateMachine):
             self.check_order(lane, log)
 
     def check_order(self, lane: tuple[str, object], log: list[int]) -> None:
+        if self.keeps.compact and self.crashed:
+            # The next term may mark fewer, and send what a newer one had replaced; the newest follows again.
+            last = {self.rows_ever[number].key: number for number in log}
+            assert all(number <= last[self.rows_ever[number].key] for number in log), (
+                "the last is not the newest"
+            )
+            return
         seen: list[int] = []
         for number in log:
             if number in seen:

@@ -6,7 +6,14 @@ import ast
 
 import pytest
 
-from tests.crash.seeded import bugs_of_capture, bugs_of_delivery, bugs_of_hosts, bugs_of_sql, bugs_of_terms
+from tests.crash.seeded import (
+    bugs_of_capture,
+    bugs_of_delivery,
+    bugs_of_hosts,
+    bugs_of_outboxes,
+    bugs_of_sql,
+    bugs_of_terms,
+)
 from tests.crash.seeded.seed import Seed
 from tests.helpers.database import ROOT
 
@@ -14,6 +21,7 @@ SEEDS = [
     *bugs_of_capture.SEEDS,
     *bugs_of_delivery.SEEDS,
     *bugs_of_hosts.SEEDS,
+    *bugs_of_outboxes.SEEDS,
     *bugs_of_sql.SEEDS,
     *bugs_of_terms.SEEDS,
 ]

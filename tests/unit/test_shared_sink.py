@@ -10,6 +10,7 @@ import pytest
 
 from pytube.config import SinkConfig
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
+from pytube.model import PodClass
 from pytube.testing.memory import MemorySink
 from pytube.worker import shared_sink
 from pytube.worker.shared_sink import SharedSink
@@ -39,7 +40,7 @@ class Door(MemorySink):
 @asynccontextmanager
 async def shared(door: Door) -> AsyncIterator[SharedSink]:
     """A shared sink that is closed at the end."""
-    one = SharedSink("t", SinkConfig(type="jsonl", options={"path": "-"}))
+    one = SharedSink("t", SinkConfig(type="jsonl", options={"path": "-"}), 0.2)
     one.sink = door
     try:
         yield one
@@ -63,6 +64,10 @@ async def test_a_sink_that_is_down_is_opened_later() -> None:
             assert one.why_closed == "refused", "the start goes on after the first attempt"
             await wait_until_async(lambda: one.why_closed is None, what="it is open")
             assert door.closings == 3, "what each attempt left open is closed before the next one"
+            passing = asyncio.create_task(one.gate.enter(PodClass.INCREMENTAL, 1))
+            await asyncio.sleep(0)
+            assert not passing.done(), "its partitions do not start all at once"
+            await passing
     assert [(line["event"], line.get("reason")) for line in logs] == [
         ("sink_not_open", "refused"),
         ("sink_not_open", "silent"),

@@ -12,12 +12,17 @@ from uuid import uuid4
 
 import pytest
 
-from pytube.config import Config, load
+from pytube.config import Config, load, parse
+from pytube.election.lease import LeaseElection
 from pytube.errors import ConfigError, DatabaseUnavailable
 from pytube.events import Event, LeaderAcquired, MeterRead, SinkDown, WorkerStandsBy
+from pytube.pipeline.shedding import SINK_NOT_OPEN
 from pytube.worker import Worker
 from pytube.worker import host as module
+from pytube.worker.elections import ALL
+from pytube.worker.exporter import View, WorkerCollector
 from pytube.worker.leadership import Leadership
+from pytube.worker.tube import Tube
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim
@@ -215,3 +220,54 @@ async def test_a_worker_that_leads_nothing_of_a_tube_says_so_once(
         del host.leaderships["u", 1]
         await wait_until_async(lambda: len(events) > 2, what="it is told again")
     assert events == [WorkerStandsBy("u", 3), WorkerStandsBy("t", 3), WorkerStandsBy("u", 3)]
+
+
+SEVERAL = """
+    [postgres.hosts.one]
+    dsn = "host=127.0.0.1 port=1"
+    [postgres.hosts.two]
+    dsn = "host=127.0.0.1 port=2"
+    [kafka]
+    bootstrap_servers = "127.0.0.1:1"
+    [worker]
+    election = "lease"
+    partitions = 7
+    [tube.t.sink]
+    type = "jsonl"
+    path = "-"
+    requests = 3
+    [outbox.o]
+"""
+
+
+async def test_hosts_shed_by_themselves_and_share_the_limits_of_sinks_and_claims() -> None:
+    """An outbox is led like a tube, and is not left to others."""
+    one, two = Worker(parse(SEVERAL, environment={}))._hosts
+    assert one._shedder is not None
+    assert one._shedder is not two._shedder
+    assert one._shedder._watched.keys() == {"t"}, "an outbox is not judged"
+    tubes = [host.of_kind(Tube)["t"] for host in (one, two)]
+    assert tubes[0].gate is tubes[1].gate
+    assert tubes[0].metrics is not tubes[1].metrics
+    elections = [host._elections._unjoined[ALL] for host in (one, two)]
+    assert isinstance(elections[0], LeaseElection)
+    assert isinstance(elections[1], LeaseElection)
+    assert elections[0]._room is elections[1]._room
+    assert elections[0]._tubes == {"t", "o"}, "its partitions count"
+    two.leaderships["t", 1] = cast("Leadership", SimpleNamespace(partition_worker=None, waits_for_sink=True))
+    assert (one._read_load(), two._read_load()) == ({}, {"t": {1: SINK_NOT_OPEN}})
+
+
+async def test_what_a_host_sheds_is_told_of_that_host_and_its_sinks_once() -> None:
+    hosts = Worker(parse(SEVERAL, environment={}))._hosts
+    metrics = hosts[1].of_kind(Tube)["t"].metrics
+    metrics.is_away, metrics.sheds = True, 2
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in WorkerCollector(View(hosts, {}, lambda: True)).collect()
+        for sample in metric.samples
+    }
+    assert samples["pytube_load_away", "one", "t"] == 0
+    assert samples["pytube_load_away", "two", "t"] == 1
+    assert samples["pytube_load_sheds_total", "two", "t"] == 2
+    assert samples["pytube_sink_requests", "t"] == 0

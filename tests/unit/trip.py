@@ -16,7 +16,7 @@ class Trip:
     """One attempt to deliver the ids given."""
 
     def __init__(self, *ids: int, sink: MemorySink | None = None, op: str = "U", **limits: float) -> None:
-        self.rig = Rig(sink, **limits)
+        self.rig = Rig(sink, None, **limits)
         for key in ids:
             self.rig.enricher.rows[0, key] = b"{}"
         machine = InFlight()

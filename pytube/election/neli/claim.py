@@ -266,6 +266,7 @@ class ClaimBoard:
         self._assigned: set[int] = set()
         self._claims: dict[int, NeliClaim] = {}
         self._closed = False
+        self._paused = False
 
     def live(self) -> list[NeliClaim]:
         """The claims that are not over; those under hand-over too."""
@@ -319,6 +320,17 @@ class ClaimBoard:
         with self._lock:
             self._fill(now)
 
+    def pause(self) -> list[NeliClaim]:
+        """Make no claims until `resume`, and revoke all; returns those to wait for."""
+        with self._lock:
+            self._paused = True
+            return self._revoke(set(self._claims))
+
+    def resume(self) -> None:
+        """Make claims again, of what the group gives us from now on."""
+        with self._lock:
+            self._paused = False
+
     def close(self) -> list[NeliClaim]:
         """Make no more claims, and revoke all; returns those to wait for."""
         with self._lock:
@@ -332,7 +344,7 @@ class ClaimBoard:
         return [claim for claim in claims if not claim.over.is_set()]
 
     def _fill(self, now: float) -> None:
-        if self._closed:
+        if self._closed or self._paused:
             return
         for partition in sorted(self._assigned):
             if partition < self._partitions and self._may_claim(partition, now):

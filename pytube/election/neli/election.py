@@ -15,6 +15,7 @@ from pytube.election.neli.member import Member
 from pytube.election.neli.settings import NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
 from pytube.logs import Logger, host_fields
+from pytube.threads import in_thread
 
 _CARE = 0.25
 """Seconds between checks of the tube's partitions and at claims that were given up."""
@@ -96,6 +97,7 @@ class NeliElection:
         self._board: ClaimBoard | None = None
         self._member: Member | None = None
         self._care: asyncio.Task[None] | None = None
+        self._given_up = False
 
     async def start(self) -> None:
         """Make or widen the topic, and join the group.
@@ -145,9 +147,25 @@ class NeliElection:
             await self._drain(self._board.close())
         if self._member is not None:
             member, self._member = self._member, None
-            if not await asyncio.to_thread(member.stop, _LEAVE):
+            if not await in_thread(member.stop, _LEAVE):
                 self._log.warning("group_not_left", seconds=_LEAVE)
         self._queue.put_nowait(None)
+
+    def serves(self, tube: str) -> bool:
+        """Whether it is this one."""
+        return tube == self._tube
+
+    def processes(self, tube: str) -> int | None:  # noqa: ARG002 # the contract's
+        """Not known: a member of the group is not told who the others are."""
+        return None
+
+    def give_up(self, tube: str) -> None:  # noqa: ARG002 # the contract's
+        """Hand over all partitions, then leave the group: its protocol has no way to refuse a single one."""
+        self._given_up = True
+
+    def come_back(self, tube: str) -> None:  # noqa: ARG002 # the contract's
+        """Join the group again."""
+        self._given_up = False
 
     async def _drain(self, claims: list[NeliClaim]) -> None:
         if not claims:
@@ -175,13 +193,16 @@ class NeliElection:
     async def _take_care(self, board: ClaimBoard) -> None:
         """Follow the tube's partitions, renew claims that were given up, look for a lost broker."""
         topic_at = probe_at = 0.0
-        was_able = True
+        was_member = was_able = True
         while True:
             await asyncio.sleep(_CARE)
-            now = clock.now()
             if (able := self._able()) != was_able:
                 was_able = able
-                self._leave_or_join(able)
+                self._tell_able(able)
+            if (is_member := able and not self._given_up) != was_member:
+                was_member = is_member
+                await self._leave_or_join(board, is_member)
+            now = clock.now()
             if (partitions := self._count()) != self._partitions:
                 self._partitions, topic_at = partitions, now
                 board.resize(partitions)
@@ -192,9 +213,15 @@ class NeliElection:
                 topic_at = clock.now() + _TOPIC_PAUSE
                 probe_at = clock.now() + _PROBE_PAUSE
 
-    def _leave_or_join(self, able: bool) -> None:
+    async def _leave_or_join(self, board: ClaimBoard, is_member: bool) -> None:
+        if is_member:
+            board.resume()
+        elif self._given_up:  # else there is no database to hand anything over in order
+            await self._drain(board.pause())
         if self._member is not None:
-            self._member.stay_away(not able)
+            self._member.stay_away(not is_member)
+
+    def _tell_able(self, able: bool) -> None:
         if able:
             self._log.info("claims_resumed")
         else:
@@ -215,4 +242,4 @@ class NeliElection:
             topic = LeaderTopic(self._clients.admin(), self.settings.topic, self._log)
             return topic.ensure(self._partitions, limit)
 
-        self._width = await asyncio.to_thread(ensure)
+        self._width = await in_thread(ensure)

@@ -28,6 +28,7 @@ from opensearchpy.serializer import JSONSerializer
 
 from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
 from pytube.sinks.opensearch.options import OpenSearchOptions
+from pytube.threads import in_thread
 
 _JSON = "application/json"
 _LINES = "application/x-ndjson"
@@ -224,7 +225,7 @@ class _Json(JSONSerializer):
 async def _compressed(data: bytes) -> bytes:
     if len(data) <= _IN_LOOP:
         return zlib.compress(data, _LEVEL, _GZIP)
-    return await asyncio.to_thread(zlib.compress, data, _LEVEL, _GZIP)
+    return await in_thread(zlib.compress, data, _LEVEL, _GZIP)
 
 
 def _ssl_context(options: OpenSearchOptions) -> ssl.SSLContext | None:

@@ -1,1 +1,1 @@
-"""Formats for `spark.read`, `readStream` and `write`: `tube` and `pgtable`."""
+"""Formats for `spark.read`, `readStream` and `write`: `tube`, `outbox` and `pgtable`."""

@@ -20,6 +20,7 @@ import pytube
 from pytube.errors import UsageError
 from pytube.spark import queries
 from pytube.spark.hosts import Host, Where, shard_map
+from pytube.spark.sources.outbox import OutboxSource
 from pytube.spark.sources.pgtable import PARTITIONS, TableSource
 from pytube.spark.sources.tube import TubeSource
 
@@ -30,7 +31,7 @@ _known: dict[int, dict[str, Host]] = {}
 def register(
     spark: SparkSession, dsn: str | Host | Mapping[str, str | Host] | None = None, schema: str = "tube"
 ) -> None:
-    """Register the formats `tube` and `pgtable`.
+    """Register the formats `tube`, `outbox` and `pgtable`.
 
     Args:
         spark: the session.
@@ -42,7 +43,7 @@ def register(
     hosts = _known.setdefault(id(spark), {})
     hosts.update({name: one if isinstance(one, Host) else Host(one, schema) for name, one in named.items()})
     _let_streams_find_us(spark)
-    for source in (TubeSource, TableSource):
+    for source in (TubeSource, OutboxSource, TableSource):
         spark.dataSource.register(_bound(source, dict(hosts)))
 
 

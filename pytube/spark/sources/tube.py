@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,20 +14,13 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
-)
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import ArrayType, StringType, StructType
 
 from pytube.db.errors import translated
-from pytube.errors import DatabaseUnavailable, UnknownTube, UsageError
+from pytube.errors import UnknownTube, UsageError
 from pytube.spark import frame, job, queries
 from pytube.spark.hosts import Host
 from pytube.spark.job import JobSpec, kind_of_tubes
@@ -39,6 +31,7 @@ from pytube.spark.pods import make
 from pytube.spark.pods.make import Cutters, Pods, check_keys
 from pytube.spark.queries import first_row, value
 from pytube.spark.sources import base
+from pytube.spark.sources.settled import SettledSeq, SettledStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,9 +39,6 @@ if TYPE_CHECKING:
 SCHEMA = "seq bigint, op string, shard int, ids array<{}>, payload string, ts timestamp"
 _WHICH = "the tube, or with write several, joined by commas"
 _CLASSES = "(CASE WHEN op = 'B' THEN 1 ELSE 0 END)"
-_SETTLE_TIMEOUT = 60.0
-_SETTLE_POLL = 0.02
-_ASK_HOLDERS_AFTER = 0.5
 
 
 class TubeSource(DataSource):
@@ -104,7 +94,7 @@ class PodReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """A part for each partition of the tube, up to the settled seq."""
         with self._host.connect() as connection:
-            upto = SettledSeq(self._tube).reach(connection, _SETTLE_TIMEOUT)
+            upto = SettledSeq(self._tube).reach(connection)
             return [*_spans(connection, self._tube, -1, upto)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -112,44 +102,26 @@ class PodReader(DataSourceReader):
         return _read(self._host, self._tube, self._schema, partition)
 
 
-class PodStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads pods as they come. An offset is a settled seq, so no pod that commits late is missed."""
+class PodStream(SettledStream):
+    """Reads pods as they come."""
 
     def __init__(
         self, host: Host, tube: str, schema: StructType, *, purge: bool, max_pods: int | None
     ) -> None:
-        self._host, self._tube, self._schema = host, tube, schema
-        self._purge, self._max_pods = purge, max_pods
-        self._settled = SettledSeq(tube)
-        self._last: int | None = None
-        """The end of a stream that reads only the pods that are there when it starts."""
-        self._connection: psycopg.Connection | None = None
+        super().__init__(host, tube, max_pods)
+        self._tube, self._schema, self._purge = tube, schema, purge
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """The offset before the first pod. Fails here, not at the first pod, if the tube can't be read."""
-        _partitions_of(self._session(), self._tube)
-        return {"seq": 0}
+    def check(self, connection: psycopg.Connection) -> None:
+        """Raise `UnknownTube` if there is no such tube."""
+        _partitions_of(connection, self._tube)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Read up to the seq that is drawn now, and then end."""
-        self._last = self._settled.reach(self._session(), _SETTLE_TIMEOUT)
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The option `max_pods`."""
-        return ReadAllAvailable() if self._max_pods is None else ReadMaxRows(self._max_pods)
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """The settled seq, or a lower seq if there is a limit."""
-        after = int(start["seq"])
-        upto = self._settled.advance(self._session()) if self._last is None else self._last
-        upto = max(after, upto)
-        if isinstance(limit, ReadMaxRows) and upto > after:
-            upto = _nth_seq(self._session(), self._host, self._tube, after, upto, limit.max_rows)
-        return {"seq": upto}
+    def nth(self, connection: psycopg.Connection, after: int, upto: int, limit: int) -> int:
+        """The seq of the `limit`th pod."""
+        return _nth_seq(connection, self._host, self._tube, after, upto, limit)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """A part for each partition of the tube."""
-        return [*_spans(self._session(), self._tube, int(start["seq"]), int(end["seq"]))]
+        return [*_spans(self.session(), self._tube, int(start["seq"]), int(end["seq"]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The pods of a part."""
@@ -158,23 +130,7 @@ class PodStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, int]) -> None:
         """Purge the pods of a finished batch, if the option says so. Spark calls this with the next batch."""
         if self._purge:
-            value(self._session(), queries.STREAM_PURGE, tube=self._tube, seq=end["seq"])
-
-    def stop(self) -> None:
-        """End the session."""
-        if self._connection is not None:
-            self._connection.close()
-
-    def _session(self) -> psycopg.Connection:
-        """The session; opened when first needed, because the reader is pickled, and again after a loss."""
-        try:
-            if self._connection is not None and not self._connection.closed:
-                self._connection.execute("SELECT 1")
-                return self._connection
-        except psycopg.Error:
-            self._connection = None
-        self._connection = self._host.connect()
-        return self._connection
+            value(self.session(), queries.STREAM_PURGE, tube=self._tube, seq=end["seq"])
 
 
 # --- pods in parts ------------------------------------------------------------------------------------
@@ -235,69 +191,6 @@ def _read(host: Host, tube: str, schema: StructType, span: InputPartition) -> It
     )
     # Uses the only index of a tube, whatever the statistics say.
     return base.read(host, ["SET LOCAL enable_seqscan = off"], statement, schema)
-
-
-# --- the settled seq ------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Probe:
-    seq: int
-    xid: str
-    begun_at: float
-    holders: list[str] | None = None
-
-
-class SettledSeq:
-    """Finds the settled seq of a tube: all pods at or below it that will ever exist are visible.
-
-    The steps are those that `tube_settle_seq` describes. A lost session may be replaced at any time.
-    """
-
-    def __init__(self, tube: str) -> None:
-        self._tube = tube
-        self._probe: _Probe | None = None
-        self.seq = 0
-
-    def advance(self, connection: psycopg.Connection) -> int:
-        """Settle what can be settled now. Returns the newest seq that is known to be settled."""
-        if self._probe is None:
-            drawn = int(value(connection, queries.SETTLE_SEQ))
-            if drawn > self.seq:
-                # Read before: whoever drew a seq up to `drawn` has an older transaction id.
-                xid = str(value(connection, queries.SETTLE_XID))
-                self._probe = _Probe(drawn, xid, time.monotonic())
-        if self._probe is not None and self._is_over(connection, self._probe):
-            self.seq = max(self.seq, self._probe.seq)
-            self._probe = None
-        return self.seq
-
-    def reach(self, connection: psycopg.Connection, timeout: float) -> int:
-        """Wait until every seq that is drawn by now is settled.
-
-        Raises:
-            DatabaseUnavailable: transactions of writers stay open for longer than `timeout` seconds.
-        """
-        drawn = int(value(connection, queries.SETTLE_SEQ))
-        deadline = time.monotonic() + timeout
-        while self.advance(connection) < drawn:
-            if time.monotonic() > deadline:
-                raise DatabaseUnavailable(
-                    f"transactions that may write to tube {self._tube!r} are open for {timeout:g} s"
-                )
-            time.sleep(_SETTLE_POLL)
-        return self.seq
-
-    def _is_over(self, connection: psycopg.Connection, probe: _Probe) -> bool:
-        """Whether every transaction has ended that may have drawn a seq up to the probe's."""
-        if value(connection, queries.SETTLE_DONE, xid=probe.xid):
-            return True
-        if time.monotonic() - probe.begun_at < _ASK_HOLDERS_AFTER:
-            return False
-        # The open transaction may belong to another database. Ask for those that have the tube open.
-        if probe.holders is None:
-            probe.holders = list(value(connection, queries.SETTLE_HOLDERS, tube=self._tube))
-        return bool(value(connection, queries.SETTLE_LEFT, tube=self._tube, holders=probe.holders))
 
 
 # --- writing --------------------------------------------------------------------------------------------

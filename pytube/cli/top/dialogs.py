@@ -1,0 +1,103 @@
+"""What `pytube top` lays over its table: a question, a text, a list of what is parked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Input, Label, Static
+
+from pytube.cli.top.operate import ParkEntry
+
+
+class Question(ModalScreen[bool]):
+    """Asks before something is done; nothing but y does it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "dismiss(True)", "yes"),
+        Binding("n,escape,q,enter", "dismiss(False)", "no"),
+    ]
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        """The question."""
+        with Vertical(classes="dialog"):
+            yield Static(Text(self._question))
+            yield Label("[b]y[/b] yes   [b]n[/b] no")
+
+
+class Ask(ModalScreen[str | None]):
+    """Asks for a text."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "cancel")]
+
+    def __init__(self, question: str, value: str = "") -> None:
+        super().__init__()
+        self._question = question
+        self._value = value
+
+    def compose(self) -> ComposeResult:
+        """The question and a line."""
+        with Vertical(classes="dialog"):
+            yield Static(Text(self._question))
+            yield Input(self._value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """It is answered."""
+        self.dismiss(event.value.strip())
+
+
+class Reading(ModalScreen[None]):
+    """A text to read."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "dismiss(None)", "back")]
+
+    def __init__(self, title: str, text: str) -> None:
+        super().__init__()
+        self._title = title
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """The text."""
+        with VerticalScroll(classes="dialog reading") as scroll:
+            scroll.border_title = Text(self._title).markup
+            scroll.border_subtitle = "esc back"
+            yield Static(Text(self._text))
+
+
+class ParkList(ModalScreen[ParkEntry | None]):
+    """What is parked, the latest first; enter opens an entry."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss(None)", "back")]
+
+    def __init__(self, title: str, entries: Sequence[ParkEntry]) -> None:
+        super().__init__()
+        self._title = title
+        self._entries = entries
+
+    def compose(self) -> ComposeResult:
+        """The list."""
+        with Vertical(classes="dialog reading") as box:
+            box.border_title = Text(self._title).markup
+            box.border_subtitle = "enter open   esc back"
+            yield DataTable(cursor_type="row", zebra_stripes=True)
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        table = self.query_one(DataTable)
+        table.add_columns("key", "attempts", "since", "error")
+        for number, entry in enumerate(self._entries):
+            cells = (entry.key, str(entry.attempts), f"{entry.parked_at:%m-%d %H:%M:%S}", entry.error)
+            table.add_row(*map(Text, cells), key=str(number))
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """One is opened."""
+        self.dismiss(self._entries[int(str(event.row_key.value))])

@@ -1,0 +1,41 @@
+"""The conversation between a worker and its outboxes, where it is another one than with tubes.
+
+Sessions have our schema first in their search path, so nothing is qualified here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+OUTBOX: Final = "SELECT adopted, wakes FROM outbox_list() WHERE outbox = %(tube)s"
+
+# Sent as one message, as marks of tubes are: see pytube/sources/queries.py. Most records have no headers: a
+# NULL is read in no time, an empty array takes as long as all else of a record.
+MARK_DECLARE: Final = """
+    DECLARE marked_records BINARY NO SCROLL CURSOR WITH HOLD FOR
+    SELECT id, date_part('epoch', create_time), kafka_topic, kafka_key, kafka_value,
+        nullif(kafka_header_keys, '{}'), nullif(kafka_header_values, '{}'), partition_key, retried, held
+    FROM outbox_records_mark(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s, %(floor)s)
+"""
+MARK_FETCH: Final = "FETCH ALL FROM marked_records"
+MARK_CLOSE: Final = "CLOSE marked_records"
+
+PURGE: Final = """
+    SELECT outbox_records_purge(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(ids)s)
+"""
+
+# Commits of the worker's sessions do not wait for the disk. This one does.
+PURGE_DURABLY: Final = """
+    SELECT outbox_records_purge(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(ids)s)
+    FROM set_config('synchronous_commit', 'on', true)
+"""
+
+RESET: Final = """
+    SELECT outbox_records_reset(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(ids)s)
+"""
+
+PARK: Final = """
+    SELECT outbox_records_park(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(items)s, %(hold)s)
+"""

@@ -1,0 +1,53 @@
+"""Calls that block, in threads that nothing else waits for.
+
+`asyncio.to_thread` and `loop.getaddrinfo` share the default executor of the event loop, a handful of threads,
+with all code of the process: with the resolver, with drivers of sinks, with what users call. A few calls that
+hang there, and every other one waits behind them: a tube whose sink hangs would keep all others from a new
+connection to Postgres. Here each call has a daemon thread of its own, which does not hold up the exit either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What the function returns; raises what it raises. Cancelled, it is left to itself."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def give(result: T | None, error: BaseException | None) -> None:
+        if answer.cancelled():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)  # type: ignore[arg-type] # of T, when there is no error
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as raised:  # noqa: BLE001 # carried to who waits
+            error = raised
+        with suppress(RuntimeError):  # the loop may be closed when a call that was left to itself ends
+            loop.call_soon_threadsafe(give, result, error)
+
+    threading.Thread(target=run, name=f"pytube-{function.__name__}", daemon=True).start()
+    return await answer
+
+
+async def resolve(host: str, port: int | None = None) -> list[str]:
+    """The addresses of a host, by the system's resolver; `OSError` when it has none."""
+    found: list[tuple[Any, ...]] = await in_thread(
+        socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+    )
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))

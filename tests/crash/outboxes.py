@@ -1,0 +1,371 @@
+"""Three outboxes, one for each mode of delivery, under load; their workers, and the judge at the consumer.
+
+A fault strikes all modes at once, so that each test has the cost of one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+
+from pytube.config import load
+from pytube.events import Event
+from pytube.worker import Worker
+from tests.helpers.armed import Action, module
+from tests.helpers.database import ROOT
+from tests.helpers.forked import Program, start
+from tests.helpers.outbox import (
+    Seen,
+    check_complete,
+    check_exactly_once,
+    check_windowed,
+    create_topic,
+    read,
+    topics,
+)
+from tests.helpers.waiting import LIMIT, wait_until
+
+WINDOW: Final = 20
+STRICT, WINDOWED, TRANSACTIONS = MODES = ("strict", "windowed", "transactions")
+_SETTINGS = {
+    STRICT: 'mode = "strict"',
+    WINDOWED: f"window = {WINDOW}",
+    TRANSACTIONS: "transactions = true",
+}
+_REPEATS = {STRICT: 1, WINDOWED: WINDOW}
+_KEYS = 12
+_SIZES = (1, 2, 4, 25)
+"""Records of a transaction of the load."""
+_PAUSE = 0.05
+"""Seconds between them: what is stashed is read as a whole in the end."""
+
+_CONFIG = """
+[postgres]
+dsn = "{dsn}"
+answer_timeout = 3.0
+[worker]
+installation = "{installation}"
+client_id = "${{CLIENT_ID}}"
+election = "{election}"
+session_timeout = 5.0
+receive_deadline = 2.0
+drain_limit = 5.0
+[kafka]
+bootstrap_servers = "${{KAFKA}}"
+"""
+_OUTBOX = """
+[outbox.{outbox}]
+message_timeout = 2.0
+topic_cooldown = 0.05
+topic_cooldown_limit = 0.5
+attempts = 2
+{settings}
+[outbox.{outbox}.kafka_options]
+"allow.auto.create.topics" = false
+"topic.metadata.propagation.max.ms" = 200
+"batch.size" = 15000
+"""
+
+
+class Outboxes:
+    """The outboxes `strict`, `windowed`, `transactions`, each with a topic of its own, and their workers."""
+
+    def __init__(
+        self, dsn: str, folder: Path, bootstrap: str, *, election: str = "lease", partitions: int = 2
+    ) -> None:
+        """Makes outboxes and topics.
+
+        Args:
+            dsn: of a database with our SQL.
+            folder: for the configuration and the logs.
+            bootstrap: of a real broker.
+            election: of the workers.
+            partitions: of each outbox.
+        """
+        self.dsn = dsn
+        self.topics = {mode: next(topics) for mode in MODES}
+        self.processes: dict[int, Program] = {}
+        self.config = folder / "outboxes.toml"
+        self._folder = folder
+        self._bootstrap = bootstrap
+        self.config.write_text(
+            _CONFIG.format(dsn=dsn, installation=f"test-{uuid4().hex[:8]}", election=election)
+            + "".join(_OUTBOX.format(outbox=mode, settings=_SETTINGS[mode]) for mode in MODES)
+        )
+        with self.connect() as connection:
+            connection.execute("CREATE TABLE public.stashed (id bigint PRIMARY KEY, mode text, key text)")
+            for mode in MODES:
+                create_topic(bootstrap, self.topics[mode], max_message_bytes="20000")
+                connection.execute("SELECT outbox_ensure_exists(%s, %s)", (mode, partitions))
+
+    def connect(self) -> psycopg.Connection[Any]:
+        """A session of the caller's."""
+        return psycopg.connect(self.dsn, autocommit=True, options="-c search_path=tube,public")
+
+    # --- the table ------------------------------------------------------------------------
+
+    def stash(
+        self,
+        connection: psycopg.Connection[Any],
+        mode: str,
+        keys: Sequence[str | None],
+        *,
+        topic: str | None = None,
+        size: int = 10,
+    ) -> list[int]:
+        """Commit a record of each key, in this order; their ids.
+
+        Those for the outbox's own topic are written down in the same transaction, and judged.
+        """
+        stash = sql.SQL(
+            "INSERT INTO {} (kafka_topic, kafka_key, kafka_value) SELECT %s, key, repeat('x', %s)"
+            " FROM unnest(%s::text[]) WITH ORDINALITY AS k (key, n) ORDER BY n RETURNING id, kafka_key"
+        ).format(sql.Identifier("tube", mode))
+        statement = stash
+        if topic is None:
+            statement = sql.SQL(
+                "WITH s AS ({}) INSERT INTO public.stashed SELECT id, {}, kafka_key FROM s RETURNING id"
+            ).format(stash, mode)
+        rows = connection.execute(statement, (topic or self.topics[mode], size, list(keys))).fetchall()
+        return [row[0] for row in rows]
+
+    def stashed(self, mode: str) -> dict[str | None, list[int]]:
+        """The ids of each key that the consumer has to find."""
+        found: dict[str | None, list[int]] = defaultdict(list)
+        with self.connect() as connection:
+            query = "SELECT key, id FROM public.stashed WHERE mode = %s ORDER BY id"
+            for key, number in connection.execute(query, (mode,)):
+                found[key].append(number)
+        return found
+
+    def waiting(self, mode: str) -> list[int]:
+        """The ids that are in an outbox."""
+        with self.connect() as connection:
+            statement = sql.SQL("SELECT id FROM {} ORDER BY id").format(sql.Identifier("tube", mode))
+            return [number for (number,) in connection.execute(statement)]
+
+    def delivered(self, mode: str) -> int:
+        """Records that were stashed for its topic, and are gone from the outbox."""
+        query = sql.SQL(
+            "SELECT count(*) FROM public.stashed AS s WHERE mode = {} AND NOT EXISTS"
+            " (SELECT FROM {} AS r WHERE r.id = s.id)"
+        ).format(mode, sql.Identifier("tube", mode))
+        with self.connect() as connection:
+            row = connection.execute(query).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def counts(self, mode: str, key: str) -> tuple[int, int]:
+        """Records of a key in an outbox, and how many of them are marked."""
+        query = sql.SQL("SELECT count(*), count(leader_id) FROM {} WHERE kafka_key = {}").format(
+            sql.Identifier("tube", mode), key
+        )
+        with self.connect() as connection:
+            row = connection.execute(query).fetchone()
+        assert row is not None
+        return row[0], row[1]
+
+    def go_on(self, what: str) -> None:
+        """Until each outbox has delivered more records than before."""
+        before = {mode: self.delivered(mode) for mode in MODES}
+        self.wait_until(
+            lambda: all(self.delivered(mode) >= before[mode] + 20 for mode in MODES),
+            f"deliveries after {what}",
+        )
+
+    def wait_until_drained(self, left: Mapping[str, Sequence[int]] | None = None) -> None:
+        """Until the outboxes have no records but these."""
+        for mode in MODES:
+            expected = list((left or {}).get(mode, ()))
+            self.wait_until(
+                lambda: self.waiting(mode) == expected,  # noqa: B023 # called at once
+                f"{mode} has delivered all",
+            )
+
+    # --- workers --------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self, bootstrap: str | None = None) -> AsyncIterator[list[Event]]:
+        """A worker in this process runs within; what it tells of."""
+        events: list[Event] = []
+        worker = self.worker(events, bootstrap)
+        await worker.start()
+        try:
+            yield events
+        finally:
+            await worker.stop()
+
+    def worker(self, events: list[Event], bootstrap: str | None = None) -> Worker:
+        """A worker for this process, not started yet."""
+        environment = {"CLIENT_ID": f"inside-{uuid4().hex[:4]}", "KAFKA": bootstrap or self._bootstrap}
+        return Worker(load(self.config, environment), on_event=events.append)
+
+    def start(
+        self, number: int, bootstrap: str | None = None, only: Sequence[str] = MODES, **environment: str
+    ) -> None:
+        """Start a worker process; `only`: the outboxes that it serves."""
+        variables = {
+            **os.environ,
+            "CLIENT_ID": f"worker-{number}",
+            "KAFKA": bootstrap or self._bootstrap,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONFAULTHANDLER": "1",
+            **environment,
+        }
+        with (self._folder / f"worker-{number}.log").open("ab") as log:
+            self.processes[number] = start(
+                module(variables),
+                ["--config", str(self.config), "--log-format", "json", "worker"]
+                + [word for mode in only for word in ("--outbox", mode)],
+                environment=variables,
+                output=log,
+            )
+
+    def signal(self, number: int, which: signal.Signals) -> None:
+        """Send a signal to a worker process."""
+        self.processes[number].send_signal(which)
+
+    def kill(self, number: int) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.processes[number].kill()
+        self.processes[number].wait()
+
+    def wait_until_struck(self, number: int, action: Action) -> None:
+        """Until the fault of a worker process has happened: it is gone, or stopped."""
+        process = self.processes[number]
+
+        def is_struck() -> bool:
+            code = process.poll()
+            if action is Action.KILL:
+                assert code in (None, -signal.SIGKILL), f"it ended by itself\n{self.last_words(number)}"
+                return code is not None
+            assert code is None, f"it ended by itself\n{self.last_words(number)}"
+            # The state follows the name of the program, which is in parentheses.
+            return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+        self.wait_until(is_struck, "the fault")
+
+    def terminate(self) -> None:
+        """SIGTERM to all worker processes that live; each has to end in order."""
+        living = {number: one for number, one in self.processes.items() if one.poll() is None}
+        for process in living.values():
+            process.terminate()
+        for number, process in living.items():
+            assert process.wait(timeout=60) == 0, self.last_words(number)
+
+    def leaders(self) -> dict[tuple[str, int], str]:
+        """The worker of each outbox and partition that is led."""
+        query = "SELECT tube, partition, client_id FROM tube_leaders() WHERE leader_id IS NOT NULL"
+        with self.connect() as connection:
+            return {(tube, partition): client for tube, partition, client in connection.execute(query)}
+
+    def wait_until(self, predicate: Any, what: str) -> None:
+        """Until it is true; else fail with what the workers said last."""
+        wait_until(predicate, LIMIT, lambda: "\n".join([what, *map(self.last_words, self.processes)]))
+
+    def log(self, number: int) -> str:
+        """What a worker process said."""
+        return (self._folder / f"worker-{number}.log").read_text()
+
+    def last_words(self, number: int) -> str:
+        """The end of a worker's log."""
+        return f"--- worker {number}:\n" + "\n".join(self.log(number).splitlines()[-15:])
+
+    # --- the judge ------------------------------------------------------------------------
+
+    def read(self, mode: str) -> list[Seen]:
+        """What a consumer of an outbox finds; of transactions only what is committed."""
+        return read(self._bootstrap, self.topics[mode], committed=mode == TRANSACTIONS)
+
+    def judge(self) -> dict[str, int]:
+        """Check what the consumer finds against the promises of each mode; how many records came late.
+
+        Late is a record of a term after one of a later term: a stopped leader went on. In transactions there
+        must be none; else the consumer knows it by its id, as it was there before.
+        """
+        late: dict[str, int] = {}
+        for mode in MODES:
+            seen = self.read(mode)
+            timely, lates = split_late(seen)
+            late[mode] = len(lates)
+            check_complete(timely, self.stashed(mode))
+            if mode == TRANSACTIONS:
+                assert not lates, lates
+                check_exactly_once(seen)
+            else:
+                check_windowed(timely, _REPEATS[mode])
+        return late
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+
+
+def split_late(seen: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
+    """Records of a topic that came in their time, and those that came late, in the order of each partition.
+
+    Each key is brought by one partition of the outbox at a time, so its epochs fall by a zombie only.
+    """
+    timely: list[Seen] = []
+    lates: list[Seen] = []
+    epochs: dict[str | None, int] = {}
+    known: set[int] = set()
+    for one in seen:
+        if one.key is not None and one.epoch < epochs.get(one.key, 0):
+            assert one.id in known, f"record {one.id} of key {one.key!r} came late, and was not there before"
+            lates.append(one)
+            continue
+        epochs[one.key] = one.epoch
+        known.add(one.id)
+        timely.append(one)
+    return timely, lates
+
+
+class Load:
+    """A writer that stashes records of a few keys in all outboxes, in transactions of different sizes."""
+
+    def __init__(self, outboxes: Outboxes) -> None:
+        """Writes from `with` on."""
+        self._outboxes = outboxes
+        self._draw = random.Random(1)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            # A lost session is made anew: the server may be restarted.
+            with suppress(psycopg.OperationalError), self._outboxes.connect() as connection:
+                while not self._stop.wait(_PAUSE):
+                    keys = [f"key-{self._draw.randrange(_KEYS)}" for _ in range(self._draw.choice(_SIZES))]
+                    for mode in MODES:
+                        self._outboxes.stash(connection, mode, keys)

@@ -1,0 +1,69 @@
+"""A leader of outboxes is killed, or stopped with records on their way: what a consumer finds."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytube.embedded.kafka_real import RealKafka
+from tests.crash.outboxes import MODES, TRANSACTIONS, Load, Outboxes
+from tests.helpers.proxy import Mode, Proxy
+
+Make = Callable[..., Outboxes]
+
+
+@pytest.fixture
+def outboxes(dsn: str, tmp_path: Path, kafka_real: RealKafka) -> Iterator[Outboxes]:
+    with Outboxes(dsn, tmp_path, kafka_real.bootstrap) as outboxes:
+        yield outboxes
+
+
+def led_by(outboxes: Outboxes, number: int) -> bool:
+    leaders = outboxes.leaders()
+    return len(leaders) == 2 * len(MODES) and set(leaders.values()) == {f"worker-{number}"}
+
+
+def test_the_leader_is_killed(outboxes: Outboxes) -> None:
+    outboxes.start(1)
+    with Load(outboxes):
+        outboxes.go_on("the start")
+        outboxes.kill(1)
+        outboxes.start(2)
+        outboxes.go_on("the kill")
+    outboxes.wait_until_drained()
+    outboxes.terminate()
+    assert outboxes.judge() == dict.fromkeys(MODES, 0), "a process that is gone sends nothing"
+
+
+def test_a_leader_is_stopped_with_records_queued_in_its_producer(
+    outboxes: Outboxes, kafka_proxy: Proxy, record_property: Callable[[str, object], None]
+) -> None:
+    """Its successor delivers them. When it goes on, its producer may still send them: late, and again."""
+    outboxes.start(1, kafka_proxy.address)
+    with Load(outboxes):
+        outboxes.go_on("the start")
+        kafka_proxy.switch(Mode.SLOW, rate=2000)
+        with outboxes.connect() as connection:
+            for mode in MODES:
+                outboxes.stash(connection, mode, ["queued"] * 40, size=1000)
+        outboxes.wait_until(
+            lambda: all(outboxes.counts(mode, "queued")[1] for mode in MODES), "the worker has them"
+        )
+        outboxes.signal(1, signal.SIGSTOP)
+        outboxes.start(2)
+        outboxes.wait_until(lambda: led_by(outboxes, 2), "the other one leads")
+        outboxes.wait_until(
+            lambda: all(outboxes.counts(mode, "queued") == (0, 0) for mode in MODES), "it delivers them"
+        )
+        kafka_proxy.switch(Mode.PASS)
+        outboxes.signal(1, signal.SIGCONT)
+        outboxes.wait_until(lambda: "leader_fenced" in outboxes.log(1), "it learns that its terms are over")
+        outboxes.go_on("both live")
+    outboxes.wait_until_drained()
+    outboxes.terminate()
+    late = outboxes.judge()
+    record_property("late", late)
+    assert late[TRANSACTIONS] == 0

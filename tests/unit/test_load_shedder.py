@@ -1,0 +1,151 @@
+"""What the load shedder asks and does: it looks only in trouble, leaves the tube, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+from pytube.db.session import Queries
+from pytube.errors import DatabaseUnavailable
+from pytube.events import Event, LoadResumed, LoadShed
+from pytube.pipeline.shedding import SINK_NOT_OPEN, Reading
+from pytube.sources import queries
+from pytube.worker.metrics import TubeMetrics
+from pytube.worker.shedding import LoadShedder
+from tests.helpers.waiting import wait_until_async
+
+ME, PEER = UUID(int=1), UUID(int=2)
+WELL = Reading(UUID(int=7), None, 0, sink_is_up=True)
+
+
+class Others(Queries):
+    """The database, which shows our partition 0 and a peer's partition 1, whose pods go one by one."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.first_seq: int | None = 10
+        self.failures = 0
+
+    async def rows(self, statement: str, arguments: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        assert (statement, arguments) == (queries.PLACES, {"tubes": ["t"]})
+        self.looks += 1
+        if self.failures:
+            self.failures -= 1
+            raise DatabaseUnavailable("gone")
+        if self.first_seq is not None:
+            self.first_seq += 1
+        return [("t", 0, ME, False, 60.0, 5), ("t", 1, PEER, True, 0.1, self.first_seq)]
+
+
+class Group:
+    """An election that can leave the tube t."""
+
+    def __init__(self, processes: int | None) -> None:
+        self.count = processes
+        self.said: list[str] = []
+
+    def serves(self, tube: str) -> bool:
+        return tube == "t"
+
+    def processes(self, _: str) -> int | None:
+        return self.count
+
+    def give_up(self, tube: str) -> None:
+        self.said.append(f"give up {tube}")
+
+    def come_back(self, tube: str) -> None:
+        self.said.append(f"come back {tube}")
+
+
+class Fleet:
+    """A shedder that cycles quickly, and what it is told."""
+
+    def __init__(self, processes: int | None = 2) -> None:
+        self.others = Others()
+        self.election = Group(processes)
+        self.metrics = {"t": TubeMetrics(), "of another election": TubeMetrics()}
+        self.readings: dict[str, dict[int, Reading]] = {"t": {0: WELL}}
+        self.cycles = 0
+        self.events: list[Event] = []
+
+    def read(self) -> dict[str, dict[int, Reading]]:
+        self.cycles += 1
+        return self.readings
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        shedder = LoadShedder(
+            self.metrics,
+            self.election,
+            self.others,
+            instance_id=ME,
+            shed_after=0.012,
+            shed_pause=0.05,
+            readings=self.read,
+            emit=self.events.append,
+        )
+        task = asyncio.create_task(shedder.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def cycle(self, count: int) -> None:
+        end = self.cycles + count
+        await wait_until_async(lambda: self.cycles >= end, what=f"{count} cycles")
+
+
+async def test_it_asks_nothing_while_all_is_well() -> None:
+    fleet = Fleet()
+    async with fleet.running():
+        await fleet.cycle(20)
+    assert fleet.others.looks == 0
+
+
+async def test_a_worker_whose_sends_hang_leaves_the_tube_and_comes_back_later() -> None:
+    fleet = Fleet()
+    fleet.readings = {"t": {0: SINK_NOT_OPEN}}
+    async with fleet.running():
+        await wait_until_async(lambda: fleet.events, what="it sheds")
+        assert fleet.election.said == ["give up t"]
+        assert (fleet.metrics["t"].sheds, fleet.metrics["t"].is_away) == (1, True)
+        shed = fleet.events[0]
+        assert isinstance(shed, LoadShed)
+        assert (shed.tube, shed.partitions, shed.seconds) == ("t", (0,), 0.05)
+        assert "takes documents of 1 other worker" in shed.reason
+        fleet.readings = {}
+        await wait_until_async(lambda: len(fleet.events) == 2, what="it comes back")
+    assert fleet.events[1] == LoadResumed("t")
+    assert fleet.election.said == ["give up t", "come back t"]
+    assert not fleet.metrics["t"].is_away
+
+
+async def test_a_hand_over_that_takes_long_is_no_second_one() -> None:
+    fleet = Fleet()
+    fleet.readings = {"t": {0: SINK_NOT_OPEN}}
+    async with fleet.running():
+        await wait_until_async(lambda: fleet.events, what="it sheds")
+        await wait_until_async(lambda: len(fleet.events) > 1, what="it comes back")
+    assert fleet.events[1] == LoadResumed("t")
+
+
+async def test_the_only_worker_asks_nothing() -> None:
+    fleet = Fleet(processes=1)
+    fleet.readings = {"t": {0: SINK_NOT_OPEN}}
+    async with fleet.running():
+        await fleet.cycle(20)
+    assert fleet.others.looks == 0
+
+
+async def test_what_can_t_be_seen_sheds_nothing_and_is_looked_at_again() -> None:
+    fleet = Fleet()
+    fleet.others.failures = 3
+    fleet.readings = {"t": {0: SINK_NOT_OPEN}}
+    async with fleet.running():
+        await wait_until_async(lambda: fleet.others.looks == 3, what="three looks fail")
+        assert not fleet.events
+        await wait_until_async(lambda: fleet.events, what="the next ones tell")

@@ -1,0 +1,290 @@
+"""How chunks get to Kafka, over fake clients: which producer, what stops, what counts as failed; receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytube.outbox.inflight import Chunk, Fault, InFlight, Record, Rules
+from pytube.outbox.messages import Handed, Malformed, headers_of
+from pytube.outbox.murmur2 import kafka_partition
+from pytube.outbox.producer import PlainProducer
+from pytube.outbox.transactions import fitting, read_receipt, write_receipt
+from pytube.sinks.kafka_clients import Clients
+from tests.helpers.waiting import wait_until_async
+
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+PURGED = KafkaError(KafkaError._PURGE_QUEUE)
+UNKNOWN = KafkaError(KafkaError._UNKNOWN_TOPIC)
+
+
+class FakeMessage:
+    def __init__(self, key: str | None, value: bytes | None) -> None:
+        self._key, self._value = key, value
+
+    def key(self) -> bytes | None:
+        return None if self._key is None else self._key.encode()
+
+    def value(self) -> bytes | None:
+        return self._value
+
+
+class FakeProducer:
+    """Keeps what it is given until a test reports it."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
+        self.taken: list[tuple[FakeMessage, Any, int]] = []
+        self.reports: list[tuple[Any, KafkaError | None, FakeMessage]] = []
+        self.room = 1000
+        self.refusal: KafkaError | None = None
+        """What the next call of `produce` raises."""
+        self.width = 3
+
+    def produce(
+        self, _: str, value: Any, key: Any, partition: int = -1, *, on_delivery: Any, **more: Any
+    ) -> None:
+        assert "headers" in more
+        if self.refusal is not None:
+            raise KafkaException(self.refusal)
+        if len(self.taken) >= self.room:
+            raise BufferError
+        self.taken.append((FakeMessage(key, value), on_delivery, partition))
+
+    def report(self, *errors: KafkaError | None) -> None:
+        """Report the first that it was given; without errors, all as written."""
+        for error in errors or [None] * len(self.taken):
+            message, callback, _ = self.taken.pop(0)
+            self.reports.append((callback, error, message))
+
+    def poll(self, _: float) -> None:
+        reports, self.reports = self.reports, []
+        for callback, error, message in reports:
+            callback(error, message)
+
+    def purge(self, **options: bool) -> None:
+        assert options["blocking"] is False, "the event loop would wait"
+        self.report(*[PURGED] * len(self.taken))
+
+    def list_topics(self, topic: str, **_: float) -> Any:
+        class Found:
+            error = None
+            partitions = range(self.width)
+
+        return type("Metadata", (), {"topics": {topic: Found}})
+
+
+class FakeClients:
+    timeout = 8.0
+
+    def __init__(self) -> None:
+        self.made: list[FakeProducer] = []
+
+    def producer(self, *, settings: Mapping[str, Any]) -> FakeProducer:
+        self.made.append(FakeProducer(settings))
+        return self.made[-1]
+
+    def say(self, error: KafkaError) -> str:
+        return error.str()
+
+    @property
+    def gapless(self) -> list[FakeProducer]:
+        return [one for one in self.made if "enable.gapless.guarantee" in one.settings]
+
+
+class Rig:
+    def __init__(self, *, strict: bool = False) -> None:
+        self.clients = FakeClients()
+        self.producer = PlainProducer(cast("Clients", self.clients), 7, {}, strict=strict)
+
+    def has_room(self) -> bool:
+        return self.producer.has_room
+
+    def settled(self) -> list[tuple[list[int], dict[int, Fault]]]:
+        return [
+            (
+                [one.id for one in chunk.records()],
+                {number: failure.fault for number, failure in failures.items()},
+            )
+            for chunk, failures in self.producer.settled()
+        ]
+
+
+def chunk(
+    *keys: str | None, topic: str = "t", careful: bool = False, first: int = 1, apart: str | None = None
+) -> Chunk:
+    machine = InFlight(Rules(window=100))
+    machine.add(
+        [Record(n, 0.0, topic, key, b"v%d" % n, partition_key=apart) for n, key in enumerate(keys, first)]
+    )
+    taken = machine.take(0.0)
+    assert taken is not None
+    taken.careful = careful
+    return taken
+
+
+# --- without transactions -----------------------------------------------------------------------
+
+
+def test_a_chunk_is_settled_with_its_last_report() -> None:
+    rig = Rig()
+    rig.producer.send(chunk("a", "b"))
+    (made,) = rig.clients.made
+    made.report(None)
+    assert rig.settled() == []
+    assert rig.producer.is_busy
+    made.report(None)
+    assert rig.settled() == [([1, 2], {})]
+    assert not rig.producer.is_busy
+
+
+def test_topics_in_doubt_have_a_producer_of_their_own() -> None:
+    rig = Rig()
+    rig.producer.send(chunk("a"))
+    rig.producer.send(chunk("a", topic="u", careful=True, first=2))
+    assert [len(one.taken) for one in rig.clients.made] == [1, 1]
+    assert len(rig.clients.gapless) == 1
+
+
+def test_strict_needs_no_gapless_producer() -> None:
+    rig = Rig(strict=True)
+    rig.producer.send(chunk("a"))
+    assert rig.clients.gapless == []
+
+
+def test_the_record_that_failed_is_found_by_key_and_value() -> None:
+    rig = Rig()
+    rig.producer.send(chunk("a", "a", "b", None))
+    rig.clients.made[0].report(None, TOO_LARGE, None, UNKNOWN)
+    assert rig.settled() == [([1, 2, 3, 4], {2: Fault.BATCH, 4: Fault.TOPIC})]
+
+
+def test_of_records_that_are_equal_the_first_counts_as_failed() -> None:
+    handed = Handed(chunk("a", "a", "a"), 0.0)
+    records = [one._replace(value=b"same") for one in handed.chunk.records()]
+    handed.chunk.parts = [(handed.chunk.parts[0][0], records)]
+    handed.left = 3
+    for error in (None, TOO_LARGE, TOO_LARGE):
+        handed.report(error, cast("Any", FakeMessage("a", b"same")))
+    assert list(handed.outcome(KafkaError.str)) == [1, 2]
+
+
+def test_nothing_follows_a_record_that_was_not_taken_before_that_is_known() -> None:
+    rig = Rig()
+    rig.producer.send(chunk("a"))
+    rig.clients.made[0].room = 3
+    rig.producer.send(chunk("a", "a", "a", "a", first=2))
+    assert not rig.has_room()
+    rig.clients.made[0].report()
+    assert rig.settled() == [([1], {}), ([2, 3, 4, 5], {4: Fault.UNSENT, 5: Fault.UNSENT})]
+    assert rig.has_room()
+
+
+def test_a_record_too_large_for_the_client_is_poison() -> None:
+    rig = Rig()
+    rig.producer.send(chunk("a"))
+    rig.clients.made[0].refusal = TOO_LARGE
+    rig.producer.send(chunk("b", "c", first=2))
+    assert rig.settled() == [([2, 3], {2: Fault.POISON, 3: Fault.UNSENT})]
+
+
+def test_a_fatal_error_gives_up_all_and_makes_another_producer() -> None:
+    rig = Rig()
+    rig.producer.send(chunk("a"))
+    rig.producer.send(chunk("b", first=2))
+    broken = rig.clients.made[0]
+    broken.report(KafkaError(KafkaError._GAPLESS_GUARANTEE, fatal=True))
+    assert rig.settled() == [([1], {1: Fault.UNSENT})]
+    assert not rig.has_room(), "a record of the producer that broke may still be written"
+    assert rig.settled() == [([2], {2: Fault.UNSENT})]
+    assert rig.has_room()
+    rig.producer.send(chunk("a"))
+    assert len(rig.clients.gapless) == 2
+
+
+def test_what_is_overdue_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record by record, as librdkafka does, a later one of a key could be written without an earlier one."""
+    rig = Rig()
+    now = [100.0]
+    monkeypatch.setattr("pytube.outbox.producer.time.monotonic", lambda: now[0])
+    rig.producer.send(chunk("a"))
+    now[0] += 5.0
+    rig.producer.send(chunk("a", first=2))
+    assert rig.settled() == []
+    now[0] += 2.1  # a second before librdkafka would
+    rig.settled()
+    assert rig.settled() == [([1], {1: Fault.UNANSWERED}), ([2], {2: Fault.UNSENT})]
+
+
+def test_an_impossible_topic_is_poison() -> None:
+    rig = Rig()
+    rig.producer.send(chunk("a", topic="no such name"))
+    assert rig.settled() == [([1], {1: Fault.POISON})]
+
+
+async def test_partition_keys_wait_for_the_width_of_the_topic() -> None:
+    rig = Rig()
+    rig.producer.send(chunk("a", apart="p"))
+    rig.producer.send(chunk("a", first=2))
+    assert rig.producer.is_busy
+    found: list[tuple[list[int], dict[int, Fault]]] = []
+
+    def is_settled() -> bool:
+        found.extend(rig.settled())
+        return bool(found)
+
+    await wait_until_async(is_settled)
+    assert found == [([1], {1: Fault.UNSENT}), ([2], {2: Fault.UNSENT})], "in order, and again"
+    rig.producer.send(chunk("a", apart="p"))
+    assert rig.clients.gapless[0].taken[0][2] == kafka_partition("p", 3)
+
+
+def test_stopped_nothing_is_left() -> None:
+    rig = Rig()
+    rig.producer.send(chunk("a"))
+    rig.producer.stop_sending()
+    assert rig.settled() == [([1], {1: Fault.UNSENT})]
+
+
+# --- messages -----------------------------------------------------------------------------------
+
+
+def test_own_headers_come_first() -> None:
+    one = Record(5, 12.5, "t", None, None, ["a", "a"], cast("Any", ["1", None]))
+    assert headers_of(one, b"9") == [
+        ("a", "1"),
+        ("a", None),
+        ("pytube-outbox-id", b"5"),
+        ("pytube-epoch", b"9"),
+        ("pytube-enqueued", b"12.500"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "values"), [(["a"], None), (None, ["1"]), (["a", "b"], ["1"]), ([None], ["1"])]
+)
+def test_headers_that_do_not_go_together(keys: Any, values: Any) -> None:
+    with pytest.raises(Malformed, match="names of headers"):
+        headers_of(Record(5, 0.0, "t", None, None, keys, values), b"9")
+
+
+# --- receipts -----------------------------------------------------------------------------------
+
+
+@given(st.sets(st.integers(0, 2**63 - 1)))
+def test_a_receipt_has_the_ids(ids: set[int]) -> None:
+    assert read_receipt(write_receipt(list(ids))) == ids
+
+
+def test_a_transaction_has_as_many_records_as_its_receipt_takes() -> None:
+    dense = [chunk(*["k"] * 100, first=1 + 100 * number) for number in range(60)]
+    assert sum(one.size for one in dense[: fitting(dense)]) == 4000
+    sparse = [chunk("k", first=number * 12345 + number**3) for number in range(1, 4000)]
+    count = fitting(sparse)
+    assert 500 < count < 4000
+    assert len(write_receipt([one.records()[0].id for one in sparse[:count]])) <= 4000

@@ -1,0 +1,174 @@
+"""Transactions of an outbox over a fake client: the order of calls, lost answers, and a call that hangs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from pytube.errors import BrokerUnavailable
+from pytube.outbox import transactions
+from pytube.outbox.inflight import Chunk, Fault, InFlight, Record, Rules
+from pytube.outbox.transactions import TransactionalProducer, read_receipt
+from pytube.sinks.kafka_clients import Clients
+from tests.helpers.waiting import wait_until_async
+
+TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
+
+
+class FakeKafka:
+    """The broker, and all its clients."""
+
+    def __init__(self) -> None:
+        self.timeout = 0.05
+        self.calls: list[str] = []
+        self.receipt: TopicPartition | None = None
+        self.pending: TopicPartition | None = None
+        self.refused: list[Any] = []
+        """What is answered in place of the offsets."""
+        self.lost_commits = 0
+        """So many commits take place, and their answers are lost."""
+        self.hang = threading.Event()
+        """Cleared: a receipt is never answered."""
+        self.hang.set()
+
+    def say(self, error: KafkaError) -> str:
+        return error.str()
+
+    # --- clients --------------------------------------------------------------------------
+
+    def producer(self, *_: Any) -> FakeKafka:
+        self.calls.append("producer")
+        return self
+
+    def consumer(self, _: str) -> Any:
+        return SimpleNamespace(
+            consumer_group_metadata=lambda: "group",
+            list_topics=lambda **_: SimpleNamespace(topics={"t": None}),
+            committed=lambda asked, _: self.refused or ([self.receipt] if self.receipt else asked),
+            close=lambda: None,
+        )
+
+    # --- a producer -----------------------------------------------------------------------
+
+    def init_transactions(self, _: float) -> None:
+        self.calls.append("init")
+
+    def begin_transaction(self) -> None:
+        assert "init" in self.calls, "librdkafka refuses it"
+        self.calls.append("begin")
+
+    def produce(self, _: str, value: Any, key: Any, *, on_delivery: Any, **__: Any) -> None:
+        on_delivery(None, SimpleNamespace(key=lambda: key, value=lambda: value))
+
+    def flush(self, _: float) -> None:
+        pass
+
+    def send_offsets_to_transaction(self, offsets: list[TopicPartition], _: Any, __: float) -> None:
+        self.calls.append("receipt")
+        self.hang.wait()
+        (self.pending,) = offsets
+
+    def commit_transaction(self, _: float) -> None:
+        self.calls.append("commit")
+        self.receipt = self.pending
+        if self.lost_commits:
+            self.lost_commits -= 1
+            raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING))
+
+
+def open_way(kafka: FakeKafka, name: str = "id", *, may_send: bool = True) -> TransactionalProducer:
+    return TransactionalProducer(
+        cast("Clients", kafka), name, 7, {}, may_send=lambda: may_send, on_settled=lambda: None
+    )
+
+
+def chunk_of(*ids: int, rules: Rules | None = None) -> Chunk:
+    machine = InFlight(rules or Rules(window=100))
+    machine.add([Record(number, 0.0, "t", "k", b"v") for number in ids])
+    chunk = machine.take(0.0)
+    assert chunk is not None
+    return chunk
+
+
+async def outcome_of(way: TransactionalProducer, chunk: Chunk) -> Mapping[int, Any]:
+    way.send(chunk)
+    found: list[Mapping[int, Any]] = []
+
+    def is_settled() -> bool:
+        found.extend(failures for _, failures in way.settled())
+        return bool(found)
+
+    await wait_until_async(is_settled, 5)
+    return found[0]
+
+
+async def test_the_id_is_taken_before_the_first_transaction_and_the_receipt_committed_with_it() -> None:
+    kafka = FakeKafka()
+    way = open_way(kafka)
+    assert await way.open() == frozenset()
+    assert await outcome_of(way, chunk_of(1, 2)) == {}
+    assert kafka.calls == ["producer", "init", "begin", "receipt", "commit"]
+    way.stop()
+    successor = open_way(kafka)
+    assert await successor.open() == {1, 2}
+    successor.stop()
+
+
+async def test_a_receipt_that_is_refused_is_not_taken_for_none() -> None:
+    kafka = FakeKafka()
+    kafka.refused = [SimpleNamespace(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), metadata=None)]
+    with pytest.raises(BrokerUnavailable, match="authorization failed"):
+        await open_way(kafka).open()
+
+
+async def test_the_receipt_has_what_compaction_has_replaced() -> None:
+    kafka = FakeKafka()
+    way = open_way(kafka)
+    await way.open()
+    await outcome_of(way, chunk_of(1, 2, 3, rules=Rules(window=9, compact=True)))
+    way.stop()
+    assert kafka.receipt is not None
+    assert read_receipt(kafka.receipt.metadata or "") == {1, 2, 3}
+
+
+async def test_a_commit_whose_answer_is_lost_took_place_when_its_receipt_is_there() -> None:
+    kafka = FakeKafka()
+    way = open_way(kafka)
+    await way.open()
+    kafka.lost_commits = 1
+    assert await outcome_of(way, chunk_of(1)) == {}
+    way.stop()
+
+
+async def test_without_the_right_to_send_no_transaction_begins() -> None:
+    kafka = FakeKafka()
+    way = open_way(kafka, may_send=False)
+    await way.open()
+    failures = await outcome_of(way, chunk_of(1))
+    assert [failure.fault for failure in failures.values()] == [Fault.UNSENT]
+    assert "begin" not in kafka.calls
+    way.stop()
+
+
+async def test_a_call_that_does_not_return_is_noticed_and_what_it_comes_back_to_is_not_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transactions, "_PATIENCE", 0.0)
+    kafka = FakeKafka()
+    kafka.hang.clear()
+    way = open_way(kafka, "hangs")
+    await way.open()
+    way.check()
+    way.send(chunk_of(1))
+    await wait_until_async(lambda: way.answer_due is not None, 5)
+    with pytest.raises(BrokerUnavailable, match="does not return"):
+        way.check()
+    way.stop()
+    kafka.hang.set()
+    await wait_until_async(lambda: "kafka-hangs" not in {one.name for one in threading.enumerate()}, 5)
+    assert "commit" not in kafka.calls

@@ -1,0 +1,463 @@
+"""The worker of a partition of an outbox over a fake database and a fake Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+from uuid import uuid4
+
+import pytest
+
+from pytube import clock
+from pytube.config import parse
+from pytube.db.session import Queries
+from pytube.errors import BrokerUnavailable, ConfigError, Fenced
+from pytube.events import Event, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
+from pytube.outbox import source_queries as queries
+from pytube.outbox.inflight import Chunk, Failure, Fault, Record, Rules
+from pytube.sources import queries as of_tubes
+from pytube.sources.terms import Candidate, Term
+from pytube.worker.active_term import ActiveTerm
+from pytube.worker.database import Database
+from pytube.worker.exporter import View, WorkerCollector
+from pytube.worker.host import Host
+from pytube.worker.limits import TermLimits
+from pytube.worker.metrics import TubeMetrics
+from pytube.worker.outbox import Outbox
+from pytube.worker.outbox_worker import OutboxLimits, OutboxWorker
+from tests.docs.pages import BY_NAME, table_rows
+from tests.helpers.waiting import wait_until_async
+from tests.unit.fakes import FakeClaim, FakeDatabase
+
+E = TypeVar("E", bound=Event)
+POISON = Failure(Fault.POISON, "too large")
+UNSENT = Failure(Fault.UNSENT, "it was not sent")
+UNANSWERED = Failure(Fault.UNANSWERED, "no broker")
+LIMITS = OutboxLimits(
+    in_flight=1000,
+    in_flight_bytes=1_000_000,
+    mark_limit=100,
+    drain=TermLimits(receive_deadline=1000.0, drain_limit=10.0, request_timeout=0.01),
+    hold=False,
+    durable=False,
+)
+
+
+class FakeTable(Queries):
+    """One partition of an outbox as the database has it."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, Record] = {}
+        self.marked: set[int] = set()
+        self.parked: dict[int, bool] = {}
+        """Whether each parked record is behind another."""
+        self.retried: list[int] = []
+        self.reset: list[int] = []
+        self.fenced = False
+        self.limits: list[int] = []
+        self.durable: list[bool] = []
+
+    def stash(self, *keys: str, size: int = 1) -> list[int]:
+        """Commit records; their ids."""
+        ids = range(len(self.records) + 1, len(self.records) + 1 + len(keys))
+        for number, key in zip(ids, keys, strict=True):
+            self.records[number] = Record(number, 1.0, "t", key, b"x" * size)
+        return list(ids)
+
+    @property
+    def left(self) -> set[int]:
+        """What is neither purged nor parked."""
+        return {number for number, one in self.records.items() if one.created} - self.parked.keys()
+
+    def purge(self, ids: list[int], *, durable: bool) -> int:
+        assert self.marked.issuperset(ids), "a record is purged that this term has not marked"
+        self.durable.append(durable)
+        for number in ids:
+            self.records[number] = self.records[number]._replace(created=0.0)
+        self.marked.difference_update(ids)
+        return len(ids)
+
+    def mark(self, limit: int) -> list[Record]:
+        self.limits.append(limit)
+        again, self.retried = self.retried[:limit], self.retried[limit:]
+        free = sorted(self.left - self.marked - set(again) - set(self.retried))
+        found = [self.records[number]._replace(retried=True) for number in again]
+        found += [self.records[number] for number in free[: limit - len(again)]]
+        self.marked.update(one.id for one in found)
+        return found
+
+    def park(self, items: list[dict[str, Any]]) -> list[int]:
+        parked = []
+        for item in items:
+            key = self.records[item["id"]].key
+            heads = [n for n, behind in self.parked.items() if not behind and self.records[n].key == key]
+            if heads or not item["behind"]:
+                self.parked[item["id"]] = item["behind"]
+                parked.append(item["id"])
+        self.marked.difference_update(parked)
+        return parked
+
+    def give_back(self, ids: list[int]) -> int:
+        self.reset += ids
+        self.marked.difference_update(ids)
+        return len(ids)
+
+    async def rows(self, statement: str, arguments: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        await asyncio.sleep(0)
+        given = dict(arguments or {})
+        self._check()
+        answers: dict[str, Callable[[], Any]] = {
+            queries.PURGE: lambda: self.purge(given["ids"], durable=False),
+            queries.PURGE_DURABLY: lambda: self.purge(given["ids"], durable=True),
+            queries.RESET: lambda: self.give_back(given["ids"]),
+            queries.PARK: lambda: self.park(given["items"].obj),
+            of_tubes.SLEEP: lambda: None,
+            of_tubes.WAKE: lambda: None,
+        }
+        if statement == queries.OUTBOX:
+            return [(False, True)]
+        return [(answers[statement](),)]
+
+    async def held_rows(
+        self, statements: tuple[str, ...], arguments: Mapping[str, Any], before: tuple[str, ...] = ()
+    ) -> list[tuple[Any, ...]]:
+        assert statements[1] == queries.MARK_DECLARE
+        await asyncio.sleep(0)
+        self._check()
+        if before:
+            self.purge(arguments["ids"], durable=before == (queries.PURGE_DURABLY,))
+        return [tuple(one) for one in self.mark(arguments["limit"])]
+
+    def _check(self) -> None:
+        if self.fenced:
+            raise Fenced("another term has begun")
+
+
+@dataclass
+class FakeKafka:
+    """Decides chunks when a test says so; by itself, it writes all."""
+
+    sent_before: frozenset[int] = frozenset()
+    failing: dict[int, Failure] = field(default_factory=dict)
+    paused: bool = False
+    under_way: list[Chunk] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+    confirmed: int = 0
+    most: int = 0
+    stopped: bool = False
+    needs_poll: bool = True
+    has_room: bool = True
+    why_stuck: str | None = None
+    answer_due: float | None = None
+
+    def check(self) -> None:
+        if self.answer_due is not None and time.monotonic() > self.answer_due:
+            raise BrokerUnavailable("librdkafka hangs")
+
+    async def open(self) -> frozenset[int]:
+        return self.sent_before
+
+    def send(self, chunk: Chunk) -> None:
+        self.under_way.append(chunk)
+        self.most = max(self.most, sum(one.size for one in self.under_way))
+
+    def settled(self) -> list[tuple[Chunk, Mapping[int, Failure]]]:
+        if self.paused:
+            return []
+        chunks, self.under_way = self.under_way, []
+        answers = []
+        for chunk in chunks:
+            failures: dict[int, Failure] = {}
+            for one in chunk.records():
+                if failures:  # nothing overtakes what failed
+                    failures[one.id] = self.failing.get(one.id, UNSENT)
+                elif one.id in self.failing:
+                    failures[one.id] = self.failing[one.id]
+                else:
+                    self.written.append(one.id)
+            answers.append((chunk, failures))
+        return cast("list[tuple[Chunk, Mapping[int, Failure]]]", answers)
+
+    def confirm_purged(self, chunks: int) -> None:
+        self.confirmed = chunks
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.under_way)
+
+    def stop_sending(self) -> None:
+        self.stopped = True
+
+    def stop(self) -> None:
+        self.under_way.clear()
+
+
+class Rig:
+    """As much of an `Outbox` as its worker asks for, and the worker. To be made within an event loop."""
+
+    def __init__(self, rules: Rules | None = None, **limits: Any) -> None:
+        self.table = FakeTable()
+        self.kafka = FakeKafka()
+        self.events: list[Event] = []
+        self.candidate = Candidate(uuid4(), "tester", "lease", 15.0, 15.0)
+        self.outbox_limits = replace(LIMITS, **limits)
+        self.rules = rules or Rules(window=10, chunk=10)
+        self.metrics = TubeMetrics()
+        self.claim = FakeClaim("orders")
+        self.active_term = ActiveTerm(
+            Term("orders", 1, 0, epoch=100),
+            self.claim,
+            deadline=1000.0,
+            sent_at=clock.now(),
+            emit=self.events.append,
+        )
+        self.claim.watch(self.active_term.on_claim)
+        database = FakeDatabase(cast("Any", self.table))
+        self.worker = OutboxWorker(self.active_term, self, cast("Database", database))
+        self.task: asyncio.Task[None] | None = None
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+
+    def outgoing(self, _: ActiveTerm) -> FakeKafka:
+        return self.kafka
+
+    def emitted(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self.task = asyncio.create_task(self.worker.run())
+        try:
+            yield
+        finally:
+            self.task.cancel()
+            with suppress(BaseException):
+                await self.task
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        def holds() -> bool:
+            if self.task is not None and self.task.done():
+                self.task.result()
+            return bool(condition())
+
+        await wait_until_async(holds, 5, what)
+
+    async def until_empty(self) -> None:
+        await self.until(lambda: not self.table.left, "all is purged or parked")
+
+
+async def test_all_is_sent_and_purged() -> None:
+    rig = Rig()
+    ids = rig.table.stash(*"abcabc" * 100)
+    async with rig.running():
+        await rig.until_empty()
+    assert sorted(rig.kafka.written) == ids
+    assert (
+        rig.worker.counters.pods == rig.worker.counters.touches[0] == rig.worker.counters.documents[0] == 600
+    )
+
+
+async def test_nothing_is_purged_before_kafka_has_it() -> None:
+    rig = Rig()
+    ids = rig.table.stash(*"abc")
+    rig.kafka.paused = True
+    async with rig.running():
+        await rig.until(lambda: rig.kafka.under_way, "it is sent")
+        assert rig.table.left == set(ids)
+        rig.kafka.paused = False
+        await rig.until_empty()
+
+
+async def test_what_is_held_is_bounded_by_number_and_by_size() -> None:
+    rig = Rig(in_flight=150)
+    rig.table.stash(*"abc" * 200)
+    rig.kafka.paused = True
+    async with rig.running():
+        await rig.until(lambda: rig.worker.machine.held == 150, "there is no more room")
+        rig.kafka.paused = False
+        await rig.until_empty()
+    assert max(rig.table.limits) <= 100
+    rig = Rig(in_flight_bytes=10_000)
+    rig.table.stash(*map(str, range(300)), size=1000)
+    async with rig.running():
+        await rig.until_empty()
+    assert rig.table.limits[0] == 100, "it is not known yet how large they are"
+    assert max(rig.table.limits[1:]) <= 10
+
+
+async def test_without_trust_nothing_is_sent() -> None:
+    rig = Rig()
+    rig.table.stash("a")
+    rig.claim.proof = float("-inf")
+    async with rig.running():
+        rig.claim.proof = float("inf")
+        await rig.until_empty()
+        rig.claim.proof = float("-inf")
+        sent = len(rig.kafka.written)
+        rig.table.stash("b")
+        rig.active_term.wake()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(rig.kafka.written) == sent
+
+
+async def test_what_is_held_when_trust_lapses_waits() -> None:
+    rig = Rig()
+    rig.worker.machine.add([Record(1, 1.0, "t", "a", b"x")])
+    rig.claim.proof = float("-inf")
+    async with rig.running():
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert rig.kafka.most == 0
+
+
+async def test_a_record_that_can_never_be_sent_is_parked() -> None:
+    rig = Rig()
+    ids = rig.table.stash(*"aab")
+    rig.kafka.failing[ids[0]] = POISON
+    async with rig.running():
+        await rig.until_empty()
+    assert rig.table.parked == {ids[0]: False}
+    (event,) = rig.emitted(RecordParked)
+    assert (event.id, event.key, event.reason) == (ids[0], "a", "too large")
+    assert sorted(rig.kafka.written) == ids[1:]
+
+
+async def test_a_key_that_an_operator_frees_goes_on_in_order() -> None:
+    rig = Rig(Rules(window=10, hold=True), hold=True)
+    ids = rig.table.stash(*"aa")
+    rig.kafka.failing[ids[0]] = POISON
+    async with rig.running():
+        await rig.until(lambda: rig.table.parked == {ids[0]: False, ids[1]: True}, "the key is held")
+        rig.table.parked.clear()  # an operator retries, while a record of the key comes
+        rig.kafka.failing.clear()
+        rig.table.retried += ids
+        ids += rig.table.stash("a")
+        await rig.until_empty()
+    assert rig.kafka.written == ids
+
+
+async def test_what_an_earlier_term_has_sent_is_purged_and_not_sent() -> None:
+    rig = Rig(durable=True)
+    ids = rig.table.stash(*"abc")
+    rig.kafka.sent_before = frozenset({ids[0], 99})
+    async with rig.running():
+        await rig.until_empty()
+        await rig.until(lambda: rig.kafka.confirmed == 1, "the purge of the chunk is confirmed")
+    assert sorted(rig.kafka.written) == ids[1:]
+    assert all(rig.table.durable)
+
+
+async def test_an_outage_is_told_of_once() -> None:
+    rig = Rig(Rules(window=10, cooldown=0.001, cooldown_limit=0.002))
+    ids = rig.table.stash(*"ab")
+    rig.kafka.failing |= dict.fromkeys(ids, UNANSWERED)
+    async with rig.running():
+        await rig.until(lambda: rig.worker.counters.retries[0] > 4, "it is tried again")
+        assert [rig.worker.sink_is_up] == [False]
+        assert "sink" in rig.active_term.troubles.as_json()
+        rig.kafka.failing.clear()
+        await rig.until_empty()
+    for kind in (SinkDown, TopicDown, SinkUp, TopicUp):
+        assert len(rig.emitted(kind)) == 1
+    assert rig.worker.sink_is_up
+    assert rig.worker.counters.parked == [0, 0]
+
+
+async def test_its_metrics_are_those_on_the_page() -> None:
+    rig = Rig()
+    rig.table.stash(*"abc")
+    rig.kafka.paused = True
+    async with rig.running():
+        await rig.until(lambda: rig.kafka.under_way, "it is sent")
+        working = {("orders", 0): rig.worker}
+        host = SimpleNamespace(name=None, working=lambda: working, of_kind=lambda _: {"orders": None})
+        collector = WorkerCollector(View([cast("Host", host)], {}, lambda: True))
+        families = list(collector._of_outboxes())
+    found = {
+        (one.name, one.type, frozenset(label for sample in one.samples for label in sample.labels))
+        for one in families
+    }
+    rows = table_rows(BY_NAME["docs/metrics.md"].section("Metrics of outboxes"))
+    assert found == {(row[0].strip("`"), row[1], frozenset(re.findall(r"`(\w+)`", row[2]))) for row in rows}
+    assert [sample.value for sample in families[0].samples] == [0, 3], "waiting, and in flight"
+    meter = rig.worker.read_metrics()
+    assert meter is not None
+    assert (meter.touches, meter.in_flight, meter.waiting) == (3, 3, 0)
+
+
+OUTBOX = """
+[postgres]
+dsn = "host=/nowhere"
+[kafka]
+bootstrap_servers = "127.0.0.1:1"
+options = { "socket.timeout.ms" = 1000 }
+[outbox.o]
+"""
+
+
+def made(settings: str) -> Outbox:
+    return Outbox(parse(OUTBOX + settings), "o", uuid4(), cast("Any", None), lambda _: None)
+
+
+def test_settings_are_tried_when_a_worker_is_made() -> None:
+    assert made('kafka_options = { "compression.type" = "lz4" }').limits.hold == 14.0
+    with pytest.raises(ConfigError, match="outbox 'o': kafka_options: No such configuration property"):
+        made('kafka_options = { "compresion.type" = "lz4" }')
+    with pytest.raises(ConfigError, match=r"kafka_options: transactional\.id can't be set there"):
+        made('kafka_options = { "transactional.id" = "x" }')
+
+
+def test_fewer_acknowledgements_take_the_idempotence_away() -> None:
+    outbox = made('kafka_options = { "acks" = 1 }')
+    assert outbox._producer_settings["enable.idempotence"] is False
+    assert outbox._producer_settings["max.in.flight.requests.per.connection"] == 1
+    with pytest.raises(ConfigError, match="transactions need acks"):
+        made('transactions = true\nkafka_options = { "acks" = 1 }')
+
+
+async def test_a_client_of_kafka_that_hangs_ends_the_term() -> None:
+    rig = Rig()
+    rig.kafka.paused = True
+    rig.table.stash("a")
+    async with rig.running():
+        await rig.until(lambda: rig.kafka.under_way, "it is sent")
+        rig.kafka.answer_due = time.monotonic() + 0.05
+        rig.active_term.attention.set()
+        with pytest.raises(BrokerUnavailable, match="hangs"):
+            await rig.until(lambda: False, "the worker ends")
+
+
+async def test_the_end_of_a_term_ends_its_worker() -> None:
+    rig = Rig()
+    rig.table.stash("a")
+    rig.table.fenced = True
+    with pytest.raises(Fenced):
+        await rig.worker.run()
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_drained_the_rest_is_given_back(answered: bool) -> None:
+    """A record that is not answered may be written late: then the term is not released."""
+    rig = Rig()
+    ids = rig.table.stash(*"abc")
+    rig.kafka.paused = True
+    async with rig.running():
+        await rig.until(lambda: rig.kafka.under_way, "it is sent")
+        rig.claim.revoke()
+        assert rig.task is not None
+        await rig.task
+        more = rig.table.stash("d")
+        rig.kafka.paused = not answered
+        await rig.worker.drain(0.01)
+    assert rig.kafka.stopped
+    assert rig.table.left == ({*more} if answered else {*ids, *more})
+    assert sorted(rig.table.reset) == ([] if answered else ids)
+    assert bool(rig.active_term.unanswered) is not answered
