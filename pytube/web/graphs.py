@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pytube.web.html import Html, joined, tag
 
-_WIDTH, _HEIGHT = 600, 160
+_WIDTH, _HEIGHT = 420, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 8, 10, 24
 _POINTS = 300
 """Of a line: about as many as a screen can tell apart."""
