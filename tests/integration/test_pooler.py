@@ -126,7 +126,7 @@ BY_OTHERS = [
     "web",
     *(f"reindex {step}" for step in ("abandon", "compare", "finish", "start", "status", "switch")),
 ]
-"""Not tried: they want a terminal, a browser, or a sink that can be read. Their sessions are as all others."""
+"""Not tried: they want a terminal, a browser or a sink that can be read. Their sessions are as all others."""
 BY_A_HOST = ["spark backfill", "spark fanout", "spark reconcile", "spark touch"]
 """Their sessions are those of `Host`."""
 
