@@ -137,6 +137,7 @@ class _Lane:
         "parking",
         "queued",
         "refused",
+        "resting",
         "unpurged",
         "until",
         "waiting",
@@ -151,6 +152,8 @@ class _Lane:
         """Records that were written, and that a crash would have sent again."""
         self.broken: list[Record] | None = None
         """After a failure: what is to be sent again when all that flies has settled; None without one."""
+        self.resting = False
+        """Whether a record failed alone, and the lane backs off until `until`."""
         self.until = 0.0
         self.parking = 0
         """Records that are being parked; until the database has them, nothing more is sent."""
@@ -162,13 +165,13 @@ class _Lane:
 
     @property
     def is_open(self) -> bool:
-        return self.broken is None and not (self.parking or self.held or self.refused)
+        return self.broken is None and not (self.parking or self.held or self.refused or self.resting)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing has to be remembered of it."""
-        idle = not (self.flying or self.unpurged or self.waiting or self.parking or self.held)
-        return idle and self.broken is None
+        busy = self.flying or self.unpurged or self.waiting or self.parking or self.held or self.resting
+        return not busy and self.broken is None
 
 
 @dataclass(eq=False, slots=True)
@@ -352,7 +355,8 @@ class InFlight:
     def _wake(self, now: float) -> None:
         while self._rests and self._rests[0][0] <= now:
             _, _, topic, lane = heapq.heappop(self._rests)
-            if lane is not None:
+            if lane is not None and lane.until <= now:
+                lane.resting = False
                 # What has failed alone is sent alone again; others must not fail with it.
                 topic.limit = 1
                 self._reopen(topic, lane, now)
@@ -556,6 +560,7 @@ class InFlight:
             self._give_up(topic, lane, record, reason)
             return
         lane.until = now + backoff(attempts)
+        lane.resting = True
         if lane.queued:  # it rests now
             topic.ready.remove(lane)
             lane.queued = False

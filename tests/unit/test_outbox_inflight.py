@@ -46,6 +46,33 @@ def done(machine: InFlight) -> list[int]:
     return finished
 
 
+# --- back-off -----------------------------------------------------------------------------------
+
+
+def resting(rules: Rules) -> tuple[InFlight, float]:
+    """A machine whose only record has failed alone, and when it may be sent again."""
+    machine = loaded(rules, "k")
+    machine.settle(take(machine), {1: REFUSED}, 0.0)
+    until = machine.next_at()
+    assert until is not None
+    return machine, until
+
+
+def test_a_new_record_does_not_cut_the_back_off_of_its_key_short() -> None:
+    machine, until = resting(STRICT)
+    machine.add([record(2)])
+    assert machine.take(0.0) is None
+    assert ids(machine.take(until)) == [1]
+
+
+def test_a_newer_record_that_replaces_one_waits_for_its_back_off() -> None:
+    machine, until = resting(Rules(window=1, compact=True))
+    machine.add([record(2)])
+    assert machine.take(0.0) is None
+    machine.settle(take(machine, until), {}, until)
+    assert done(machine) == [1, 2]
+
+
 # --- order --------------------------------------------------------------------------------------
 
 
