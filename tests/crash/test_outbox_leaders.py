@@ -63,5 +63,5 @@ def test_a_leader_is_stopped_with_records_queued_in_its_producer(
     outboxes.wait_until_drained()
     outboxes.terminate()
     late = outboxes.judge()
-    print(f"came late: {late}")  # shown by pytest -s
+    print(f"came late: {late}")  # noqa: T201 # a measurement, shown by pytest -s
     assert late[TRANSACTIONS] == 0
