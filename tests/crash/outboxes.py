@@ -243,7 +243,10 @@ class Outboxes:
         self.processes[number].wait()
 
     def wait_until_struck(self, number: int, action: Action) -> None:
-        """Until the fault of a worker process has happened: it is gone, or stopped."""
+        """Until the fault of a worker process has happened: it is gone, or stopped.
+
+        More is stashed meanwhile: all that was there may go in one transaction, which passes its points once.
+        """
         process = self.processes[number]
 
         def is_struck() -> bool:
@@ -255,7 +258,16 @@ class Outboxes:
             # The state follows the name of the program, which is in parentheses.
             return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
-        self.wait_until(is_struck, "the fault")
+        with self.connect() as connection:
+
+            def look() -> bool:
+                if is_struck():
+                    return True
+                for mode in MODES:
+                    self.stash(connection, mode, ["key-0"])
+                return False
+
+            self.wait_until(look, "the fault")
 
     def terminate(self) -> None:
         """SIGTERM to all worker processes that live; each has to end in order."""
