@@ -29,6 +29,11 @@ _LEADER = """
     SELECT leader_id, client_id, epoch, lost, sink_down, source_down FROM tube_leaders(%(tube)s)
     WHERE partition = %(partition)s
 """
+_PAUSE = "SELECT reason FROM tube_pause_list(%(tube)s) WHERE partition = %(partition)s"
+_FAILING = """
+    SELECT error, attempts, extract(epoch FROM next_at - clock_timestamp())::float8 FROM tube_attempt
+    WHERE tube = %(tube)s AND shard = %(shard)s AND md5(id) = md5(%(id)s) AND id = %(id)s
+"""
 _PARKED = """
     SELECT error, attempts, parked_at FROM tube_parked
     WHERE tube = %(tube)s AND shard = %(shard)s AND md5(id) = md5(%(id)s) AND id = %(id)s
@@ -62,6 +67,18 @@ class Leader:
     lost: bool
     sink_down: str | None
     source_down: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Why the key is to be sent again."""
+
+    error: str
+    """Of the last attempt."""
+    attempts: int
+    """So far."""
+    due_in: float
+    """Seconds until the next one; below 0 once it is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +124,9 @@ class Explanation:
     all_pods_seen: bool = True
     """False: more pods wait in the partition than were looked at."""
     leader: Leader | None = None
+    paused: str | None = None
+    """Why the partition is paused; None when it is not."""
+    failing: Failing | None = None
     parked: Parked | None = None
     source: Side = field(default_factory=Side)
     sink: Side = field(default_factory=Side)
@@ -132,6 +152,7 @@ class Explanation:
         """What it means, and what to do, in plain words."""
         return [
             *self._of_waiting(),
+            *self._of_failing(),
             *self._of_parking(),
             *self._of_sink(),
             *self._of_source(),
@@ -166,6 +187,11 @@ class Explanation:
 
     def _of_leader(self) -> str:
         leader = self.leader
+        if self.paused is not None:
+            return (
+                f"Partition {self.partition} is paused, so nothing of it is delivered: {self.paused} "
+                f"(`pytube resume --tube {self.tube}`)"
+            )
         if leader is None:
             return f"Nobody leads partition {self.partition}: start a worker (`pytube worker`)."
         if leader.lost:
@@ -175,6 +201,13 @@ class Explanation:
         if leader.source_down:
             return f"The source can't be read, says {leader.client_id}: {leader.source_down}"
         return f"Partition {self.partition} is led by {leader.client_id}, which is at work."
+
+    def _of_failing(self) -> list[str]:
+        if self.failing is None:
+            return []
+        due = "is due" if self.failing.due_in <= 0 else f"comes in {self.failing.due_in:.0f} s"
+        attempts, error = self.failing.attempts, self.failing.error
+        return [f"Its document failed in {attempts} attempts, and the next one {due}: {error}"]
 
     def _of_parking(self) -> list[str]:
         if self.parked is None:
@@ -300,6 +333,9 @@ async def _look_at_queue(pool: SessionPool, found: Explanation) -> None:
     found.all_pods_seen = rows[0][4] < _MOST
     leader = await pool.row(_LEADER, {"tube": found.tube, "partition": found.partition})
     found.leader = None if leader is None else Leader(*leader)
+    found.paused = await pool.value(_PAUSE, {"tube": found.tube, "partition": found.partition})
+    failing = await pool.row(_FAILING, where)
+    found.failing = None if failing is None else Failing(*failing)
     parked = await pool.row(_PARKED, where)
     found.parked = None if parked is None else Parked(*parked)
 

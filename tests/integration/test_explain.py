@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,24 @@ def test_it_differs_and_nothing_is_on_its_way(conn: Conn, config: Config) -> Non
     found = ask(config)
     assert (found.difference, found.fields, found.is_settled) == ("different", ["n"], False)
     assert "The two differ, in n, and nothing is on its way: touch the key" in found.sentences[-1]
+
+
+def test_its_partition_is_paused(conn: Conn, config: Config) -> None:
+    lead(conn)
+    conn.execute("SELECT tube_pause('t', 1, NULL, 'the index is moved')")
+    found = ask(config)
+    assert found.sentences[1].startswith("Partition 1 is paused, so nothing of it is delivered: by ")
+    assert found.sentences[1].endswith(": the index is moved (`pytube resume --tube t`)")
+
+
+def test_its_document_fails(conn: Conn, config: Config) -> None:
+    item = {"shard": 1, "id": "42", "error": "no such field", "attempts": 3, "delay": 60}
+    conn.execute("SELECT tube_pods_fail(%s, %s, %s, %s, %s)", (*lead(conn).args, json.dumps([item])))
+    found = ask(config)
+    assert re.fullmatch(
+        r"Its document failed in 3 attempts, and the next one comes in \d+ s: no such field",
+        found.sentences[2],
+    )
 
 
 def test_it_is_parked(conn: Conn, config: Config) -> None:
