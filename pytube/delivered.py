@@ -48,6 +48,7 @@ PARKED: LiteralString = "SELECT parked, shard, id FROM tube_delivered_parked(%(t
 LEADERS: LiteralString = """
     SELECT partition, client_id, lost, sink_down, source_down FROM tube_leaders(%(tube)s)
 """
+PAUSES: LiteralString = "SELECT partition, reason FROM tube_pause_list(%(tube)s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +269,11 @@ class Waiter:
         for tube, behind in self._behind.items():
             try:
                 leaders = {row[0]: row[1:] for row in await self._rows(LEADERS, {"tube": tube})}
-                parts = [_state(partition, leaders.get(partition)) for partition in sorted(behind.seqs)]
+                pauses = {row[0]: row[1] for row in await self._rows(PAUSES, {"tube": tube})}
+                parts = [
+                    _state(partition, leaders.get(partition), pauses.get(partition))
+                    for partition in sorted(behind.seqs)
+                ]
             except psycopg.errors.InsufficientPrivilege:  # a writer's role
                 parts = [str(partition) for partition in sorted(behind.seqs)]
             least, count = min(behind.seqs.values()), behind.partitions
@@ -294,7 +299,9 @@ class Waiter:
         return await wait_for_answer(self._connection, _ANSWER_TIMEOUT, ask())
 
 
-def _state(partition: int, leader: tuple[Any, ...] | None) -> str:
+def _state(partition: int, leader: tuple[Any, ...] | None, pause: str | None) -> str:
+    if pause is not None:
+        return f"partition {partition} is paused: {pause}"
     if leader is None:
         return f"partition {partition} has no leader (start a worker)"
     client, is_lost, sink_down, source_down = leader

@@ -389,7 +389,7 @@ CREATE FUNCTION tube.tube_attempts_reset(tube text, in_partition integer DEFAULT
     AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, NULL, NULL, in_shard, in_key, 1);
-    of_key CONSTANT text := tube_private_key_as_text(reg, in_key);
+    of_key CONSTANT text := tube_private_kept_key(reg, in_key);
     gone integer;
 BEGIN
     DELETE FROM tube_attempt AS a
@@ -3617,7 +3617,7 @@ BEGIN
         RAISE EXCEPTION 'no seq is from % to %', in_from, in_to
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give the lesser one first.';
     END IF;
-    PERFORM tube_private_key_as_text(reg, in_key);
+    PERFORM tube_private_kept_key(reg, in_key);
     RETURN reg;
 END
 $$;
@@ -4304,7 +4304,7 @@ BEGIN
         DELETE FROM tube_attempt AS a
         USING (SELECT DISTINCT p.shard, unnest(p.ids::text[]) AS id FROM %s AS p WHERE p.ctid = ANY ($2)) AS k
         WHERE a.tube = $1 AND a.shard = k.shard AND md5(a.id) = md5(k.id) AND a.id = k.id AND k.id = coalesce($3, k.id)$sql$,
-        tube_private_qualify(reg.tube)) USING reg.tube, places, tube_private_key_as_text(reg, in_key);
+        tube_private_qualify(reg.tube)) USING reg.tube, places, tube_private_kept_key(reg, in_key);
 END
 $_$;
 
@@ -4548,6 +4548,17 @@ CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS bool
             AND (att.position IS NULL OR a.position < att.position))
 $$;
 
+CREATE FUNCTION tube.tube_private_kept_key(reg tube.tube_registry, in_key text) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    kept text;
+BEGIN
+    EXECUTE format('SELECT %L::%s::text', in_key, reg.key_type) INTO kept;
+    RETURN kept;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) RETURNS name
     LANGUAGE plpgsql
     AS $$
@@ -4578,17 +4589,6 @@ BEGIN
             HINT = 'Make it STORED, or attach by the column that it is computed from.';
     END IF;
     RETURN col.attname;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_key_as_text(reg tube.tube_registry, in_key text) RETURNS text
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    kept text;
-BEGIN
-    EXECUTE format('SELECT %L::%s::text', in_key, reg.key_type) INTO kept;
-    RETURN kept;
 END
 $$;
 
@@ -7116,7 +7116,7 @@ CREATE FUNCTION tube.tube_step_ask(tube text, seq bigint, shard integer, key tex
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, NULL, seq, seq, shard, key, 1);
     of_partition CONSTANT integer := shard % reg.partitions;
-    of_key CONSTANT text := tube_private_key_as_text(reg, key); -- or the worker would find no row of it, and delete the document
+    of_key CONSTANT text := tube_private_kept_key(reg, key); -- or the worker would find no row of it, and delete the document
     number bigint;
     wrong text;
 BEGIN
@@ -8480,9 +8480,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_kept_key(reg tube.tube_registry, in_key text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_key_as_text(reg tube.tube_registry, in_key text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_attnum(att tube.tube_attachment) FROM PUBLIC;
 

@@ -184,6 +184,11 @@ def _run(
 ) -> Result:
     """Run a step with what it needs."""
     config = settings.config()
+    if len(config.hosts) > 1:
+        raise UsageError(
+            f"tube {tube!r} can't be reindexed: several hosts are configured, and the new index would be "
+            "filled with the rows of one of them alone"
+        )
     sink = config.tube(tube).sink
     built = build_sink(sink.type, sink.options, request_timeout=sink.request_timeout)
     reason = why_no_reindex(built)

@@ -66,14 +66,14 @@ BEGIN
         RAISE EXCEPTION 'no seq is from % to %', in_from, in_to
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give the lesser one first.';
     END IF;
-    PERFORM tube_private_key_as_text(reg, in_key);
+    PERFORM tube_private_kept_key(reg, in_key);
     RETURN reg;
 END
 $$;
 
--- tube_private_key_as_text: a key as texts of keys are kept and sent: 7 for 007, a uuid in small letters. 22P02, 22003 when it
+-- tube_private_kept_key: a key as texts of keys are kept and sent: 7 for 007, a uuid in small letters. 22P02, 22003 when it
 -- is none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_as_text(reg :"schema".tube_registry, in_key text) RETURNS text
+CREATE OR REPLACE FUNCTION :"schema".tube_private_kept_key(reg :"schema".tube_registry, in_key text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     kept text;
@@ -277,7 +277,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_attempts_reset(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, in_partition, NULL, NULL, in_shard, in_key, 1);
-    of_key CONSTANT text := tube_private_key_as_text(reg, in_key);
+    of_key CONSTANT text := tube_private_kept_key(reg, in_key);
     gone integer;
 BEGIN
     DELETE FROM tube_attempt AS a
@@ -303,7 +303,7 @@ BEGIN
         DELETE FROM tube_attempt AS a
         USING (SELECT DISTINCT p.shard, unnest(p.ids::text[]) AS id FROM %s AS p WHERE p.ctid = ANY ($2)) AS k
         WHERE a.tube = $1 AND a.shard = k.shard AND md5(a.id) = md5(k.id) AND a.id = k.id AND k.id = coalesce($3, k.id)$sql$,
-        tube_private_qualify(reg.tube)) USING reg.tube, places, tube_private_key_as_text(reg, in_key);
+        tube_private_qualify(reg.tube)) USING reg.tube, places, tube_private_kept_key(reg, in_key);
 END
 $$;
 

@@ -18,7 +18,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 DECLARE
     reg CONSTANT tube_registry := tube_private_check_pods(tube, NULL, seq, seq, shard, key, 1);
     of_partition CONSTANT integer := shard % reg.partitions;
-    of_key CONSTANT text := tube_private_key_as_text(reg, key); -- or the worker would find no row of it, and delete the document
+    of_key CONSTANT text := tube_private_kept_key(reg, key); -- or the worker would find no row of it, and delete the document
     number bigint;
     wrong text;
 BEGIN

@@ -154,6 +154,15 @@ async def test_a_session_that_is_lost(dsn: str, conn: Conn) -> None:
             await task
 
 
+async def test_a_pause_is_why_it_takes_so_long(dsn: str, conn: Conn) -> None:
+    make_tube(conn)
+    acquire(conn)
+    touch(conn)
+    conn.execute("SELECT tube_pause(%s, NULL, NULL, 'the index is moved')", (TUBE,))
+    with pytest.raises(WaitTimeout, match="partition 0 is paused: by .*: the index is moved"):
+        await wait_async(TUBE, dsn=dsn, timeout=0.01)
+
+
 @pytest.mark.parametrize("role", ["tube_writer", "tube_worker", "tube_monitor"])
 async def test_roles_that_may_wait(dsn: str, conn: Conn, role: str) -> None:
     make_tube(conn)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pytube.config import Config, masked, parse
 from pytube.errors import ConfigError
 from pytube.sources.shards import Shards, shards_of, shared_shards
+from tests.helpers.cli import run
 
 HOSTS = """
 [postgres]
@@ -130,3 +132,22 @@ def test_shards_that_two_hosts_have() -> None:
 
 def test_the_only_host_shares_its_shards_with_nobody() -> None:
     assert list(shared_shards({None: shards_of([("t", 0, 4), ("t", 0, 4)])})) == []
+
+
+def test_a_reindex_of_several_hosts_is_refused(tmp_path: Path) -> None:
+    """It would fill the new index with the rows of one of them, compare those alone, and switch."""
+    (tmp_path / "pytube.toml").write_text("""
+        [postgres.hosts.eu]
+        dsn = "host=127.0.0.1 port=1"
+        [postgres.hosts.us]
+        dsn = "host=127.0.0.1 port=1"
+        [worker]
+        election = "lease"
+        [tube.t.sink]
+        type = "opensearch"
+        url = "http://127.0.0.1:1"
+        index = "t"
+    """)
+    for step in ("start", "switch", "finish"):
+        refused = run("reindex", step, "--tube", "t", "--host", "eu", folder=tmp_path, code=2)
+        assert "several hosts are configured" in refused.stderr
