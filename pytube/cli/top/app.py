@@ -94,20 +94,21 @@ class TopApp(App[None]):
     .dialog DataTable { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "quit"),
+        # In this order, as a narrow terminal does not show the last ones.
         Binding("question_mark", "help", "help", key_display="?"),
-        Binding("slash", "filter", "filter", key_display="/"),
-        Binding("s", "sort", "sort"),
-        Binding("S", "reverse", show=False),
-        Binding("v", "next_view", "view"),
-        Binding("1", "view('tubes')", show=False),
-        Binding("2", "view('partitions')", show=False),
-        Binding("3", "view('workers')", show=False),
         Binding("p", "pause", "pause"),
         Binding("r", "resume", "resume"),
         Binding("e", "explain", "explain"),
         Binding("k", "parked", "parked"),
         Binding("x", "troubles", "wrong"),
+        Binding("slash", "filter", "filter", key_display="/"),
+        Binding("s", "sort", "sort"),
+        Binding("v", "next_view", "view"),
+        Binding("q", "quit", "quit"),
+        Binding("S", "reverse", show=False),
+        Binding("1", "view('tubes')", show=False),
+        Binding("2", "view('partitions')", show=False),
+        Binding("3", "view('workers')", show=False),
         Binding("escape", "leave", show=False),
     ]
 
@@ -139,7 +140,7 @@ class TopApp(App[None]):
         yield self._summary
         yield self._table
         yield self._troubles
-        yield Footer(show_command_palette=False)
+        yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         """Begin to watch."""
@@ -411,12 +412,12 @@ def _has_shard(text: str) -> bool:
 def _cell(column: Column, width: int, row: Row) -> Text:
     text = "".join(c if c.isprintable() else " " for c in column.text(row))
     style = next((color for state, color in _COLORS.items() if text.startswith(state)), "")
-    cell = Text(
+    if column.keeps_end and len(text) > width:
+        text = f"{text[: width // 2 - 1]}…{text[width // 2 - width :]}"
+    return Text(
         text,
         style=style if column.heading == "state" else "",
         justify="right" if column.is_number else "left",
         no_wrap=True,
         overflow="ellipsis",
     )
-    cell.truncate(width, overflow="ellipsis")
-    return cell

@@ -35,6 +35,8 @@ class Column:
     least: int = 0
     """Terminals narrower than this do without it."""
     is_number: bool = False
+    keeps_end: bool = False
+    """Whether a text that is too long loses its middle, since its end tells it from others."""
 
 
 _SEVERITY: Final = {
@@ -103,7 +105,7 @@ def _partition_name(one: Partition) -> str:
 
 
 _TUBES: Final = (
-    Column("tube or outbox", _name, lambda q: (q.host or "", q.name), 16),
+    Column("name", _name, lambda q: (q.host or "", q.name), 16, keeps_end=True),
     Column("kind", lambda q: q.kind, lambda q: q.kind, 6, 110),
     Column("parts", lambda q: str(len(q.partitions)), lambda q: len(q.partitions), 5, 100, True),
     Column(
@@ -138,7 +140,7 @@ _TUBES: Final = (
     Column("leaders", _leaders, _leaders, 20, 120),
 )
 _PARTITIONS: Final = (
-    Column("partition", _partition_name, lambda p: p.key, 16),
+    Column("partition", _partition_name, lambda p: (p.host or "", p.name, p.partition), 16, keeps_end=True),
     Column("kind", lambda p: p.kind, lambda p: p.kind, 6, 130),
     Column("waiting", lambda p: p.counted, _waiting, 7, 0, True),
     Column("backfill", lambda p: _count(p.backfill), lambda p: _number(p.backfill), 8, 100, True),
