@@ -32,8 +32,9 @@ T = TypeVar("T")
 MOST: Final = 100
 """Pods of one class of a partition are counted so far; `MOST` means that or more."""
 
-_OFTEN: Final = 150
-"""Partitions are read again when this many times what they took the server has passed: 0.7 % of a core."""
+_OFTEN: Final = 120
+"""Partitions are read again when this many times what they took the server has passed: 0.8 % of a
+core at most, since the time that passes is no less than the time on a core."""
 
 _RARELY: Final = 1000
 """Likewise what grows without bound (four things), and by the time that it took us: 0.1 % of a core each."""

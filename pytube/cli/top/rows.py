@@ -148,7 +148,7 @@ _PARTITIONS: Final = (
     Column("parked", lambda p: _count(p.parked), lambda p: _number(p.parked), 6, 70, True),
     Column("retry", lambda p: _count(p.retrying), lambda p: _number(p.retrying), 5, 90, True),
     Column("state", lambda p: p.state, lambda p: _SEVERITY[p.state], 11),
-    Column("leader", lambda p: p.leader or "nobody", lambda p: p.leader or "", 14),
+    Column("leader", lambda p: p.leader or "nobody", lambda p: p.leader or "", 14, keeps_end=True),
     Column("renewed", lambda p: seconds(p.renewed_ago), lambda p: _number(p.renewed_ago), 7, 110, True),
     Column("leads for", lambda p: seconds(p.leads_for), lambda p: _number(p.leads_for), 9, 120, True),
     Column("epoch", lambda p: _count(p.epoch), lambda p: _number(p.epoch), 11, 140, True),
