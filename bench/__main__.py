@@ -24,6 +24,7 @@ SCENARIOS = (
     "many_tubes",
     "growth",
     "fleet",
+    "fleet_view",
     "insert",
     "backfill",
     "sink_postgres",

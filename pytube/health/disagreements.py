@@ -6,13 +6,12 @@ A moment of it is normal while workers start, stop or hand over; what stays for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from pytube.health.fleet import FleetSample, HostSample, Partition, Queue, Worker
-from pytube.model import Heartbeat
 
 FRESH: Final = 30.0
 """Seconds: a process that was seen longer ago does not count as there. The default session timeout, twice."""
@@ -33,18 +32,12 @@ class Disagreement:
         return f"{host}{self.subject}: {self.finding}"
 
 
-def disagreements(
-    sample: FleetSample,
-    version: str,
-    heartbeats: Mapping[tuple[str, int], Collection[Heartbeat]] | None = None,
-) -> list[Disagreement]:
+def disagreements(sample: FleetSample, version: str) -> list[Disagreement]:
     """What does not fit.
 
     Args:
         sample: of the fleet.
         version: of this pytube, which workers should have.
-        heartbeats: of the leader topics, by tube and partition, where they were read; of a single host, since
-            they don't name it.
     """
     found: list[Disagreement] = []
     for host in sample.hosts:
@@ -56,8 +49,6 @@ def disagreements(
             found += _shares(queue, host)
         found += _silent(workers)
         found += _versions(host, version)
-    if heartbeats is not None:
-        found += _strangers(sample.partitions, heartbeats)
     return found
 
 
@@ -134,22 +125,3 @@ def _versions(host: HostSample, version: str) -> Iterator[Disagreement]:
             f"{count} of them run pytube {other or 'of an older version'}, and this is {version}",
             host.host,
         )
-
-
-def _strangers(
-    partitions: Collection[Partition], heartbeats: Mapping[tuple[str, int], Collection[Heartbeat]]
-) -> Iterator[Disagreement]:
-    known = {(one.name, one.partition): one for one in partitions}
-    for (tube, partition), beats in sorted(heartbeats.items(), key=lambda item: item[0]):
-        one = known.get((tube, partition))
-        for beat in beats:
-            if one is None:
-                finding = "and the database has no such partition"
-            elif one.leader_id != beat.leader_id:
-                finding = f"and for the database its leader is {one.leader or 'nobody'}"
-            else:
-                continue
-            yield Disagreement(
-                f"{tube} partition {partition}",
-                f"{beat.client_id} sends heartbeats for the term {beat.leader_id}, {finding}",
-            )

@@ -17,6 +17,7 @@ from pytube.health.fleet import MOST, FleetSample, FleetWatcher, Partition, Targ
 from pytube.model import OK, Batch, Result
 from tests.helpers.cli import run, run_json
 from tests.helpers.roles import as_role, database_name, roles
+from tests.helpers.waiting import wait_until
 from tests.integration.test_worker_faults import running
 
 Conn = psycopg.Connection[tuple[object, ...]]
@@ -91,10 +92,13 @@ def test_a_sample(conn: Conn, watcher: FleetWatcher) -> None:
     assert second.paused is not None
     assert "a look" in second.paused
     assert (of(fresh, "o").waiting, of(fresh, "o").parked) == (1, 0)
-    again = watcher.sample()
-    assert again.queues[0].rate_in is not None
-    assert again.queues[0].rate_in > 0
-    assert again.queues[0].rate_out == 0
+
+    def rates() -> tuple[float | None, float | None]:
+        queue = watcher.sample().queues[0]
+        return queue.rate_in, queue.rate_out
+
+    wait_until(lambda: (rates()[0] or 0) > 0, what="it is read again, and 153 pods were added")
+    assert rates()[1] == 0
 
 
 def test_a_tube_without_its_index_is_read_by_the_one_of_before(conn: Conn, watcher: FleetWatcher) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, TypeVar
 
 import psycopg
@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 _LATE = 3.0
 """Intervals, and at least seconds, without a sample after which the screen says that nobody answers."""
+_OLD = 2.5
+"""Seconds after which partitions are said to be old: they are read less often where that takes long."""
 _TROUBLES = 5
 """Lines that are kept for what is wrong; `x` shows all."""
 
@@ -47,26 +49,26 @@ _COLORS = {
 }
 
 _HELP = """\
-Views    1 tubes and outboxes   2 partitions   3 workers   v the next one
-Enter    partitions of a tube; escape goes back
-/        show only rows that hold a text; an empty text shows all
-s        sort by the next column; S reverses the order
-p        pause the tube or the partition of the row; asks for a reason first
+1 2 3    tubes and outboxes, partitions, workers; v: the next
+enter    partitions of a tube; escape goes back
+/        only rows that hold a text; empty: all
+s S      sort by the next column; reverse the order
+p        pause the tube or partition; asks first
 r        resume it; asks first
-e        explain a key: where it is now, and the document on both sides
-k        what is parked in the tube; enter opens an entry
-x        all that is wrong: what is down, paused, or does not fit together
-?        this page
+e        explain a key: where it is, its document
+k        what is parked in the tube; enter opens it
+x        all that is wrong
 q        quit
 
-Pauses and resumptions stand in the audit (pytube audit). Looking needs the role
-tube_monitor, acting tube_admin, and explaining the rights of a worker.
+Looking needs the role tube_monitor, acting tube_admin,
+explaining what a worker may. Acts stand in pytube audit.
 
-waiting  pods of live changes; 100+ where no more were counted
-lag      age of the oldest pod that waits
-in, out  pods a second that were added and taken away, as Postgres counts them
-retry    keys that failed alone and are to be sent again
-lost     the leader renews its term no more; free: nobody leads
+waiting  pods; 100+ where no more were counted
+lag      age of the oldest pod
+in, out  pods a second, added and taken away
+retry    keys that failed, and are to be sent again
+lost     the leader renews its term no more
+free     nobody leads
 """
 
 
@@ -94,20 +96,21 @@ class TopApp(App[None]):
     .dialog DataTable { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "quit"),
+        # In this order, as a narrow terminal does not show the last ones.
         Binding("question_mark", "help", "help", key_display="?"),
-        Binding("slash", "filter", "filter", key_display="/"),
-        Binding("s", "sort", "sort"),
-        Binding("S", "reverse", show=False),
-        Binding("v", "next_view", "view"),
-        Binding("1", "view('tubes')", show=False),
-        Binding("2", "view('partitions')", show=False),
-        Binding("3", "view('workers')", show=False),
         Binding("p", "pause", "pause"),
         Binding("r", "resume", "resume"),
         Binding("e", "explain", "explain"),
         Binding("k", "parked", "parked"),
         Binding("x", "troubles", "wrong"),
+        Binding("slash", "filter", "filter", key_display="/"),
+        Binding("s", "sort", "sort"),
+        Binding("v", "next_view", "view"),
+        Binding("q", "quit", "quit"),
+        Binding("S", "reverse", show=False),
+        Binding("1", "view('tubes')", show=False),
+        Binding("2", "view('partitions')", show=False),
+        Binding("3", "view('workers')", show=False),
         Binding("escape", "leave", show=False),
     ]
 
@@ -139,7 +142,7 @@ class TopApp(App[None]):
         yield self._summary
         yield self._table
         yield self._troubles
-        yield Footer(show_command_palette=False)
+        yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         """Begin to watch."""
@@ -186,18 +189,13 @@ class TopApp(App[None]):
         if sample is None:
             summary.update(Text("pytube top: connecting …"))
             return
-        parts = [f"{len(sample.queues)} tubes", f"{len(sample.workers)} workers"]
-        lags = [queue.lag for queue in sample.queues if queue.lag is not None]
-        parts.append(f"lag {seconds(max(lags))}" if lags else "nothing waits")
-        parked = [queue.parked for queue in sample.queues if queue.parked is not None]
-        parts.append(f"parked {sum(parked)}" if parked else "parked ?")
         when = f"{sample.at.astimezone():%H:%M:%S}"
         if self._down is not None:
             parts = ["NOT CONNECTED", f"figures of {when}"]
         elif is_silent:
             parts = [f"NO ANSWER for {silent:.0f} s", f"figures of {when}"]
         else:
-            parts.append(when)
+            parts = [when, *_figures(sample)]
         if self._filter:
             parts.insert(0, f"filter {self._filter!r}")
         name = "partitions" if self._of else self._view.value
@@ -403,6 +401,19 @@ class TopApp(App[None]):
         self.run_worker(run(), exit_on_error=True)
 
 
+def _figures(sample: FleetSample) -> Iterator[str]:
+    """What the first line tells of the whole fleet."""
+    age = max(time.monotonic() - host.read_at for host in sample.hosts if host.down is None)
+    if age >= _OLD:
+        yield f"figures {age:.0f} s old"
+    lags = [queue.lag for queue in sample.queues if queue.lag is not None]
+    yield f"lag {seconds(max(lags))}" if lags else "nothing waits"
+    parked = [queue.parked for queue in sample.queues if queue.parked is not None]
+    yield f"parked {sum(parked)}" if parked else "parked ?"
+    for count, noun in ((len(sample.queues), "queue"), (len(sample.workers), "worker")):
+        yield f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def _has_shard(text: str) -> bool:
     shard, slash, key = text.partition("/")
     return bool(slash) and shard.isdecimal() and bool(key)
@@ -411,12 +422,12 @@ def _has_shard(text: str) -> bool:
 def _cell(column: Column, width: int, row: Row) -> Text:
     text = "".join(c if c.isprintable() else " " for c in column.text(row))
     style = next((color for state, color in _COLORS.items() if text.startswith(state)), "")
-    cell = Text(
+    if column.keeps_end and len(text) > width:
+        text = f"{text[: width // 2 - 1]}…{text[width // 2 - width :]}"
+    return Text(
         text,
         style=style if column.heading == "state" else "",
         justify="right" if column.is_number else "left",
         no_wrap=True,
         overflow="ellipsis",
     )
-    cell.truncate(width, overflow="ellipsis")
-    return cell

@@ -35,6 +35,8 @@ class Column:
     least: int = 0
     """Terminals narrower than this do without it."""
     is_number: bool = False
+    keeps_end: bool = False
+    """Whether a text that is too long loses its middle, since its end tells it from others."""
 
 
 _SEVERITY: Final = {
@@ -103,7 +105,7 @@ def _partition_name(one: Partition) -> str:
 
 
 _TUBES: Final = (
-    Column("tube or outbox", _name, lambda q: (q.host or "", q.name), 16),
+    Column("name", _name, lambda q: (q.host or "", q.name), 16, keeps_end=True),
     Column("kind", lambda q: q.kind, lambda q: q.kind, 6, 110),
     Column("parts", lambda q: str(len(q.partitions)), lambda q: len(q.partitions), 5, 100, True),
     Column(
@@ -138,7 +140,7 @@ _TUBES: Final = (
     Column("leaders", _leaders, _leaders, 20, 120),
 )
 _PARTITIONS: Final = (
-    Column("partition", _partition_name, lambda p: p.key, 16),
+    Column("partition", _partition_name, lambda p: (p.host or "", p.name, p.partition), 16, keeps_end=True),
     Column("kind", lambda p: p.kind, lambda p: p.kind, 6, 130),
     Column("waiting", lambda p: p.counted, _waiting, 7, 0, True),
     Column("backfill", lambda p: _count(p.backfill), lambda p: _number(p.backfill), 8, 100, True),
@@ -146,7 +148,7 @@ _PARTITIONS: Final = (
     Column("parked", lambda p: _count(p.parked), lambda p: _number(p.parked), 6, 70, True),
     Column("retry", lambda p: _count(p.retrying), lambda p: _number(p.retrying), 5, 90, True),
     Column("state", lambda p: p.state, lambda p: _SEVERITY[p.state], 11),
-    Column("leader", lambda p: p.leader or "nobody", lambda p: p.leader or "", 14),
+    Column("leader", lambda p: p.leader or "nobody", lambda p: p.leader or "", 14, keeps_end=True),
     Column("renewed", lambda p: seconds(p.renewed_ago), lambda p: _number(p.renewed_ago), 7, 110, True),
     Column("leads for", lambda p: seconds(p.leads_for), lambda p: _number(p.leads_for), 9, 120, True),
     Column("epoch", lambda p: _count(p.epoch), lambda p: _number(p.epoch), 11, 140, True),
