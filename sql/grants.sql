@@ -117,6 +117,7 @@ TO :"role_worker";
 
 -- Records of outboxes, which a worker changes with its own rights. These look at the term, and give it the statements.
 GRANT SELECT ON :"schema".tube_outbox_parked TO :"role_worker", :"role_monitor";
+GRANT SELECT ON :"schema".tube_outbox_retry TO :"role_worker";
 GRANT EXECUTE ON FUNCTION
     :"schema".outbox_records_mark, :"schema".outbox_records_park, :"schema".outbox_records_purge,
     :"schema".outbox_records_reset

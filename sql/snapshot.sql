@@ -2616,7 +2616,12 @@ CREATE FUNCTION tube.tube_private_adoption_fault(tbl regclass) RETURNS text
             LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = w.name AND a.attnum > 0 AND NOT a.attisdropped
             WHERE a.atttypid IS NULL OR a.atttypid <> ALL (w.types::regtype[])
             ORDER BY w.place LIMIT 1)
-        END, CASE WHEN NOT EXISTS (
+        END, (
+            -- A record without a topic would be in no partition, and one without a time could not be told of.
+            SELECT format('its column %I may be NULL', a.attname) FROM pg_attribute AS a
+            WHERE a.attrelid = tbl AND a.attname IN ('create_time', 'kafka_topic') AND NOT a.attnotnull
+            ORDER BY a.attname LIMIT 1
+        ), CASE WHEN NOT EXISTS (
             SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attnum = i.indkey[0]
             WHERE i.indrelid = tbl AND i.indisprimary AND i.indisvalid AND i.indimmediate AND i.indnkeyatts = 1
                 AND a.attname = 'id'
@@ -4956,7 +4961,7 @@ CREATE FUNCTION tube.tube_private_masked(text) RETURNS text
     AS $_$
     SELECT left(regexp_replace(regexp_replace(regexp_replace($1, '[[:cntrl:]]', ' ', 'g'),
         '://[^/\s]*@', '://********@', 'g'),
-        '\m((?:password|passwd|secret|token|api[_-]?key)["'']?\s*[=:]\s*)[^\s,;&]+', '\1********', 'gi'), 500)
+        '((?:password|passwd|secret|token|api[_-]?key)["'']?\s*[=:]\s*)[^\s,;&]+', '\1********', 'gi'), 500)
 $_$;
 
 CREATE FUNCTION tube.tube_private_member_oids(tbl regclass) RETURNS oid[]
@@ -5856,7 +5861,11 @@ CREATE FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, parks boo
         retried::text,
         CASE WHEN parks THEN format('EXISTS (SELECT FROM %1$s AS k WHERE k.outbox = $3'
             ' AND k.topic = r.kafka_topic AND md5(k.key) = md5(%2$s) AND k.key = %2$s AND k.hold AND NOT k.behind)',
-            tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted)) ELSE 'false' END)
+            tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted))
+            -- A key may be freed between the look for what is to be sent again and the mark: its earlier records come next.
+            || CASE WHEN retried THEN '' ELSE format(' OR EXISTS (SELECT FROM %s AS t WHERE t.outbox = $3 AND t.slot = (%s) AND t.id <= $2)',
+                tube_private_qualify('tube_outbox_retry'), tube_private_outbox_slot(box.adopted)) END
+            ELSE 'false' END)
 $_$;
 
 CREATE FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, other text) RETURNS void
@@ -8907,6 +8916,7 @@ GRANT SELECT ON TABLE tube.tube_outbox_parked TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_outbox_parked TO tube_monitor;
 
 GRANT SELECT ON TABLE tube.tube_outbox_retry TO tube_admin;
+GRANT SELECT ON TABLE tube.tube_outbox_retry TO tube_worker;
 
 GRANT SELECT ON TABLE tube.tube_parked_document TO tube_admin;
 

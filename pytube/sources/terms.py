@@ -20,7 +20,7 @@ from pytube.sources.shards import Shards, shards_of
 _LONGEST_REASON = 500
 """Characters of what is told of an error."""
 _USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
-_PASSWORD = re.compile(r"(?i)\b((?:password|passwd|secret|token|api[_-]?key)[\"']?\s*[=:]\s*)[^\s,;&]+")
+_PASSWORD = re.compile(r"(?i)((?:password|passwd|secret|token|api[_-]?key)[\"']?\s*[=:]\s*)[^\s,;&]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_masked(text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT left(regexp_replace(regexp_replace(regexp_replace($1, '[[:cntrl:]]', ' ', 'g'),
         '://[^/\s]*@', '://********@', 'g'),
-        '\m((?:password|passwd|secret|token|api[_-]?key)["'']?\s*[=:]\s*)[^\s,;&]+', '\1********', 'gi'), 500)
+        '((?:password|passwd|secret|token|api[_-]?key)["'']?\s*[=:]\s*)[^\s,;&]+', '\1********', 'gi'), 500)
 $$;
 
 -- tube_private_some_keys: the first ten keys, each cut to 100 characters, for the details of an action.

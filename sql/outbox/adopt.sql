@@ -108,7 +108,12 @@ LANGUAGE sql STABLE AS $$
             LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = w.name AND a.attnum > 0 AND NOT a.attisdropped
             WHERE a.atttypid IS NULL OR a.atttypid <> ALL (w.types::regtype[])
             ORDER BY w.place LIMIT 1)
-        END, CASE WHEN NOT EXISTS (
+        END, (
+            -- A record without a topic would be in no partition, and one without a time could not be told of.
+            SELECT format('its column %I may be NULL', a.attname) FROM pg_attribute AS a
+            WHERE a.attrelid = tbl AND a.attname IN ('create_time', 'kafka_topic') AND NOT a.attnotnull
+            ORDER BY a.attname LIMIT 1
+        ), CASE WHEN NOT EXISTS (
             SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attnum = i.indkey[0]
             WHERE i.indrelid = tbl AND i.indisprimary AND i.indisvalid AND i.indimmediate AND i.indnkeyatts = 1
                 AND a.attname = 'id'

@@ -18,7 +18,8 @@
 --   floor           only records with a greater id; NULL counts as 0. Always 0 for an adopted table, whose ids are not drawn
 --                   as ours are
 -- Result: the record; kafka_value as bytes, texts in UTF-8. retried: it is to be sent again, and lies at or below the floor.
---   held: an earlier record of its key is parked and holds the key: park this one behind it (outbox_records_park).
+--   held: an earlier record of its key is parked and holds the key, or was just freed: park this one behind it
+--   (outbox_records_park, which says which).
 --   For the next floor, where a settled seq S is known (pods/settle.sql): with fewer rows than records_limit, S; else the
 --   least of S and the id of the last row that is not retried, and where all are retried, the floor stays.
 --   A key that an operator has freed (outbox_records_park) may have earlier records than the one that the caller has. All of
@@ -119,7 +120,11 @@ LANGUAGE sql STABLE AS $$
         retried::text,
         CASE WHEN parks THEN format('EXISTS (SELECT FROM %1$s AS k WHERE k.outbox = $3'
             ' AND k.topic = r.kafka_topic AND md5(k.key) = md5(%2$s) AND k.key = %2$s AND k.hold AND NOT k.behind)',
-            tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted)) ELSE 'false' END)
+            tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted))
+            -- A key may be freed between the look for what is to be sent again and the mark: its earlier records come next.
+            || CASE WHEN retried THEN '' ELSE format(' OR EXISTS (SELECT FROM %s AS t WHERE t.outbox = $3 AND t.slot = (%s) AND t.id <= $2)',
+                tube_private_qualify('tube_outbox_retry'), tube_private_outbox_slot(box.adopted)) END
+            ELSE 'false' END)
 $$;
 
 -- tube_private_take_retries: the next records of a partition, up to its floor, that are to be sent again, taken off their

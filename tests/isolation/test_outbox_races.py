@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import psycopg
@@ -17,6 +18,7 @@ from tests.helpers.outbox_sql import (
     park,
     parked_ids,
     purge,
+    reset,
     retry,
     stash,
 )
@@ -141,6 +143,28 @@ def test_a_record_behind_is_left_out_when_its_key_was_freed_meanwhile(
     assert parking.value() == []
     assert marked_ids(conn, term, floor=second) == [first]
     assert purge(conn, term, [first, second]) == 2
+
+
+def test_a_key_that_is_freed_while_marks_go_on_keeps_its_order(
+    conn: Conn, session: NewSession, term: Term
+) -> None:
+    """Between the two statements of a mark: the later record is not free before the earlier one."""
+    first, second = marked_ids(conn, term)
+    park(conn, term, first, hold=True)
+    reset(conn, term, [second])
+    worker = session()
+    worker.begin()
+    begin = "SELECT mark, ids FROM tube_private_begin_mark(%s, %s, %s, %s, 1000, %s)"
+    text, ids = worker.run(begin, (*term.args, first))[0]
+    assert ids is None
+    assert retry(conn) == 1
+    parameters = (term.leader_id, first, OUTBOX, 1000)
+    filled = re.sub(r"\$(\d)", lambda found: f"%(p{found[1]})s", text.replace("%", "%%"))
+    rows = worker.run(filled, {f"p{number}": value for number, value in enumerate(parameters, 1)})
+    assert [(row[0], row[-1]) for row in rows] == [(second, True)]
+    worker.commit()
+    assert park(conn, term, second, behind=True) == [], "its key is free"
+    assert marked_ids(conn, term, floor=second) == [first]
 
 
 def test_a_record_parked_behind_another_goes_with_it(conn: Conn, session: NewSession, term: Term) -> None:

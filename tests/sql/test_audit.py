@@ -54,7 +54,7 @@ def test_nobody_can_change_what_was_done_or_do_it_as_another(any_dsn: str) -> No
 
 
 def test_secrets_are_masked(conn: Conn) -> None:
-    text = "see https://me:hunter2@host/x?token=abc, Password: hunter2\nAPI_KEY='hunter2'"
+    text = "see https://me:hunter2@host/x?token=abc, db_password: hunter2\nAPI_KEY='hunter2'"
     masked = scalar(conn, "SELECT tube_private_masked(%s)", (text,))
     assert "hunter2" not in masked
     assert "abc" not in masked

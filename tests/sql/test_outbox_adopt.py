@@ -46,6 +46,7 @@ FAULTS = {
     "{like}; ALTER TABLE {t} ALTER kafka_value TYPE json USING NULL": (
         "its column kafka_value has another type than varchar, text or bytea"
     ),
+    "{like}; ALTER TABLE {t} ALTER kafka_topic DROP NOT NULL": "its column kafka_topic may be NULL",
     "{like}; CREATE TABLE public.heir () INHERITS ({t})": ("other tables inherit from it"),
 }
 """A relation that can't be adopted, and why."""

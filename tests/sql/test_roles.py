@@ -319,6 +319,7 @@ READS: dict[str, set[str]] = {
     "tube_attempt": {WORKER, MONITOR},
     "tube_parked": {WORKER, MONITOR},
     "tube_outbox_parked": {WORKER, MONITOR},
+    "tube_outbox_retry": {WORKER},
     "tube_backfill": {WORKER, MONITOR},
     TUBE: {WORKER},
     OUTBOX: {WORKER},

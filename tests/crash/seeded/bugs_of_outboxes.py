@@ -34,8 +34,8 @@ SEEDS = [
         "order_lost_after_a_failure",
         "a key goes on behind a record that was not written",
         "pytube/outbox/inflight.py",
-        "        return self.broken is None and not (self.parking or self.held or self.refused)\n",
-        "        return not (self.parking or self.held or self.refused)\n",
+        "return self.broken is None and not (self.parking or self.held or self.refused or self.resting)",
+        "return not (self.parking or self.held or self.refused or self.resting)",
         ("unit/test_outbox_inflight.py",),
     ),
     Seed(
