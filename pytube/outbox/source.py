@@ -46,9 +46,7 @@ class OutboxSource:
             raise UnknownTube(f"there is no outbox {self._name!r}; create it with `pytube outbox create`")
         self._adopted, self.wakes = row
 
-    async def mark(
-        self, limit: int, settled: Settled | None, done: Sequence[int] = (), *, durable: bool = False
-    ) -> list[Record]:
+    async def mark(self, limit: int, settled: Settled | None, done: Sequence[int] = ()) -> list[Record]:
         """Mark up to `limit` records, by id; the records of `done` are purged in the same transaction.
 
         Records that operators have told to send again come first.
@@ -57,17 +55,15 @@ class OutboxSource:
             limit: the number.
             settled: as it was before the call; None when it is not known.
             done: ids of records.
-            durable: whether the purge has to be on the disk when this returns.
         """
         seq, provisional = (0, 0) if settled is None else (settled.seq, settled.provisional)
         if settled is not None and settled.provisional_version != self._version:
             self._version = settled.provisional_version
             self._floor.fall_back()
-        purge = queries.PURGE_DURABLY if durable else queries.PURGE
         rows = await self._session.held_rows(
             _MARK,
             self._arguments | {"limit": limit, "floor": self._floor.value, "ids": Int8Array(done)},
-            before=(purge,) if done else (),
+            before=(queries.PURGE,) if done else (),
         )
         records = list(map(tuple.__new__, repeat(Record), rows))  # as Record._make, in a third of the time
         retried = sum(record.retried for record in records) if records and records[0].retried else 0
@@ -77,10 +73,9 @@ class OutboxSource:
             self._floor.advance(last, seq, max(seq, provisional))
         return records
 
-    async def purge(self, ids: Sequence[int], *, durable: bool = False) -> int:
-        """Delete records that are done; how many there were."""
-        statement = queries.PURGE_DURABLY if durable else queries.PURGE
-        return int(await self._session.value(statement, self._arguments | {"ids": Int8Array(ids)}))
+    async def purge(self, ids: Sequence[int]) -> int:
+        """Delete records that are done, on the disk too when this returns; how many there were."""
+        return int(await self._session.value(queries.PURGE, self._arguments | {"ids": Int8Array(ids)}))
 
     async def reset(self, ids: Sequence[int]) -> int:
         """Give back records that are not done; how many there were."""

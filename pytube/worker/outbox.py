@@ -69,7 +69,6 @@ class Outbox(Queue):
             mark_limit=settings.mark_limit,
             drain=limits,
             hold=settings.on_poison == "hold",
-            durable=True,
         )
         self.rules = Rules(
             window=1 if settings.mode == "strict" else settings.window,

@@ -50,8 +50,6 @@ class OutboxLimits:
     mark_limit: int
     drain: TermLimits
     hold: bool
-    durable: bool
-    """Whether a purge has to be on the disk before more is committed at Kafka."""
 
 
 class Means(Protocol):
@@ -214,11 +212,10 @@ class OutboxWorker:
         `chunks`: so many have been settled when `done` was collected.
         """
         records: list[Record] = []
-        durable = self._limits.durable
         if done:
             await fault(Point.BEFORE_PURGE)
         if not limit:
-            await self._source.purge(list(done), durable=durable)
+            await self._source.purge(list(done))
         elif len(done) < _MANY:
             records = await self._mark(list(done), limit)
         else:
@@ -236,7 +233,7 @@ class OutboxWorker:
 
     async def _mark_while_purging(self, done: Sequence[int], limit: int) -> list[Record]:
         """Purge in one session while another marks: with a backlog, Postgres is what the worker waits for."""
-        purge = asyncio.create_task(self._source.purge(done, durable=self._limits.durable))
+        purge = asyncio.create_task(self._source.purge(done))
         try:
             records = await self._mark((), limit)
         except BaseException:
@@ -249,7 +246,7 @@ class OutboxWorker:
     async def _mark(self, done: Sequence[int], limit: int) -> list[Record]:
         settled = self._database.settled
         self._poller.begin_poll(settled)
-        records = await self._source.mark(limit, settled, done, durable=self._limits.durable)
+        records = await self._source.mark(limit, settled, done)
         await self._poller.end_poll(len(records), more=len(records) == limit)
         return records
 

@@ -45,7 +45,6 @@ LIMITS = OutboxLimits(
     mark_limit=100,
     drain=TermLimits(receive_deadline=1000.0, drain_limit=10.0, request_timeout=0.01),
     hold=False,
-    durable=False,
 )
 
 
@@ -61,7 +60,6 @@ class FakeTable(Queries):
         self.reset: list[int] = []
         self.fenced = False
         self.limits: list[int] = []
-        self.durable: list[bool] = []
 
     def stash(self, *keys: str, size: int = 1) -> list[int]:
         """Commit records; their ids."""
@@ -75,9 +73,8 @@ class FakeTable(Queries):
         """What is neither purged nor parked."""
         return {number for number, one in self.records.items() if one.created} - self.parked.keys()
 
-    def purge(self, ids: list[int], *, durable: bool) -> int:
+    def purge(self, ids: list[int]) -> int:
         assert self.marked.issuperset(ids), "a record is purged that this term has not marked"
-        self.durable.append(durable)
         for number in ids:
             self.records[number] = self.records[number]._replace(created=0.0)
         self.marked.difference_update(ids)
@@ -113,8 +110,7 @@ class FakeTable(Queries):
         given = dict(arguments or {})
         self._check()
         answers: dict[str, Callable[[], Any]] = {
-            queries.PURGE: lambda: self.purge(given["ids"], durable=False),
-            queries.PURGE_DURABLY: lambda: self.purge(given["ids"], durable=True),
+            queries.PURGE: lambda: self.purge(given["ids"]),
             queries.RESET: lambda: self.give_back(given["ids"]),
             queries.PARK: lambda: self.park(given["items"].obj),
             of_tubes.SLEEP: lambda: None,
@@ -131,7 +127,8 @@ class FakeTable(Queries):
         await asyncio.sleep(0)
         self._check()
         if before:
-            self.purge(arguments["ids"], durable=before == (queries.PURGE_DURABLY,))
+            assert before == (queries.PURGE,)
+            self.purge(arguments["ids"])
         return [tuple(one) for one in self.mark(arguments["limit"])]
 
     def _check(self) -> None:
@@ -345,14 +342,13 @@ async def test_a_key_that_an_operator_frees_goes_on_in_order() -> None:
 
 
 async def test_what_an_earlier_term_has_sent_is_purged_and_not_sent() -> None:
-    rig = Rig(durable=True)
+    rig = Rig()
     ids = rig.table.stash(*"abc")
     rig.kafka.sent_before = frozenset({ids[0], 99})
     async with rig.running():
         await rig.until_empty()
         await rig.until(lambda: rig.kafka.confirmed == 1, "the purge of the chunk is confirmed")
     assert sorted(rig.kafka.written) == ids[1:]
-    assert all(rig.table.durable)
 
 
 async def test_an_outage_is_told_of_once() -> None:
