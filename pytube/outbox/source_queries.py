@@ -21,8 +21,8 @@ MARK_DECLARE: Final = """
 MARK_FETCH: Final = "FETCH ALL FROM marked_records"
 MARK_CLOSE: Final = "CLOSE marked_records"
 
-# Commits of the worker's sessions do not wait for the disk. This one does: a record that is back after a crash
-# of Postgres would be sent again, beyond what a mode promises.
+# Commits of the worker's sessions do not wait for the disk. This one does: a record that is back after a
+# crash of Postgres would be sent again, beyond what a mode promises.
 PURGE: Final = """
     SELECT outbox_records_purge(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(ids)s)
     FROM set_config('synchronous_commit', 'on', true)
