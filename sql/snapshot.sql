@@ -278,6 +278,11 @@ BEGIN
         JOIN tube_outbox_parked AS k ON k.outbox = outbox_retry.outbox AND k.topic = c.topic
             AND md5(k.key) = md5(c.key) AND k.key = c.key AND k.hold))
     INTO retried;
+    IF retried > 0 THEN
+        PERFORM tube_audit_add('outbox retry', outbox_retry.outbox, jsonb_strip_nulls(jsonb_build_object(
+            'topic', left(outbox_retry.topic, 100), 'key', left(outbox_retry.key, 100),
+            'ids', CASE WHEN ids IS NOT NULL THEN tube_private_some_keys(ids::text[]) END, 'count', retried)));
+    END IF;
     RETURN retried;
 END
 $$;
@@ -3876,7 +3881,11 @@ BEGIN
         DELETE FROM tube_outbox_parked AS k
         WHERE k.outbox = tube_private_drop_parked.outbox AND k.id = ANY (ids) RETURNING k.id
     )
-    SELECT coalesce(array_agg(d.id), '{}') INTO gone FROM dropped AS d;
+    SELECT coalesce(array_agg(d.id ORDER BY d.id), '{}') INTO gone FROM dropped AS d;
+    IF gone <> '{}' THEN
+        PERFORM tube_audit_add('outbox discard', tube_private_drop_parked.outbox,
+            jsonb_build_object('ids', tube_private_some_keys(gone::text[]), 'count', cardinality(gone)));
+    END IF;
     PERFORM tube_private_free_parked(tube_private_drop_parked.outbox, ARRAY(
         SELECT k.id FROM tube_outbox_parked AS k
         WHERE k.outbox = tube_private_drop_parked.outbox AND k.behind AND NOT EXISTS (
@@ -4327,10 +4336,12 @@ DECLARE
 BEGIN
     WITH gone AS (
         DELETE FROM tube_outbox_parked AS k WHERE k.outbox = $1 AND k.id = ANY ($2) RETURNING k.id, k.slot
+    ), listed AS (
+        INSERT INTO tube_outbox_retry (outbox, id, slot)
+        SELECT o.outbox, g.id, g.slot FROM gone AS g JOIN tube_outbox AS o ON o.outbox = $1 AND NOT o.adopted
+        ON CONFLICT DO NOTHING
     )
-    INSERT INTO tube_outbox_retry (outbox, id, slot) SELECT $1, g.id, g.slot FROM gone AS g
-    ON CONFLICT DO NOTHING;
-    GET DIAGNOSTICS freed = ROW_COUNT;
+    SELECT count(*) INTO freed FROM gone;
     IF freed > 0 THEN
         PERFORM tube_private_wake_sleepers(outbox, NULL);
     END IF;

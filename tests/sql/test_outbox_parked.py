@@ -141,7 +141,7 @@ def test_a_dropped_record_is_gone_and_what_it_held_is_sent(conn: Conn, adopted: 
     assert parked_ids(conn) == [first, third]
     assert drop_parked(conn, first) == 1
     assert waiting_ids(conn, ADOPTED if adopted else "tube.orders") == [third]
-    assert marked_ids(conn, term, floor=third) == [third]
+    assert marked_ids(conn, term, floor=0 if adopted else third) == [third]
 
 
 def test_what_is_parked_goes_with_its_outbox(conn: Conn) -> None:
@@ -178,3 +178,33 @@ def test_an_older_snapshot_is_refused_where_it_could_miss_what_is_held(conn: Con
             conn.execute(f"SELECT {call}")
         conn.execute("ROLLBACK")
         assert refused.value.sqlstate == "25001"
+
+
+def test_who_retries_or_discards_is_written_down(conn: Conn) -> None:
+    make_outbox(conn)
+    first, second = stash(conn, key="a"), stash(conn, key="b")
+    term = lead(conn)
+    mark(conn, term)
+    park(conn, term, first, second)
+    assert retry(conn, [99]) == 0, "nothing is done, and nothing written"
+    assert retry(conn, [first]) == 1
+    assert drop_parked(conn, second) == 1
+    rows = conn.execute("SELECT action, tube, details FROM tube_audit ORDER BY audit_id").fetchall()
+    assert rows == [
+        ("outbox retry", "orders", {"ids": [str(first)], "count": 1}),
+        ("outbox discard", "orders", {"ids": [str(second)], "count": 1}),
+    ]
+
+
+def test_a_retry_of_an_adopted_table_leaves_nothing_on_a_list(conn: Conn) -> None:
+    adopt(conn)
+    conn.execute(
+        f"INSERT INTO {ADOPTED} (create_time, kafka_topic, kafka_key, kafka_header_keys, kafka_header_values)"
+        " VALUES (now(), 't', 'k', '{}', '{}')"
+    )
+    term = lead(conn)
+    (marked,) = marked_ids(conn, term)
+    park(conn, term, marked)
+    assert retry(conn) == 1
+    assert scalar(conn, "SELECT count(*) FROM tube_outbox_retry") == 0
+    assert marked_ids(conn, term) == [marked]
