@@ -61,7 +61,7 @@ def pause(
     """Stop delivering a tube, or one partition: leaders keep leading, and mark and send nothing.
 
     The pause stands in the database: workers that are restarted or take over keep to it. Writers go on, and
-    the tube fills.
+    the tube fills. Exit code 1 when the wait ends before all leaders have come to rest.
     """
     with session(database) as connection:
         admin.pause(connection, name, database.schema, partition=partition, lasts=lasts, reason=reason)
@@ -70,6 +70,8 @@ def pause(
     for one in left:
         why = "is lost" if one.lost else "has not come to rest yet"
         click.echo(f"partition {one.partition}: its leader {one.leader} {why}", err=True)
+    if left and wait:
+        click.get_current_context().exit(1)
 
 
 @click.command()

@@ -23,7 +23,7 @@ from pytube.events import PartitionPaused, PartitionResumed, TubeStopped
 from pytube.model import OK, Batch, Reject, Result
 from tests.helpers.cli import run, run_json, start
 from tests.helpers.roles import as_role, roles
-from tests.helpers.terms import Conn, scalar
+from tests.helpers.terms import Claim, Conn, acquire, scalar
 from tests.helpers.waiting import wait_until, wait_until_async
 from tests.integration.test_worker_faults import running
 
@@ -433,6 +433,14 @@ def test_a_pause_by_commands(dsn: str) -> None:
     assert "is still paused" in run("resume", "--tube", "t", "--partition", "0", dsn=dsn).stderr
     assert "tube t is resumed" in run("resume", "--tube", "t", dsn=dsn).stdout
     assert "was not paused" in run("resume", "--tube", "t", dsn=dsn).stdout
+
+
+@pytest.mark.usefixtures("config")
+def test_a_pause_says_that_a_leader_has_not_come_to_rest(conn: Conn, dsn: str) -> None:
+    acquire(conn, Claim(tube="t"))
+    command = ("pause", "--tube", "t", "--wait")
+    assert "has not come to rest yet" in run(*command, "0.1", dsn=dsn, code=1).stderr
+    assert "has not come to rest yet" in run(*command, "0", dsn=dsn).stderr, "nobody waits"
 
 
 COMMANDS = {
