@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -81,9 +81,11 @@ class FakeKafka:
             raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING))
 
 
-def open_way(kafka: FakeKafka, name: str = "id", *, may_send: bool = True) -> TransactionalProducer:
+def open_way(kafka: FakeKafka, name: str = "id", *, may_send: Sequence[bool] = ()) -> TransactionalProducer:
+    """`may_send`: the answers to the first looks at the right to send; it is there from then on."""
+    answers = iter(may_send)
     return TransactionalProducer(
-        cast("Clients", kafka), name, 7, {}, may_send=lambda: may_send, on_settled=lambda: None
+        cast("Clients", kafka), name, 7, {}, may_send=lambda: next(answers, True), on_settled=lambda: None
     )
 
 
@@ -145,9 +147,10 @@ async def test_a_commit_whose_answer_is_lost_took_place_when_its_receipt_is_ther
     way.stop()
 
 
-async def test_without_the_right_to_send_no_transaction_begins() -> None:
+@pytest.mark.parametrize("answers", [[False], [True, False]], ids=["before", "meanwhile"])
+async def test_without_the_right_to_send_no_transaction_begins(answers: list[bool]) -> None:
     kafka = FakeKafka()
-    way = open_way(kafka, may_send=False)
+    way = open_way(kafka, may_send=answers)
     await way.open()
     failures = await outcome_of(way, chunk_of(1))
     assert [failure.fault for failure in failures.values()] == [Fault.UNSENT]

@@ -26,8 +26,8 @@ SEEDS = [
         "transaction_without_trust",
         "a deposed leader begins a transaction, which fences the one of its successor",
         "pytube/outbox/transactions.py",
-        "        if not self._may_send():\n",
-        "        if not chunks:\n",
+        "        self._may_send = may_send\n",
+        "        self._may_send = lambda: True\n",
         ("unit/test_outbox_transactions.py::test_without_the_right_to_send_no_transaction_begins",),
     ),
     Seed(
