@@ -23,9 +23,8 @@ from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.db.version import check
 from pytube.errors import PytubeError
-from pytube.health.status import STATE
 from pytube.outbox.admin import OutboxPartition, read_outboxes
-from pytube.tubes.queries import within
+from pytube.tubes.queries import STATE, within
 
 T = TypeVar("T")
 

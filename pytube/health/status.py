@@ -10,16 +10,7 @@ from psycopg import errors
 from psycopg.rows import class_row
 
 from pytube.db.errors import translated
-from pytube.tubes.queries import within
-
-STATE: Final = """CASE WHEN l.lost THEN 'lost'
-            WHEN p.kind IN ('poison', 'park_limit') AND l.leader_id IS NOT NULL THEN 'stopped'
-            WHEN p.halted_since IS NOT NULL THEN 'paused'
-            WHEN p.tube IS NOT NULL AND l.leader_id IS NOT NULL THEN 'pausing'
-            WHEN l.sink_down IS NOT NULL THEN 'sink down'
-            WHEN l.source_down IS NOT NULL THEN 'source down' WHEN l.leader_id IS NOT NULL THEN 'leads'
-            ELSE 'free' END"""
-"""Of a partition, in terms of `tube_leaders` AS l and `tube_pause_list` AS p; see `PartitionStatus.state`."""
+from pytube.tubes.queries import STATE, within
 
 _STATUS: Final = """
     SELECT s.tube, s.partition, s.inc_count AS waiting, s.backfill_count AS backfill,

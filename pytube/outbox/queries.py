@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from pytube.tubes.queries import STATE
+
 ENSURE_EXISTS: Final = """
     SELECT {s}.outbox_ensure_exists(%(outbox)s, %(partitions)s, %(value_type)s::pg_catalog.regtype)
 """
@@ -36,17 +38,14 @@ STATUS: Final = """
         l.client_id AS leader, l.epoch,
         extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
         extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
-        CASE WHEN l.lost THEN 'lost' WHEN p.halted_since IS NOT NULL THEN 'paused'
-            WHEN p.tube IS NOT NULL AND l.leader_id IS NOT NULL THEN 'pausing'
-            WHEN l.sink_down IS NOT NULL THEN 'sink down'
-            WHEN l.leader_id IS NOT NULL THEN 'leads' ELSE 'free' END AS state,
+        {state} AS state,
         l.sink_down, p.reason AS paused, s.problem
     FROM {s}.outbox_stats() AS s
     LEFT JOIN {s}.tube_leaders() AS l ON l.tube = s.outbox AND l.partition = s.partition
     LEFT JOIN {s}.tube_pause_list() AS p ON p.tube = s.outbox AND p.partition = s.partition
     WHERE %(outbox)s::text IS NULL OR s.outbox = %(outbox)s
     ORDER BY s.outbox, s.partition
-"""
+""".replace("{state}", STATE)
 PARKED: Final = "SELECT * FROM {s}.outbox_parked(%(outbox)s, %(limit)s)"
 RETRY: Final = """
     SELECT {s}.outbox_retry(%(outbox)s, %(ids)s::bigint[], %(topic)s, %(key)s)

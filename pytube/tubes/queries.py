@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import LiteralString
+from typing import Final, LiteralString
 
 from psycopg import sql
 
@@ -80,6 +80,18 @@ HOLDERS = """
                     SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
     ORDER BY a.xact_start
     LIMIT 5
+"""
+
+STATE: Final = """CASE WHEN l.lost THEN 'lost'
+            WHEN p.kind IN ('poison', 'park_limit') AND l.leader_id IS NOT NULL THEN 'stopped'
+            WHEN p.halted_since IS NOT NULL THEN 'paused'
+            WHEN p.tube IS NOT NULL AND l.leader_id IS NOT NULL THEN 'pausing'
+            WHEN l.sink_down IS NOT NULL THEN 'sink down'
+            WHEN l.source_down IS NOT NULL THEN 'source down' WHEN l.leader_id IS NOT NULL THEN 'leads'
+            ELSE 'free' END"""
+"""Of a partition, in terms of `tube_leaders` AS l and `tube_pause_list` AS p.
+
+`pytube.health.status.PartitionStatus` tells what each state means.
 """
 
 
