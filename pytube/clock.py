@@ -1,4 +1,4 @@
-"""The clock that trust rests on: monotonic, and it goes on while the machine is suspended.
+"""The clock that trust rests on, monotonic also while the machine is suspended; and lengths of time in words.
 
 The wall clock is set forwards and backwards, so nothing that decides who may write looks at it.
 `time.monotonic()` stands still on Linux while the machine sleeps (a lid that is closed, a suspended
@@ -28,3 +28,13 @@ def on_monotonic(moment: float) -> float:
     """When `moment` of `now()` comes by `time.monotonic()`, if the machine does not sleep before."""
     monotonic = time.monotonic()  # read first: should this thread lose its turn here, it is sooner
     return moment - (now() - monotonic)
+
+
+def for_people(seconds: float) -> str:
+    """A length of time in the unit that suits it."""
+    if seconds < 1:
+        return f"{max(0.0, seconds) * 1000:.0f} ms"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s"

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from pytube.clock import for_people
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -140,14 +142,7 @@ def _folded(start: str, text: str, width: int) -> list[str]:
 
 def seconds(value: float | None) -> str:
     """A length of time for people."""
-    if value is None:
-        return "-"
-    if value < 1:
-        return f"{max(0.0, value) * 1000:.0f} ms"
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if value >= 2 * size:
-            return f"{value / size:.0f} {unit}"
-    return f"{value:.1f} s"
+    return "-" if value is None else for_people(value)
 
 
 def key_shown(key: str | None) -> str | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pytube.clock import for_people
 from pytube.web.html import Html, tag
 
 STATES = {
@@ -60,14 +61,7 @@ def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[Any]], 
 
 def length(value: float | None) -> str:
     """A length of time for people."""
-    if value is None or math.isnan(value):
-        return "–"
-    if value < 1:
-        return f"{max(0.0, value) * 1000:.0f} ms"
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if value >= 2 * size:
-            return f"{value / size:.0f} {unit}"
-    return f"{value:.1f} s"
+    return "–" if value is None or math.isnan(value) else for_people(value)
 
 
 def ago(value: float | None) -> str | None:
