@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -18,9 +19,8 @@ from pytube.errors import ConfigError, UsageError
 from pytube.model import KeyType
 from pytube.sinks import build_sink
 from pytube.sinks.trial import Trial, Trying
-from pytube.testing.trial import Checked, names_of_checks, run_checks
+from pytube.testing.trial import Checked, Interruption, names_of_checks, run_checks
 
-_INTERRUPTED, _TERMINATED = 130, 143
 _COLORS = {"ok": "green", "failed": "red", "not judged": "yellow"}
 
 
@@ -60,12 +60,16 @@ def check(settings: Settings, tube: str, yes: bool, as_json: bool) -> None:
             click.echo(f"note: {note}")
     left: list[str] = []
     found: list[Checked] = []
-    with _interruptible(left):
-        for checked in run_checks(trying.trial, left.append):
+    interruption = Interruption()
+    with _on_signals(interruption) as received:
+        for checked in run_checks(trying.trial, left.append, interruption):
             found.append(checked)
             if checked.left is not None:
                 left.append(checked.left)
             _tell(checked, as_json=as_json)
+    if received:
+        click.echo("pytube: interrupted; " + _about(left), err=True)
+        click.get_current_context().exit(128 + received[0])
     if not as_json:
         _sum_up(found, first, left)
     if left or any(one.result == "failed" for one in found):
@@ -73,27 +77,26 @@ def check(settings: Settings, tube: str, yes: bool, as_json: bool) -> None:
 
 
 @contextmanager
-def _interruptible(left: list[str]) -> Iterator[None]:
-    """SIGTERM ends it as SIGINT does: in order; people are told of what is left."""
-    code = _INTERRUPTED
+def _on_signals(interruption: Interruption) -> Iterator[list[int]]:
+    """The first SIGINT or SIGTERM interrupts the checks in order; a second one ends the process at once."""
+    received: list[int] = []
 
-    def terminate(*_: object) -> None:
-        nonlocal code
-        code = _TERMINATED
-        signal.raise_signal(signal.SIGINT)  # which asyncio knows how to handle
+    def interrupt(number: int, _: object) -> None:
+        if received:
+            os._exit(128 + number)
+        received.append(number)
+        interruption.ask()
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     # What a sink warns of at each of its many opens, a worker says once, at its start.
     log = logging.getLogger("pytube")
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        yield
-    except KeyboardInterrupt:
-        click.echo("pytube: interrupted; " + _about(left), err=True)
-        click.get_current_context().exit(code)
+        yield received
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         log.setLevel(level)
 
 

@@ -41,26 +41,58 @@ def names_of_checks() -> list[str]:
     return [name for name in dir(SinkContract) if name.startswith("test_")]
 
 
-def run_checks(make_trial: MakeTrial, told_left: Callable[[str], object]) -> Iterator[Checked]:
-    """Run one check after the other, and delete what each has written, also when it is interrupted.
+class Interruption:
+    """Ends the check that runs, and begins no other. What a check has written is deleted all the same."""
+
+    def __init__(self) -> None:
+        """Nothing is interrupted yet."""
+        self.is_asked = False
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self) -> None:
+        """From a signal handler, which may run at any place of the program's main thread."""
+        self.is_asked = True
+        if (task := self._task) is not None:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+
+    async def over(self, check: Coroutine[Any, Any, None]) -> None:
+        """Run a check; raises CancelledError when it is interrupted."""
+        self._task = asyncio.ensure_future(check)
+        if self.is_asked:
+            self._task.cancel()
+        try:
+            await self._task
+        finally:
+            self._task = None
+
+
+def run_checks(
+    make_trial: MakeTrial, told_left: Callable[[str], object], interruption: Interruption
+) -> Iterator[Checked]:
+    """Run one check after the other, and delete what each has written; ends early when it is interrupted.
 
     Args:
         make_trial: a sink in a place of its own, by the name of the trial.
         told_left: receives what is left at the store when an interrupted check could not be cleaned up.
+        interruption: by whom it is interrupted.
     """
     run = uuid4().hex[:8]
     for number, check in enumerate(names_of_checks()):
         keys = KeyType.TEXT if "texts" in check else KeyType.BIGINT
         trial = make_trial(f"trial-{run}-{number:02}", keys)
-        suite = _Suite(trial)
+        suite = _Suite(trial, interruption)
         try:
             result, reason = _judge(suite, check)
-        except BaseException:
+        except BaseException as error:
             left = suite.erase()
             if left is not None:
                 told_left(left)
+            if interruption.is_asked and isinstance(error, asyncio.CancelledError):
+                return
             raise
         yield Checked(check.removeprefix("test_"), result, reason, suite.erase())
+        if interruption.is_asked:
+            return
 
 
 def _judge(suite: _Suite, check: str) -> tuple[Literal["ok", "failed", "not judged"], str | None]:
@@ -85,12 +117,17 @@ class _Suite(SinkContract):
 
     limit = _LIMIT
 
-    def __init__(self, place: Trial) -> None:
+    def __init__(self, place: Trial, interruption: Interruption) -> None:
         self.place = place
+        self._interruption = interruption
         self.unread: str | None = None
         """Why contents could not be looked at; None when they were."""
         self._bodies: dict[Key, bytes | None] = {}
         """The last that was sent of each key."""
+
+    def run(self, check: Coroutine[Any, Any, None]) -> None:
+        """Run one check; raises CancelledError when it is interrupted."""
+        super().run(self._interruption.over(check))
 
     def make_sink(self) -> Sink:
         """A sink on the place that keeps in mind what is written, for looking at it and deleting it."""
@@ -166,7 +203,7 @@ class _Suite(SinkContract):
 
         try:
             asyncio.run(limited())
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 # people are to be told whatever it was
+        except Exception as error:  # noqa: BLE001 # people are to be told whatever it was
             return f"{self.place.where} ({type(error).__name__}: {error})"
         return None
 
