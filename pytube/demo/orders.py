@@ -19,9 +19,8 @@ from pytube.db.connect import connect_sync
 from pytube.demo.processes import DemoFailed
 from pytube.demo.settings import PARTITIONS
 from pytube.demo.source import Figures, Leader
-from pytube.outbox.headers import ENQUEUED, EPOCH, OUTBOX_ID
-from pytube.outbox.message import Message
-from pytube.outbox.slot import slot_of
+from pytube.outbox.message import ENQUEUED, EPOCH, OUTBOX_ID, Message
+from pytube.outbox.partitions import slot_of
 from pytube.outbox.stash import stash
 
 OUTBOX = "orders"

@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
-from pytube.outbox.headers import OUTBOX_ID
+from pytube.outbox.message import OUTBOX_ID
 
 _Lane: TypeAlias = tuple[str, int, bytes | str | None]
 

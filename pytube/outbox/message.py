@@ -1,9 +1,19 @@
-"""A message on its way into an outbox."""
+"""A message on its way into an outbox, and the headers that Kafka gets beside its own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+OUTBOX_ID: Final = "pytube-outbox-id"
+"""The record's id in the outbox, as a decimal number. It stays the same however often the record is sent."""
+
+EPOCH: Final = "pytube-epoch"
+"""The epoch of the term that sent the record, as a decimal number. It tells repeats of two leaders apart."""
+
+ENQUEUED: Final = "pytube-enqueued"
+"""When the record was written to the outbox, by the database's clock: Unix seconds with three decimals."""
 
 Headers = Mapping[str, str] | Sequence[tuple[str, str | None]]
 """By name; or pairs, where a name may stand more than once."""

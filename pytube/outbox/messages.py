@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from pytube.outbox.headers import ENQUEUED, EPOCH, OUTBOX_ID
 from pytube.outbox.inflight import Chunk, Failure, Fault, Record
-from pytube.outbox.murmur2 import kafka_partition
-from pytube.outbox.widths import Widths
+from pytube.outbox.message import ENQUEUED, EPOCH, OUTBOX_ID
+from pytube.outbox.partitions import Widths, kafka_partition
 
 # ruff: noqa: SLF001 -- librdkafka's own codes begin with an underscore
 

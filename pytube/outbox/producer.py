@@ -22,7 +22,7 @@ from confluent_kafka import KafkaException, Producer
 
 from pytube.outbox.inflight import Chunk, Failure
 from pytube.outbox.messages import UNSENT, Handed, failure_of
-from pytube.outbox.widths import Widths
+from pytube.outbox.partitions import Widths
 from pytube.sinks.kafka_clients import Clients
 from pytube.threads import in_thread
 

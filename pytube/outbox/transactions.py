@@ -40,7 +40,7 @@ from pytube.errors import BrokerUnavailable
 from pytube.faults import Point, fault_in_thread
 from pytube.outbox.inflight import Chunk, Failure, Fault
 from pytube.outbox.messages import OVERDUE, UNSENT, Handed, failure_of
-from pytube.outbox.widths import Widths
+from pytube.outbox.partitions import Widths
 from pytube.sinks.kafka_clients import Clients
 from pytube.threads import in_thread
 

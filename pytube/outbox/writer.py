@@ -10,7 +10,7 @@ import psycopg
 
 from pytube.errors import BrokerUnavailable, UsageError
 from pytube.outbox.message import Message
-from pytube.outbox.murmur2 import kafka_partition
+from pytube.outbox.partitions import kafka_partition
 from pytube.outbox.stash import stash, stash_async
 
 if TYPE_CHECKING:  # from the extra `kafka`

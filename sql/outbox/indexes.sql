@@ -2,7 +2,7 @@
 --
 -- What orders a record is its partition_key, else its kafka_key, within its topic. A record with neither has no order: it
 -- stands for itself, by its id. The slot of a record is a number made of these; modulo the partitions it is the partition.
--- By md5, because hashtext may differ from version to version; in Python: pytube/outbox/slot.py.
+-- By md5, because hashtext may differ from version to version; in Python: pytube/outbox/partitions.py.
 
 -- tube_private_outbox_key: the SQL text of what orders a record; NULL for one without order.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_key(adopted boolean) RETURNS text

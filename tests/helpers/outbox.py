@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from pytube.config import Config, load
 from pytube.events import Event
-from pytube.outbox.headers import EPOCH, OUTBOX_ID
+from pytube.outbox.message import EPOCH, OUTBOX_ID
 from pytube.worker import Worker
 from tests.helpers.waiting import wait_until, wait_until_async
 

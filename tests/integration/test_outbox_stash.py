@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from pytube.errors import BrokerUnavailable, UnknownTube, UsageError
 from pytube.outbox import Message, Outbox, stash, stash_async
-from pytube.outbox.murmur2 import kafka_partition
+from pytube.outbox.partitions import kafka_partition
 from tests.helpers.outbox_sql import OUTBOX, make_outbox
 from tests.helpers.terms import Conn, scalar
 

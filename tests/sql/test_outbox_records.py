@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pytube.outbox.slot import slot_of
+from pytube.outbox.partitions import slot_of
 from tests.helpers.capture import open_session
 from tests.helpers.outbox_sql import (
     ADOPTED,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pytube.demo.orders import TOPIC, Checker
 from pytube.demo.settings import PARTITIONS
-from pytube.outbox.headers import ENQUEUED, EPOCH, OUTBOX_ID
-from pytube.outbox.slot import slot_of
+from pytube.outbox.message import ENQUEUED, EPOCH, OUTBOX_ID
+from pytube.outbox.partitions import slot_of
 
 
 def take(checker: Checker, value: str, *, key: str = "a", epoch: int = 7, at: float = 101.0) -> None:

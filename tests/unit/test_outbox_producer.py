@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytube.outbox.inflight import Chunk, Fault, InFlight, Record, Rules
 from pytube.outbox.messages import Handed, Malformed, headers_of
-from pytube.outbox.murmur2 import kafka_partition
+from pytube.outbox.partitions import kafka_partition
 from pytube.outbox.producer import PlainProducer
 from pytube.outbox.transactions import fitting, read_receipt, write_receipt
 from pytube.sinks.kafka_clients import Clients

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytube.outbox.murmur2 import kafka_partition, murmur2
+from pytube.outbox.partitions import kafka_partition, murmur2
 
 VECTORS = {
     "21": -973932308,
