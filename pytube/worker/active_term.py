@@ -10,7 +10,7 @@ from pytube import clock
 from pytube.election.base import Claim
 from pytube.errors import ClaimLost, Fenced, PytubeError
 from pytube.events import Event, LeaderRefreshed, TrustLapsed
-from pytube.model import COUNTER_BITS, Token
+from pytube.model import COUNTER_BITS, Heartbeat, Token
 from pytube.sources.terms import Term, Troubles
 
 _POLL_INTERVAL = 0.05
@@ -86,6 +86,18 @@ class ActiveTerm:
         if (reason, step) != (self.paused, self.step):
             self.paused, self.step = reason, step
             self.attention.set()
+
+    def goes_on(self) -> bool:
+        """Whether the partition's worker has another round; raises what ended the term."""
+        if self.is_revoked or self.paused is not None:
+            return False
+        if self.ended is not None:
+            raise self.ended
+        return True
+
+    def beat(self, client_id: str, purged_seq: int, lag: float) -> None:
+        """Tell the other workers how far the term is."""
+        self.claim.beat(Heartbeat(client_id, self.term.leader_id, self.term.epoch, purged_seq, lag))
 
     @property
     def is_revoked(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from pytube.events import Event, MeterRead, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.faults import Point, fault
-from pytube.model import Heartbeat, PodClass
+from pytube.model import PodClass
 from pytube.outbox.inflight import Chunk, Failure, Fault, InFlight, Letter, Record, Rules
 from pytube.outbox.outgoing import Outgoing
 from pytube.outbox.source import OutboxSource
@@ -24,14 +24,13 @@ from pytube.pipeline.batches import HighAverage
 from pytube.sources.terms import Candidate
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
+from pytube.worker.exchange import Exchange
 from pytube.worker.limits import TermLimits
 from pytube.worker.metrics import Meter, TubeMetrics
 from pytube.worker.poller import Poller
 
 _CHUNKS_AT_ONCE = 4
 """Chunks that are handed over before the event loop has its turn."""
-_MANY = 200
-"""Records to be purged that are worth a transaction of their own beside a mark."""
 _CAUTIOUS = 100
 """Records of the first mark, when it is not known yet how large they are."""
 _FIRST_LOOK = 0.0002
@@ -100,8 +99,15 @@ class OutboxWorker:
         self._done: dict[int, float] = {}
         """Records to be purged: when each was written, by id."""
         self._settled_chunks = 0
-        self._exchange: asyncio.Task[list[Record]] | None = None
-        """Purges and marks records, one at a time, while this worker handles those of the one before."""
+        self._settled_at_exchange = 0
+        """How many of them when the last exchange began: it purges what came of them."""
+        self._exchange = Exchange[Record](
+            active_term.attention,
+            purge=self._source.purge,
+            mark=self._mark,
+            on_purged=self._on_purged,
+            on_marked=self._on_marked,
+        )
         self._reserved = 0
         """Records that were marked and are not in the machine yet."""
         self._bytes_per_record: HighAverage | None = None
@@ -124,25 +130,19 @@ class OutboxWorker:
         await self._source.load()
         self._already_sent = await self._outgoing.open()
         try:
-            while not (self._active_term.is_revoked or self._active_term.paused is not None):
-                if self._active_term.ended is not None:
-                    raise self._active_term.ended
+            while self._active_term.goes_on():
                 await self._round()
             if self._active_term.is_revoked:
                 await fault(Point.ON_REVOKE)
-            if self._exchange is not None:
-                await asyncio.wait([self._exchange])
-            self._hold(self._take_marked())  # for `drain` to give back
+            self._hold(self._resume_refused(await self._exchange.finish()))  # for `drain` to give back
         finally:
-            if self._exchange is not None:
-                self._exchange.cancel()
-                await asyncio.gather(self._exchange, return_exceptions=True)
+            await self._exchange.cancel()
 
     async def _round(self) -> None:
         self._active_term.check_trust()
         self._outgoing.check()
         busy = self._take_settled()
-        records = self._take_marked()
+        records = self._resume_refused(self._exchange.take())
         busy |= await self._begin_exchange()  # Postgres works on it while we handle these
         busy |= self._hold(records)
         busy |= await self._launch()
@@ -165,7 +165,7 @@ class OutboxWorker:
             self._database.settled,
             notified=self._database.notifications_work and self._source.wakes,
             idle=not self.machine.held,
-            may_poll=self._exchange is None and self._may_mark(),
+            may_poll=not self._exchange.is_under_way and self._may_mark(),
             until=due,
         )
 
@@ -186,7 +186,7 @@ class OutboxWorker:
 
     async def _begin_exchange(self) -> bool:
         """Begin to purge what is done and to mark more, unless that is under way; whether it was begun."""
-        if self._exchange is not None:
+        if self._exchange.is_under_way:
             return False
         self._done |= self.machine.finished()
         done, self._done = self._done, {}
@@ -197,65 +197,30 @@ class OutboxWorker:
         if not (done or limit):
             return False
         self._mark_covers_refusals = limit > 0
-        self._exchange = asyncio.create_task(self._purge_and_mark(done, limit, self._settled_chunks))
-        self._exchange.add_done_callback(self._on_done)
-        for _ in range(2):  # the task, and the one in it that sends: Postgres is at work when we go on
-            await asyncio.sleep(0)
+        self._settled_at_exchange = self._settled_chunks
+        await self._exchange.begin(self._exchange.purge_and_mark(done, limit))
         return True
 
-    def _on_done(self, _: asyncio.Task[object]) -> None:
-        self._active_term.attention.set()
+    def _on_purged(self, done: Mapping[int, float]) -> None:
+        self._outgoing.confirm_purged(self._settled_at_exchange)
+        self.machine.confirm_purged(time.monotonic())
+        self.meter.count_purged(done)
+        self._active_term.beat(self._client_id, self.meter.purged_seq, self.meter.lag)
 
-    async def _purge_and_mark(self, done: Mapping[int, float], limit: int, chunks: int) -> list[Record]:
-        """Purge these (when each was written, by id), and mark up to `limit` others; 0: none.
+    def _on_marked(self, records: Sequence[Record]) -> None:
+        self._reserved = len(records)
 
-        `chunks`: so many have been settled when `done` was collected.
-        """
-        records: list[Record] = []
-        if done:
-            await fault(Point.BEFORE_PURGE)
-        if not limit:
-            await self._source.purge(list(done))
-        elif len(done) < _MANY:
-            records = await self._mark(list(done), limit)
-        else:
-            records = await self._mark_while_purging(list(done), limit)
-        if done:
-            await fault(Point.AFTER_PURGE)
-            self._outgoing.confirm_purged(chunks)
-            self.machine.confirm_purged(time.monotonic())
-            self.meter.count_purged(done)
-            self._send_heartbeat()
-        if records:
-            await fault(Point.AFTER_MARK)
-            self._reserved = len(records)
-        return records
-
-    async def _mark_while_purging(self, done: Sequence[int], limit: int) -> list[Record]:
-        """Purge in one session while another marks: with a backlog, Postgres is what the worker waits for."""
-        purge = asyncio.create_task(self._source.purge(done))
-        try:
-            records = await self._mark((), limit)
-        except BaseException:
-            purge.cancel()
-            await asyncio.gather(purge, return_exceptions=True)
-            raise
-        await purge
-        return records
-
-    async def _mark(self, done: Sequence[int], limit: int) -> list[Record]:
+    async def _mark(self, limit: int, done: Sequence[int]) -> list[Record]:
         settled = self._database.settled
         self._poller.begin_poll(settled)
         records = await self._source.mark(limit, settled, done)
         await self._poller.end_poll(len(records), more=len(records) == limit)
         return records
 
-    def _take_marked(self) -> Sequence[Record]:
-        """The records of an exchange that has ended; raises what it raised."""
-        if self._exchange is None or not self._exchange.done():
+    def _resume_refused(self, records: Sequence[Record] | None) -> Sequence[Record]:
+        """Go on with refused keys once a mark has found all of their records; those still to be held."""
+        if records is None:
             return ()
-        exchange, self._exchange = self._exchange, None
-        records = exchange.result()
         if self._mark_covers_refusals and self._source.returned_all_retried and self.machine.has_refused:
             self._hold(records)
             self.machine.resume(time.monotonic())
@@ -278,13 +243,6 @@ class OutboxWorker:
             records = [record for record in records if record.id not in known]
         self.machine.add(records)
         return True
-
-    def _send_heartbeat(self) -> None:
-        """Tell the other workers how far the term is."""
-        term = self._active_term.term
-        self._active_term.claim.beat(
-            Heartbeat(self._client_id, term.leader_id, term.epoch, self.meter.purged_seq, self.meter.lag)
-        )
 
     # --- Kafka ----------------------------------------------------------------------------
 
@@ -389,7 +347,8 @@ class OutboxWorker:
         self._done |= self.machine.finished()
         if self._done:
             done, self._done = self._done, {}
-            await self._purge_and_mark(done, 0, self._settled_chunks)
+            self._settled_at_exchange = self._settled_chunks
+            await self._exchange.purge_and_mark(done, 0)
         await fault(Point.BEFORE_RESET)
         await self._source.reset(self.machine.unfinished())
 

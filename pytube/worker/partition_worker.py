@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from pytube import clock
 from pytube.enrich import Enricher
@@ -18,7 +18,7 @@ from pytube.errors import NotLeader, ParkLimitReached
 from pytube.events import Event, MeterRead, Parked, TubeStopped
 from pytube.faults import Point, fault
 from pytube.logs import UserFaults
-from pytube.model import Heartbeat, Id, Key, Pod, PodClass
+from pytube.model import Id, Key, Pod, PodClass
 from pytube.pipeline.batches import BackfillShare, HighAverage, by_shard
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
@@ -31,6 +31,7 @@ from pytube.worker.active_term import ActiveTerm
 from pytube.worker.control import Control
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer, Outcome
+from pytube.worker.exchange import Exchange
 from pytube.worker.gate import SinkGate
 from pytube.worker.limits import Limits
 from pytube.worker.metrics import Meter, TubeMetrics
@@ -39,8 +40,6 @@ from pytube.worker.tracing import Tracing
 
 _DELIVERIES_AHEAD = 4
 """Deliveries begun beyond the free sends, so that a send never waits for a round."""
-_MANY = 200
-"""Pods to be purged that are worth a transaction of their own beside a mark."""
 _IDS_PER_POD = 250.0
 """What pods hold at most as a rule; assumed until some were seen."""
 _MOST_PARKED_IN_A_ROW = 100
@@ -121,8 +120,13 @@ class PartitionWorker:
         self._share = BackfillShare(tube.limits.backfill_share)
         self._retries = {pod_class: RetryQueue(tube.limits.attempts) for pod_class in PodClass}
         self._deliveries: dict[asyncio.Task[Outcome], Flight] = {}
-        self._exchange: asyncio.Task[list[Pod]] | None = None
-        """Purges and marks pods, one at a time, while this worker handles those of the one before."""
+        self._exchange = Exchange[Pod](
+            active_term.attention,
+            purge=self._source.purge,
+            mark=self._mark,
+            on_purged=self._on_purged,
+            on_marked=self._on_marked,
+        )
         self._ids_per_pod = HighAverage(_IDS_PER_POD)
         self._reserved = 0
         """Room for touches that were marked and are not in the machine yet."""
@@ -141,19 +145,13 @@ class PartitionWorker:
         """
         await self._load_failed()
         try:
-            while not (self._active_term.is_revoked or self._active_term.paused is not None):
-                if self._active_term.ended is not None:
-                    raise self._active_term.ended
+            while self._active_term.goes_on():
                 await self._round()
             if self._active_term.is_revoked:
                 await fault(Point.ON_REVOKE)
-            if self._exchange is not None:
-                await asyncio.wait([self._exchange])
-            self.machine.add(self._take_marked())  # for `drain` to give back
+            self.machine.add(await self._exchange.finish() or ())  # for `drain` to give back
         finally:
-            if self._exchange is not None:
-                self._exchange.cancel()
-                await asyncio.gather(self._exchange, return_exceptions=True)
+            await self._exchange.cancel()
 
     async def _load_failed(self) -> None:
         """Go on with the attempts and back-offs of earlier terms."""
@@ -166,7 +164,7 @@ class PartitionWorker:
     async def _round(self) -> None:
         self._active_term.check_trust()
         busy = await self._take_outcomes()
-        pods = self._take_marked()
+        pods = self._exchange.take()
         busy |= await self._begin_exchange()  # Postgres works on it while we handle these
         if pods:
             control = self._hold(pods)
@@ -179,7 +177,7 @@ class PartitionWorker:
                 self._database.settled,
                 notified=self._database.notifications_work,
                 idle=not (self.machine.keys or self._control.has_work),
-                may_poll=self._exchange is None and self._may_mark(),
+                may_poll=not self._exchange.is_under_way and self._may_mark(),
                 until=self._next_retry(),
             )
 
@@ -220,7 +218,7 @@ class PartitionWorker:
 
     async def _begin_exchange(self) -> bool:
         """Begin to purge what is done and to mark more, unless that is under way; whether it was begun."""
-        if self._exchange is not None:
+        if self._exchange.is_under_way:
             return False
         done = self.machine.finished()
         limit = 0
@@ -233,47 +231,22 @@ class PartitionWorker:
             limit = max(1, min(self._limits.mark_limit, pods))
         if not (done or limit):
             return False
-        self._exchange = asyncio.create_task(self._traces.exchange(self._purge_and_mark(done, limit), done))
-        self._exchange.add_done_callback(self._on_done)
-        for _ in range(2):  # the task, and the one in it that sends: Postgres is at work when we go on
-            await asyncio.sleep(0)
+        await self._exchange.begin(self._purge_and_mark(done, limit))
         return True
 
-    async def _purge_and_mark(self, done: Mapping[int, float], limit: int) -> list[Pod]:
-        """Purge these (when each was inserted, by seq), and mark up to `limit` others; 0: none."""
-        pods: list[Pod] = []
-        if done:
-            await fault(Point.BEFORE_PURGE)
-        if not limit:
-            await self._source.purge(list(done))
-        elif len(done) < _MANY:
-            pods = await self._mark(list(done), limit)
-        else:
-            pods = await self._mark_while_purging(list(done), limit)
-        if done:
-            await fault(Point.AFTER_PURGE)
-            self.meter.count_purged(done)
-            self._send_heartbeat()
-        if pods:
-            await fault(Point.AFTER_MARK)
-            touches = _count_touches(pods)
-            self._reserved += touches
-            self._ids_per_pod.observe(touches, len(pods))
-        return pods
+    def _purge_and_mark(self, done: Mapping[int, float], limit: int) -> Coroutine[Any, Any, list[Pod]]:
+        return self._traces.exchange(self._exchange.purge_and_mark(done, limit), done)
 
-    async def _mark_while_purging(self, done: Sequence[int], limit: int) -> list[Pod]:
-        """Purge in one session while another marks: in a full queue Postgres is what the worker waits for."""
-        purge = asyncio.create_task(self._source.purge(done))
-        try:
-            pods = await self._mark((), limit)
-        except BaseException:
-            purge.cancel()
-            await asyncio.gather(purge, return_exceptions=True)
-            raise
-        await purge
-        return pods
+    def _on_purged(self, done: Mapping[int, float]) -> None:
+        self.meter.count_purged(done)
+        self._active_term.beat(self._client_id, self.meter.purged_seq, self.meter.lag)
 
-    async def _mark(self, done: Sequence[int], limit: int) -> list[Pod]:
+    def _on_marked(self, pods: Sequence[Pod]) -> None:
+        touches = _count_touches(pods)
+        self._reserved += touches
+        self._ids_per_pod.observe(touches, len(pods))
+
+    async def _mark(self, limit: int, done: Sequence[int]) -> list[Pod]:
         settled = self._database.settled
         with_backfill = self._room_for_backfill > 0
         self._poller.begin_poll(settled)
@@ -288,28 +261,6 @@ class PartitionWorker:
         await self._poller.end_poll(len(pods), more=len(pods) == limit, left_out=not with_backfill)
         return pods
 
-    def _take_marked(self) -> Sequence[Pod]:
-        """The pods of an exchange that has ended.
-
-        Raises:
-            NotLeader: the term is over.
-            DatabaseUnavailable: the session was lost.
-        """
-        if self._exchange is None or not self._exchange.done():
-            return ()
-        exchange, self._exchange = self._exchange, None
-        return exchange.result()
-
-    def _send_heartbeat(self) -> None:
-        """Tell the other workers how far the term is."""
-        term = self._active_term.term
-        self._active_term.claim.beat(
-            Heartbeat(self._client_id, term.leader_id, term.epoch, self.meter.purged_seq, self.meter.lag)
-        )
-
-    def _on_done(self, _: asyncio.Task[object]) -> None:
-        self._active_term.attention.set()
-
     # --- deliveries -----------------------------------------------------------------------
 
     def _launch(self) -> bool:
@@ -318,10 +269,13 @@ class PartitionWorker:
         while (found := self._take_retry() or self._take_flight()) is not None:
             flight, groups = found
             task = asyncio.create_task(self._deliver(flight, groups))
-            task.add_done_callback(self._on_done)
+            task.add_done_callback(self._on_delivered)
             self._deliveries[task] = flight
             launched = True
         return launched
+
+    def _on_delivered(self, _: asyncio.Task[Outcome]) -> None:
+        self._active_term.attention.set()
 
     async def _deliver(self, flight: Flight, groups: Mapping[int, Sequence[Id]]) -> Outcome:
         """Deliver keys of a flight, but for those that are parked, unless a touch tries them again."""
@@ -527,7 +481,7 @@ class PartitionWorker:
             if isinstance(outcome, Outcome):
                 await self._handle(outcome)
         if done := self.machine.finished():
-            await self._traces.exchange(self._purge_and_mark(done, 0), done)
+            await self._purge_and_mark(done, 0)
         await fault(Point.BEFORE_RESET)
         await self._source.reset(self.machine.unfinished())
         self._traces.close()
