@@ -26,7 +26,7 @@ Connect = Callable[..., "psycopg.Connection[Any]"]
 TESTS = Path(__file__).resolve().parent
 VERSIONS = [
     18,
-    pytest.param(16, marks=pytest.mark.older_server),
+    pytest.param(16, marks=pytest.mark.older_server(between=True)),
     pytest.param("system", marks=pytest.mark.older_server),
 ]
 
@@ -53,13 +53,15 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give each test the marker of its layer, which is its folder; leave long runs to `-m soak`.
 
-    The runs on older versions of Postgres count as long, unless the test has the marker `every_server`.
+    The runs on older versions of Postgres count as long, unless the test has the marker `every_server`, and
+    the version is not one between the oldest and the newest.
     """
     for item in items:
         layer = item.path.relative_to(TESTS).parts[0]
         item.add_marker(layer)
         older = item.get_closest_marker("older_server")
-        if older and not config.option.all_servers and not item.get_closest_marker("every_server"):
+        depends = item.get_closest_marker("every_server")
+        if older and not config.option.all_servers and not (depends and not older.kwargs.get("between")):
             item.add_marker("soak")
     if "soak" not in config.option.markexpr:
         long = [item for item in items if item.get_closest_marker("soak")]

@@ -54,15 +54,17 @@ def strike(
 
 
 @pytest.mark.timeout(480)
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(
+    ("kafka", "action"), [("lease", Action.KILL), ("neli", Action.STOP)], indirect=["kafka"]
+)
 def test_each_point(dsn: str, tmp_path: Path, kafka: str | None, action: Action) -> None:
-    """Pods of one id and of 200, mixed."""
+    """Pods of one id and of 200, mixed. The points are the same whatever elects."""
     strike(dsn, tmp_path, kafka, action, MIXED, nth=2)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("nth", [1, 3, 10])
+@pytest.mark.parametrize("nth", [1, 2, 3, 10])
 @pytest.mark.parametrize("size", [1, 200])
 @pytest.mark.parametrize("action", ACTIONS)
 def test_each_point_pass_and_size(

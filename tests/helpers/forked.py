@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
-_PRELOADED = ("pytube.cli.program", "pytube.cli.worker", "pytube.worker", "tests.helpers.armed")
+PRELOADED = ("pytube.cli.program", "pytube.cli.worker", "pytube.worker", "tests.helpers.armed")
 _POLL = 0.005
 _LARGEST = 1 << 18
 """Bytes of a request: an environment, mostly."""
@@ -69,25 +69,40 @@ class Forked:
 class Zygote:
     """The process that forks, and knows how its children ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, preloaded: Sequence[str] = PRELOADED, *, forgets: Sequence[str] = ()) -> None:
+        """Starts it.
+
+        Args:
+            preloaded: the modules that its children need not import.
+            forgets: packages that its children import anew all the same, e.g. from another folder.
+        """
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.helpers.forked", str(other.fileno())],
+                [
+                    *(sys.executable, *(["-B"] if forgets else []), "-m", "tests.helpers.forked"),
+                    *(str(other.fileno()), ",".join(preloaded), ",".join(forgets)),
+                ],
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=ROOT,
             )
 
     def start(
-        self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], output: IO[bytes]
+        self,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        output: IO[bytes],
+        folder: Path | None = None,
     ) -> Forked:
-        """Run a module as `python -m` does; stdout and stderr go to `output`."""
+        """Run a module as `python -m` does, in a folder or here; stdout and stderr go to `output`."""
         request = {
             "module": module,
             "arguments": list(arguments),
             "environment": dict(environment),
-            "directory": str(Path.cwd()),
+            "directory": str(folder or Path.cwd()),
         }
         return Forked(self, self.ask(request, [output.fileno()]))
 
@@ -126,10 +141,12 @@ def start(
 # --- within the zygote ---------------------------------------------------------------------------------
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, preloaded: Sequence[str], forgets: Sequence[str]) -> None:
     """Answer requests until the other end is closed; in a child, be the program that was asked for."""
-    for name in _PRELOADED:
+    for name in preloaded:
         importlib.import_module(name)
+    for name in [name for name in sys.modules if name.partition(".")[0] in forgets]:
+        del sys.modules[name]
     gc.freeze()  # or each child would copy all memory, page by page, as it ends
     with socket.socket(fileno=descriptor) as connection:
         child = _serve(connection)
@@ -174,4 +191,4 @@ def _run(request: dict[str, Any], output: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2].split(","), sys.argv[3].split(","))

@@ -1,19 +1,24 @@
-"""The examples, by a real `spark-submit`, with the package as a zip and not as what is installed."""
+"""The examples: two by a real `spark-submit`, with the package as a zip and not as what is installed.
+
+The two others run in the session of the tests: each submit costs the start of a Spark of its own.
+"""
 
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from pytube.spark.session import prepare
 from tests.helpers.database import ROOT
@@ -105,6 +110,27 @@ def submit(package: Path, dsn: str, name: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def run(
+    spark: SparkSession,  # noqa: ARG001 # the session that it finds
+    secret: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., str]:
+    """Runs an example in this process; what it has printed."""
+
+    def run(name: str, *arguments: str) -> str:
+        monkeypatch.setenv("PYTUBE_DSN", secret)
+        monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+        out, err = capsys.readouterr()
+        assert SECRET not in out + err
+        return out
+
+    return run
+
+
 def test_a_fan_out_of_files(package: Path, secret: str, conn: Conn, tmp_path: Path) -> None:
     conn.execute("SELECT tube_ensure_exists('t')")
     conn.execute("CREATE TABLE public.x (id bigint PRIMARY KEY)")
@@ -126,14 +152,12 @@ def test_a_fan_out_of_files(package: Path, secret: str, conn: Conn, tmp_path: Pa
     assert touched(conn) == sorted((4 + n % 2, n) for n in range(500))
 
 
-def test_a_backfill(package: Path, secret: str, conn: Conn) -> None:
+def test_a_backfill(run: Callable[..., str], conn: Conn) -> None:
     conn.execute("SELECT tube_ensure_exists('t')")
     conn.execute("CREATE TABLE public.x AS SELECT generate_series(1::bigint, 500) AS id")
     conn.execute("ALTER TABLE public.x ADD PRIMARY KEY (id)")
     conn.execute("SELECT tube_table_ensure_attached('t', 'public.x', 0)")
-    assert "500 rows, 4 ranges" in submit(
-        package,
-        secret,
+    assert "500 rows, 4 ranges" in run(
         "backfill.py",
         "--tube",
         "t",
@@ -147,16 +171,14 @@ def test_a_backfill(package: Path, secret: str, conn: Conn) -> None:
     assert touched(conn) == [(0, n) for n in range(1, 501)]
 
 
-def test_a_reconciliation(package: Path, secret: str, conn: Conn, tmp_path: Path) -> None:
+def test_a_reconciliation(run: Callable[..., str], conn: Conn, tmp_path: Path) -> None:
     conn.execute("SELECT tube_ensure_exists('t')")
     conn.execute(
         "CREATE TABLE public.x AS SELECT g AS id, 'v' || g AS v FROM generate_series(1::bigint, 100) AS g"
     )
     lines = [f'{{"id": {n}, "v": "v{n if n != 7 else 0}"}}' for n in range(2, 101)]
     (tmp_path / "sink.json").write_text("\n".join(lines))
-    output = submit(
-        package,
-        secret,
+    output = run(
         "reconcile.py",
         "--source",
         "public.x",

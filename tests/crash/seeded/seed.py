@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.helpers.database import ROOT
+from tests.helpers.forked import PRELOADED, Zygote
 
 _NEEDED = ("pytube", "sql", "migrations", "tests")
 _TIMEOUT = 110
@@ -47,25 +47,35 @@ def copy_tree(target: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", target)
 
 
+@cache
+def _zygote() -> Zygote:
+    """Has all that the tests of a copy import, but for the copy's own packages."""
+    return Zygote(("pytest", "hypothesis", "pytest_asyncio.plugin", *PRELOADED), forgets=("pytube", "tests"))
+
+
 def failures(tree: Path, tests: tuple[str, ...]) -> tuple[list[str], str]:
     """Run the tests of a copy; those that failed, and the output."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-B", "-m", "pytest", "-x", "-q", "-rf", "--no-header", "--tb=line"),
-            *("-p", "no:cacheprovider", *(f"tests/{test}" for test in tests)),
-        ],
-        cwd=tree,
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=_TIMEOUT,
-        env={
+    log = tree / "output"
+    with log.open("wb") as output:
+        run = _zygote().start(
+            "pytest",
+            [
+                *("-x", "-q", "-rf", "--no-header", "--tb=line", "-p", "no:cacheprovider"),
+                *(f"tests/{test}" for test in tests),
+            ],
             # What a run of tests side by side sets is about this process.
-            **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
-            "PYTUBE_TEST_LIMIT": "30",
-        },
-    )
+            environment={
+                **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+                "PYTUBE_TEST_LIMIT": "30",
+            },
+            output=output,
+            folder=tree,
+        )
+        try:
+            code = run.wait(_TIMEOUT)
+        finally:
+            run.kill()
+    said = log.read_text()
     # A test that could not be set up, or found, has found nothing.
-    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
-    return (failed if done.returncode == 1 else []), done.stdout
+    failed = [line for line in said.splitlines() if line.startswith("FAILED ")]
+    return (failed if code == 1 else []), said
