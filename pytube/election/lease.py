@@ -38,6 +38,11 @@ class LeaseClaim(Claim):
         self.finished = asyncio.Event()
         self._taken = False
 
+    @property
+    def is_held(self) -> bool:
+        """Whether it goes on: it is not over, nor to be given back."""
+        return not (self.finished.is_set() or self.revoked.is_set())
+
     async def prove(self) -> None:
         """Nothing to ask: the acquire itself sees whether the lease is free (`LeaseHeld`).
 
@@ -134,6 +139,8 @@ class LeaseElection:
         self._left: frozenset[str] = frozenset()
         """Tubes in which this process takes no part, as the others can see."""
         self._processes: dict[str, int] = {}
+        self._settled: dict[str, LeaseTick] = {}
+        """The last tick of tubes of which nothing is to be claimed or given back, while it stays the same."""
         self._interval = interval
         self._drain_limit = drain_limit
         self._choice = choice or random.Random()  # noqa: S311 -- spreads load, guards nothing
@@ -253,12 +260,17 @@ class LeaseElection:
         if tube in self._given_up:
             return  # since the tick was sent
         claims = self._claims.setdefault(tube, {})
+        if self._settled.get(tube) == tick and all(claim.is_held for claim in claims.values()):
+            return  # as at nearly all ticks
         over = {partition for partition, claim in claims.items() if claim.finished.is_set()}
         for partition in over:
             del claims[partition]
         leaving = {partition for partition, claim in claims.items() if claim.revoked.is_set()}
         # What was given up since the last tick is passed over once, so that another may have it.
         steps = decide(tick, claims.keys() - leaving, leaving, over, self._choice, self._room.left)
+        self._settled.pop(tube, None)
+        if not (steps.claim or steps.give_back or leaving or tick.free) and claims.keys() == tick.mine:
+            self._settled[tube] = tick
         for partition in steps.give_back:
             claims[partition].revoke()
         for partition in steps.claim:

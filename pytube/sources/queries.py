@@ -40,8 +40,12 @@ LEADER_RENEW: Final = """
     SELECT tube_leader_renew(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
 """
 
+# Of hundreds of terms nearly all are renewed, with nothing more to say: those have no row.
 LEADERS_RENEW: Final = """
-    SELECT leader_id, renewed, paused, step FROM tube_leaders_renew(NULL, %(leader_ids)s, %(troubles)s)
+    SELECT t.leader_id, r.renewed, r.paused, r.step
+    FROM unnest(%(leader_ids)s::uuid[]) AS t (leader_id)
+    LEFT JOIN tube_leaders_renew(NULL, %(leader_ids)s::uuid[], %(troubles)s) AS r USING (leader_id)
+    WHERE (r.renewed AND r.paused IS NULL AND r.step IS NULL) IS NOT TRUE
 """
 
 LEADER_RELEASE: Final = """

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from uuid import UUID, uuid4
 
 from pytube.db.session import Queries
@@ -164,23 +164,30 @@ def _for_people(reason: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What a renewal answers of a term that is not over."""
+    """What a renewal answers of a term."""
 
-    renewed: bool
+    renewed: bool | None
+    """False: it could not be renewed now. None: there is no such term any more."""
     paused: str | None
     """Why the partition is to pause; None when it is not."""
     step: int | None
     """A step that an operator asks for."""
 
 
-async def renew(session: Queries, terms: Mapping[UUID, Troubles]) -> dict[UUID, Renewal]:
-    """Renew terms, of whatever tubes: those that are not over.
+RENEWED: Final = Renewal(True, None, None)
 
-    One that was not is just being ended, or not; the next call tells. Their troubles, and that they have none
-    any more, go with the renewal, so that they cost no statement of their own and end with the term.
+
+async def renew(session: Queries, terms: Mapping[UUID, Troubles]) -> Mapping[UUID, Renewal]:
+    """Renew terms, of whatever tubes; what is answered of those that are not simply `RENEWED`.
+
+    Their troubles, and that they have none any more, go with the renewal, so that they cost no statement of
+    their own and end with the term.
     """
     troubles = {str(leader_id): told for leader_id, one in terms.items() if (told := one.as_json())}
-    arguments = {"leader_ids": list(terms), "troubles": json.dumps(troubles) if troubles else None}
+    arguments = {
+        "leader_ids": f"{{{','.join([one.hex for one in terms])}}}",  # as text: a list of UUIDs is slow
+        "troubles": json.dumps(troubles) if troubles else None,
+    }
     rows = await session.rows(queries.LEADERS_RENEW, arguments)
     return {leader_id: Renewal(*answer) for leader_id, *answer in rows}
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -35,7 +36,10 @@ _POOLED = {"synchronous_commit": "off", "row_security": "off"}
 """A crash may undo marks and purges, which are then done again. A row that a policy hides would look like one
 that is gone, and be deleted at the sink: with this setting the statement fails instead."""
 
+_SLEEPS = attrgetter("sleeps")
 _SETTLE_INTERVAL = 0.1
+_ASLEEP_INTERVAL = 0.4
+"""Seconds until it is looked again whether one of hundreds of partitions is awake."""
 _SETTLE_AT_LEAST = 5.0
 """Seconds; workers that sleep between pods advance their floors, too."""
 _LONGEST_PAUSE = 2.0
@@ -220,16 +224,16 @@ class Database:
         """Renew all terms in one statement: over a slow network, one by one would be too late."""
         by_id: dict[UUID, ActiveTerm] = {one.term.leader_id: one for one in self.terms.values()}
         sent_at = clock.now()
-        present = await terms.renew(session, {key: one.troubles for key, one in by_id.items()})
+        others = await terms.renew(session, {key: one.troubles for key, one in by_id.items()})
         for leader_id, active_term in by_id.items():
-            renewal = present.get(leader_id)
-            if renewal is not None and renewal.renewed:
+            renewal = others.get(leader_id, terms.RENEWED)
+            if renewal.renewed:
                 active_term.confirm_renewal(sent_at)
                 active_term.note_pause(renewal.paused, renewal.step, sent_at)
-        for leader_id in by_id.keys() - present.keys():
-            reason = await terms.why_over(session, by_id[leader_id].term)
-            if reason is not None:
-                by_id[leader_id].end(reason)
+            elif renewal.renewed is None:
+                reason = await terms.why_over(session, active_term.term)
+                if reason is not None:
+                    active_term.end(reason)
 
     def _rouse_lapsed(self) -> None:
         """Have partitions that sleep notice, and tell, that their trust has lapsed."""
@@ -261,13 +265,14 @@ class Database:
         while True:
             now = time.monotonic()
             settled = self.settled
+            is_awake = self._is_awake()
             try:
                 if settled is None:
                     # Put there first: a restart that is found meanwhile takes it away again.
                     self.settled = settled = Settled(self.pool)
                     version = settled.provisional_version
                     await settled.advance()
-                elif now >= due or settled.has_long_writers or self._is_awake():
+                elif now >= due or settled.has_long_writers or is_awake:
                     await settled.advance()
                 if now >= due:
                     due = now + _SETTLE_AT_LEAST
@@ -281,8 +286,8 @@ class Database:
                 # A poll that its commit triggered may have run before we knew, and passed its pods.
                 version = settled.provisional_version
                 self._wake_all()
-            await asyncio.sleep(_SETTLE_INTERVAL)
+            await asyncio.sleep(_SETTLE_INTERVAL if is_awake else _ASLEEP_INTERVAL)
 
     def _is_awake(self) -> bool:
         """Whether any partition polls by itself; while none does, settling now and then is enough."""
-        return not all(active_term.sleeps for active_term in self.terms.values())
+        return not all(map(_SLEEPS, self.terms.values()))

@@ -96,7 +96,8 @@ class Renewal:
         await self.answer.wait()
         if self.error is not None:
             raise self.error
-        return {} if self.over else dict.fromkeys(leader_ids, terms.Renewal(not self.locked, None, None))
+        renewed = None if self.over else not self.locked
+        return dict.fromkeys(leader_ids, terms.Renewal(renewed, None, None))
 
     async def why_over(self, _session: Session, _term: Term) -> NotLeader:
         return Fenced("over")

@@ -19,8 +19,8 @@ SEEDS = [
         "renewal_that_failed_counts",
         "a renewal that was refused counts",
         "pytube/worker/database.py",
-        "            if renewal is not None and renewal.renewed:\n",
-        "            if renewal is not None:\n",
+        "            if renewal.renewed:\n",
+        "            if renewal.renewed is not None:\n",
         ("unit/test_database.py",),
     ),
     Seed(
