@@ -13,7 +13,7 @@ import pytest
 
 from pytube.embedded.search_server import SearchServer
 from pytube.errors import ConfigError, SinkUnavailable
-from pytube.model import OK, Key, Ok, Reject, Stale, Token
+from pytube.model import OK, Key, Ok, Reject, Retry, Stale, Token
 from pytube.sinks.base import Sink
 from pytube.testing import SinkContract, batch
 from tests.helpers.opensearch import SMALL, Index, an_index, request
@@ -170,6 +170,22 @@ async def test_a_write_can_be_searched_when_it_was_answered(index: Index) -> Non
         assert await sink.send(batch({refresh: {}})) == [OK]
         assert request(f"{index.url}/_count")["count"] == seen
         await sink.close()
+
+
+async def test_a_write_waits_for_the_copies_that_the_index_asks_for(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only node has one."""
+    monkeypatch.setattr("pytube.sinks.opensearch.delivery._SHARD_WAIT", "10ms")
+    sink = await opened(index, settings={**SMALL, "number_of_replicas": 1})
+    request(f"{index.url}/_settings", "PUT", {"index.write.wait_for_active_shards": "2"})
+    (put_off,) = await sink.send(batch({1: {"v": 1}}))
+    assert isinstance(put_off, Retry)
+    assert "Not enough active copies to meet shard count of [2]" in put_off.reason
+    assert index.hits() == []
+    request(f"{index.url}/_settings", "PUT", {"index.write.wait_for_active_shards": "1"})
+    assert await sink.send(batch({1: {"v": 1}}, token=(5, 2))) == [OK]
+    await sink.close()
 
 
 async def test_two_workers_open_at_once(index: Index) -> None:
