@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from pytube.db.session import Queries
@@ -37,7 +37,7 @@ class _Group:
     """Tubes that can only be left together; as a rule, one."""
 
     absences: Absences
-    tubes: dict[str, _Watched] = field(default_factory=dict)
+    tubes: dict[str, _Watched]
 
 
 class LoadShedder:
