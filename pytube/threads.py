@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -51,3 +52,43 @@ async def resolve(host: str, port: int | None = None) -> list[str]:
         socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
     )
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class Resolver:
+    """Looks names up for one client: with a limit of time, and in one thread for each name.
+
+    Who asks for a name whose lookup hangs waits for the same one. So a client that tries again and again has
+    no more threads than names.
+    """
+
+    def __init__(self, limit: float) -> None:
+        """`limit`: seconds for a lookup."""
+        self._limit = limit
+        self._under_way: dict[str, asyncio.Future[list[str]]] = {}
+
+    async def resolve(self, host: str) -> list[str]:
+        """The addresses of a host; `OSError` when it has none, or none is known in time."""
+        if _is_address(host):
+            return [host]
+        if host not in self._under_way:
+            self._under_way[host] = asyncio.ensure_future(resolve(host))
+            self._under_way[host].add_done_callback(lambda lookup: self._forget(host, lookup))
+        try:
+            async with asyncio.timeout(self._limit):
+                return await asyncio.shield(self._under_way[host])
+        except TimeoutError:
+            reason = f"the name {host!r} was not resolved within {self._limit:g} s"
+            raise socket.gaierror(socket.EAI_AGAIN, reason) from None
+
+    def _forget(self, host: str, lookup: asyncio.Future[list[str]]) -> None:
+        del self._under_way[host]
+        if not lookup.cancelled():
+            lookup.exception()  # nobody may wait for it any more
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True

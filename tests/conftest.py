@@ -11,14 +11,14 @@ import hypothesis
 import psycopg
 import pytest
 
-from tests.helpers.database import TestServer
+from tests.helpers.database import TestServer, server_folder
 
 if TYPE_CHECKING:
     from pytube.embedded.binaries import Version
     from pytube.embedded.kafka_real import RealKafka
-    from pytube.embedded.opensearch import OpenSearch
     from pytube.embedded.ports import Port
     from pytube.embedded.postgres import Postgres
+    from pytube.embedded.search_server import SearchServer
     from tests.helpers.proxy import Proxy
 
 Connect = Callable[..., "psycopg.Connection[Any]"]
@@ -206,10 +206,13 @@ def kafka_proxy(kafka_real: RealKafka, kafka_door: Port) -> Iterator[Proxy]:
         yield proxy
 
 
-@pytest.fixture(scope="session")
-def opensearch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSearch]:
-    """A real OpenSearch server."""
+@pytest.fixture(scope="session", params=["opensearch", pytest.param("elasticsearch", marks=pytest.mark.soak)])
+def opensearch(request: pytest.FixtureRequest) -> Iterator[SearchServer]:
+    """A real OpenSearch server; in long runs, a real Elasticsearch, too."""
+    from pytube.embedded.elasticsearch import Elasticsearch
     from pytube.embedded.opensearch import OpenSearch
 
-    with OpenSearch(tmp_path_factory.mktemp("opensearch")) as server:
+    kind = OpenSearch if request.param == "opensearch" else Elasticsearch
+    # Elasticsearch has another user if we are root.
+    with server_folder() as folder, kind(folder) as server:
         yield server

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from pytube.backfill.limits import BackfillLimits
 from pytube.cli.backfill_work import Job, run_backfills
-from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.context import Database, databases_options, json_option
 from pytube.cli.output import key_shown, print_json, print_rows
 from pytube.cli.settings import Settings
 from pytube.config import Config
@@ -34,6 +35,25 @@ _PATIENCE = click.option(
 Result = TypeVar("Result")
 
 
+def _database_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As `database_options`, but several hosts are refused: which one would be the wrong question."""
+
+    @databases_options
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, databases: Sequence[Database], tube: str, **options: Any) -> Any:
+        settings = click.get_current_context().find_object(Settings)
+        assert settings is not None
+        if len(settings.config().hosts) > 1:
+            raise UsageError(
+                f"tube {tube!r} can't be reindexed: several hosts are configured, and the new index would be "
+                "filled with the rows of one of them alone; fill another index by a second tube, "
+                "see docs/reindex.md"
+            )
+        return command(*arguments, database=databases[0], tube=tube, **options)
+
+    return wrapper
+
+
 @click.group()
 def reindex() -> None:
     """Fill a new index while the old one stays live, compare it, and move the alias to it."""
@@ -43,7 +63,7 @@ def reindex() -> None:
 @_TUBE
 @click.option("--wait", is_flag=True, help="End only when workers have filled the new index.")
 @json_option
-@database_options
+@_database_options
 @click.pass_obj
 def start(settings: Settings, database: Database, tube: str, wait: bool, as_json: bool) -> None:
     """Make a new index as it is configured now, have workers write to both, and fill the new one.
@@ -60,7 +80,7 @@ def start(settings: Settings, database: Database, tube: str, wait: bool, as_json
 @reindex.command()
 @_TUBE
 @json_option
-@database_options
+@_database_options
 @click.pass_obj
 def status(settings: Settings, database: Database, tube: str, as_json: bool) -> None:
     """Show how far a reindex is, and what to do next."""
@@ -77,7 +97,7 @@ def status(settings: Settings, database: Database, tube: str, as_json: bool) -> 
 @_TUBE
 @_PATIENCE
 @json_option
-@database_options
+@_database_options
 @click.pass_obj
 def compare(settings: Settings, database: Database, tube: str, patience: float, as_json: bool) -> None:
     """Compare the source with the new index, key by key; exit code 1 if they differ."""
@@ -102,7 +122,7 @@ def compare(settings: Settings, database: Database, tube: str, patience: float, 
 @click.option("--back", is_flag=True, help="Move the alias to the old index again.")
 @_PATIENCE
 @json_option
-@database_options
+@_database_options
 @click.pass_obj
 def switch(
     settings: Settings,
@@ -153,7 +173,7 @@ def switch(
 @click.option(
     "--force", is_flag=True, help="Do not wait until tombstone_seconds have passed since the start."
 )
-@database_options
+@_database_options
 @click.pass_obj
 def finish(settings: Settings, database: Database, tube: str, force: bool) -> None:
     """Delete the old index, and write to the new one alone. There is no way back."""
@@ -163,7 +183,7 @@ def finish(settings: Settings, database: Database, tube: str, force: bool) -> No
 
 @reindex.command()
 @_TUBE
-@database_options
+@_database_options
 @click.pass_obj
 def abandon(settings: Settings, database: Database, tube: str) -> None:
     """Delete the new index, and leave everything as it was before the start."""
@@ -183,13 +203,7 @@ def _run(
     step: Callable[[Reindex, Reindexer], Awaitable[Result]],
 ) -> Result:
     """Run a step with what it needs."""
-    config = settings.config()
-    if len(config.hosts) > 1:
-        raise UsageError(
-            f"tube {tube!r} can't be reindexed: several hosts are configured, and the new index would be "
-            "filled with the rows of one of them alone"
-        )
-    sink = config.tube(tube).sink
+    sink = settings.config().tube(tube).sink
     built = build_sink(sink.type, sink.options, request_timeout=sink.request_timeout)
     reason = why_no_reindex(built)
     if reason is not None or not isinstance(built, Reindexing):

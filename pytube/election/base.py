@@ -86,9 +86,9 @@ class Election(Protocol):
 
 @runtime_checkable
 class Sheds(Protocol):
-    """What an election offers in addition to `Election` if a process can leave a single tube to the others.
+    """What an election offers in addition to `Election` if a process can leave a tube to the others.
 
-    One group for all tubes can't: who leaves it leaves all of them.
+    Who leaves one group for all tubes leaves all of them, whichever is named.
     """
 
     def serves(self, tube: str) -> bool:

@@ -1,4 +1,4 @@
-"""Java: which program runs it, and the jars that it runs."""
+"""Java: which program runs it, and the files that it runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytube.embedded.process import EmbeddedError
+
+if TYPE_CHECKING:
+    from jgo.maven import MavenContext
 
 OLDEST = 17
 """The oldest Java that Kafka's broker runs on, and the least that `find` looks for."""
 
 VERSION_TIMEOUT = 30.0
 DOWNLOAD_TIMEOUT = 60
-"""Seconds for one jar."""
+"""Seconds for one file."""
 
 
 def find(least: int = 0) -> Path:
@@ -61,12 +65,33 @@ def jars(*coordinates: str) -> list[Path]:
     Raises:
         EmbeddedError: they can't be had.
     """
+    with _maven(", ".join(coordinates)) as context:
+        from jgo.env import EnvironmentBuilder
+
+        builder = EnvironmentBuilder(context=context, cache_dir=_cache() / "jgo")
+        found: Sequence[Path] = builder.from_endpoint("+".join(coordinates)).all_jars
+    return list(found)
+
+
+def archive(group: str, artifact: str, version: str) -> Path:
+    """The zip file of a Maven artifact, fetched the first time into the user's cache folder.
+
+    Raises:
+        EmbeddedError: it can't be had.
+    """
+    with _maven(f"{group}:{artifact}:{version}:zip") as context:
+        found: Path = context.project(group, artifact).at_version(version).artifact(packaging="zip").resolve()
+    return found
+
+
+@contextmanager
+def _maven(what: str) -> Iterator[MavenContext]:
+    """Maven Central and our cache of it, kept from other processes; what fails is said to be `what`."""
     try:
         from jgo.constants import MAVEN_CENTRAL_URL
-        from jgo.env import EnvironmentBuilder
         from jgo.maven import MavenContext
     except ImportError as error:
-        message = "jgo, which fetches the server's jars, is not installed: pip install 'pytube-pg[embedded]'"
+        message = "jgo, which fetches the server's files, is not installed: pip install 'pytube-pg[embedded]'"
         raise EmbeddedError(message) from error
     cache = _cache()
     with _alone(cache):
@@ -75,17 +100,15 @@ def jars(*coordinates: str) -> list[Path]:
             remote_repos={"central": MAVEN_CENTRAL_URL},
             timeout=DOWNLOAD_TIMEOUT,
         )
-        builder = EnvironmentBuilder(context=context, cache_dir=cache / "jgo")
         try:
-            found: Sequence[Path] = builder.from_endpoint("+".join(coordinates)).all_jars
+            yield context
         except Exception as error:
             # Whatever goes wrong in there (network, parsing, disk), the remedy is the same.
             message = (
-                f"the jars of {', '.join(coordinates)} can't be had from Maven Central "
+                f"{what} can't be had from Maven Central "
                 f"({type(error).__name__}: {error}): check the network and {cache}"
             )
             raise EmbeddedError(message) from error
-    return list(found)
 
 
 def _of_system() -> Iterator[Path]:

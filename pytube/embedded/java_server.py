@@ -28,6 +28,8 @@ class JavaServer:
         self.directory = Path(directory).resolve()
         self.log = self.directory / f"{self.NAME.lower()}.log"
         self._process: ServerProcess | None = None
+        self._user: str | None = None
+        """Who runs it; None: we do."""
 
     @property
     def running(self) -> bool:
@@ -51,7 +53,11 @@ class JavaServer:
         if self.running:
             return self
         self._process = ServerProcess(
-            self._prepare(), log=self.log, guard_signal=signal.SIGKILL, env=java.environment()
+            self._prepare(),
+            log=self.log,
+            guard_signal=signal.SIGKILL,
+            user=self._user,
+            env=self._environment(),
         )
         atexit.register(self.close)
         self._process.wait_ready(self._serves, timeout=self.START_TIMEOUT, name=self.NAME)
@@ -92,6 +98,10 @@ class JavaServer:
     def _prepare(self) -> list[str]:
         """The command; what it needs is in the folder afterwards."""
         raise NotImplementedError
+
+    def _environment(self) -> dict[str, str]:
+        """The variables of its environment."""
+        return java.environment()
 
     def _serves(self) -> bool:
         """Whether it takes requests."""

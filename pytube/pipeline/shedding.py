@@ -78,8 +78,11 @@ class _Record:
     """Cycles in a row."""
     unwell_since: float = 0.0
     verdict: Verdict = "well"
+    delivered: bool = False
+    """Whether the sink took documents in the last cycle."""
 
     def judge(self, reading: Reading, now: float) -> None:
+        self.delivered = reading.documents > self.reading.documents
         self.verdict = self._verdict(reading, now)
         if not self.unwell:
             self.unwell_since = self.at
@@ -117,6 +120,11 @@ class TubeHealth:
         """The first pod of the partitions of peers, by partition, at the last look."""
         self._delivering: set[UUID] = set()
         """Peers that have delivered pods between two looks."""
+
+    @property
+    def delivers(self) -> bool:
+        """Whether the sink took documents of some partition in the last cycle."""
+        return any(record.delivered for record in self._records.values())
 
     def observe(self, readings: Mapping[int, Reading], now: float) -> Complaint | None:
         """A cycle is over. `readings`: of the partitions that are worked on; `now`: the Unix time.

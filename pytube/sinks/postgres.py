@@ -46,8 +46,6 @@ _CLEANED = 1000
 """Tombstones that one step removes at most."""
 
 _SETTINGS = {
-    # An answer means that the write is on disk, whatever role or database have as their default.
-    "synchronous_commit": "on",
     "default_transaction_isolation": "read committed",
     # Policies that hide rows make a delete miss them in silence; this makes it an error.
     "row_security": "off",
@@ -83,6 +81,9 @@ class PostgresOptions(SinkOptions):
     )
     tombstone_seconds: float = Field(default=3600.0, gt=0, description="a number of seconds above 0")
     lock_timeout: float = Field(default=5.0, ge=0.001, description="a number of seconds, 0.001 or more")
+    synchronous_commit: Literal["on", "remote_apply"] = Field(
+        default="on", description='"on" or "remote_apply"; less than "on" would lose answered writes'
+    )
     pool_size: int = Field(default=4, ge=1, description="a number of sessions, 1 or more")
 
     @field_validator("columns", mode="before")
@@ -335,7 +336,8 @@ class PostgresSink:
             lock_timeout=self._options.lock_timeout,
             # Triggers of the table may look for their own; temporary objects come last.
             also=(self._wanted.schema, "pg_temp"),
-            settings=_SETTINGS,
+            # An answer means that the write is on disk, whatever role or database have as their default.
+            settings={**_SETTINGS, "synchronous_commit": self._options.synchronous_commit},
         )
         return Session(connection)
 

@@ -29,6 +29,7 @@ from pytube.sinks.redis_script import (
     tombstone_of,
 )
 from pytube.sinks.trial import Trial, of_the_suite
+from pytube.threads import Resolver
 
 try:
     from redis.exceptions import MovedError, NoScriptError, ReadOnlyError, ResponseError
@@ -59,6 +60,7 @@ class RedisSink:
         self._options = options
         self._template = KeyTemplate(options.key)
         self._servers: Servers | None = None
+        self._resolver = Resolver(options.connect_timeout)
         self._log = Logger("pytube.sinks.redis")
 
     @classmethod
@@ -368,7 +370,9 @@ class RedisSink:
         return Servers(
             (options.parts.hostname or "", options.parts.port or 6379),
             cluster=options.cluster,
-            make=lambda address: Server(address, options.pool_size, options.connect_timeout, how),
+            make=lambda address: Server(
+                address, options.pool_size, options.connect_timeout, self._resolver, how
+            ),
         )
 
     async def _keep(self, servers: Servers) -> None:

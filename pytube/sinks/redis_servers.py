@@ -19,12 +19,43 @@ from redis.exceptions import (
 )
 
 from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
+from pytube.threads import Resolver
 
 Address = tuple[str, int]
 Command = Sequence[bytes]
 
 _TAKES_NOTHING = (AuthenticationError, AuthorizationError, BusyLoadingError)
 """Errors that a server answers instead of doing anything; redis-py raises them as if the connection broke."""
+
+
+class _Connection(Connection):
+    """Resolves the host's name itself: asyncio would do so in threads that all code of the process shares."""
+
+    resolver: Resolver
+    _address: str
+
+    async def _connect(self) -> None:
+        failure: OSError | None = None
+        for address in await self.resolver.resolve(self.host):
+            self._address = address
+            try:
+                await super()._connect()  # type: ignore[no-untyped-call]
+            except OSError as error:
+                failure = error
+            else:
+                return
+        assert failure is not None, "a name that is resolved has an address"
+        raise failure
+
+    def _connection_arguments(self) -> dict[str, Any]:
+        return {**super()._connection_arguments(), "host": self._address}
+
+
+class _SSLConnection(_Connection, SSLConnection):
+    """The same with TLS: the certificate is that of the name."""
+
+    def _connection_arguments(self) -> dict[str, Any]:
+        return {**super()._connection_arguments(), "server_hostname": self.host}
 
 
 class Server:
@@ -34,16 +65,25 @@ class Server:
     handshake of a new one.
     """
 
-    def __init__(self, address: Address, size: int, connect_timeout: float, how: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        address: Address,
+        size: int,
+        connect_timeout: float,
+        resolver: Resolver,
+        how: Mapping[str, Any],
+    ) -> None:
         """Args:
         address: host and port.
         size: connections, at most; who needs one more waits.
         connect_timeout: seconds for a connection, with its authentication.
+        resolver: looks up names, for all servers of a sink.
         how: further settings of redis-py's connections.
         """
         self.name = f"{address[0]}:{address[1]}"
         self._connect_timeout = connect_timeout
-        self._kind = SSLConnection if "ssl_cert_reqs" in how else Connection
+        self._kind = _SSLConnection if "ssl_cert_reqs" in how else _Connection
+        self._resolver = resolver
         # A timeout of its own for each read would not bound the whole; `ask` does.
         limits = {"socket_timeout": None, "socket_connect_timeout": connect_timeout}
         self._settings = {"host": address[0], "port": address[1], "protocol": 2, **limits, **how}
@@ -63,7 +103,7 @@ class Server:
             SinkTimeout: the connection broke, or `limit` seconds passed, after commands were sent.
         """
         async with self._slots:
-            connection = self._idle.pop() if self._idle else self._kind(**self._settings)
+            connection = self._idle.pop() if self._idle else self._new()
             try:
                 await self._connect(connection)
                 if begin is not None:
@@ -86,6 +126,11 @@ class Server:
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.disconnect(nowait=True)
+
+    def _new(self) -> Connection:
+        connection = self._kind(**self._settings)
+        connection.resolver = self._resolver
+        return connection
 
     async def _connect(self, connection: Connection) -> None:
         """Connect, unless the connection is up and clean."""

@@ -47,7 +47,7 @@ class ClaimLimits:
 class Elections:
     """The elections of one host's queues: one for all of them, or one for each, under the queue's name.
 
-    They can leave a single queue to the other processes, as `Sheds` has it, where that queue's election can.
+    They can leave a queue to the other processes, as `Sheds` has it; see `leaves_all`.
     """
 
     def __init__(
@@ -82,12 +82,14 @@ class Elections:
         self._rate = limits.rate
         self._given_up: set[str] = set()
         """Queues that are left to other processes for a while."""
-        shares = config.election_kind == "lease" or (
-            config.kafka is not None and config.kafka.shared_partitions is not None
+        leases = config.election_kind == "lease"
+        self.leaves_all = (
+            not leases and config.kafka is not None and config.kafka.shared_partitions is not None
         )
-        self.are_shared = shares
+        """Whether who leaves one queue to others leaves all of them."""
+        self.are_shared = leases or self.leaves_all
         """Whether one election is for all queues."""
-        self._unjoined = {name: self._make(name) for name in ([ALL] if shares else queues)}
+        self._unjoined = {name: self._make(name) for name in ([ALL] if self.are_shared else queues)}
         self._joined: dict[str, tuple[Election, asyncio.Task[None]]] = {}
 
     @property
@@ -143,7 +145,7 @@ class Elections:
     # --- leaving a single queue -----------------------------------------------------------
 
     def serves(self, tube: str) -> bool:
-        """Whether the process takes part in an election of the queue, and can leave it alone."""
+        """Whether the process takes part in an election of the queue, and can leave it."""
         return self._election_of(tube) is not None
 
     def processes(self, tube: str) -> int | None:

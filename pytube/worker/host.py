@@ -277,6 +277,7 @@ class Host:
             {name: tube.metrics for name, tube in self.of_kind(Tube).items()},
             self._elections,
             self.database.pool,
+            together=self._elections.leaves_all,
             instance_id=instance_id,
             shed_after=config.worker.shed_after,
             shed_pause=config.worker.shed_pause,

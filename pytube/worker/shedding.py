@@ -30,11 +30,22 @@ class _Watched:
 
     metrics: TubeMetrics
     health: TubeHealth
+
+
+@dataclass(slots=True)
+class _Group:
+    """Tubes that can only be left together; as a rule, one."""
+
     absences: Absences
+    tubes: dict[str, _Watched]
 
 
 class LoadShedder:
-    """Watches the tubes of one host, as far as their elections let the process leave a single tube."""
+    """Watches the tubes of one host, and leaves one; or all, where their election lets no single one be left.
+
+    All are left if one should be, and none of the others delivers: one that does would be moved for nothing.
+    So a process that is slow as a whole leaves, and one that does not reach one of its sinks stays.
+    """
 
     def __init__(
         self,
@@ -42,6 +53,7 @@ class LoadShedder:
         elections: Sheds,
         pool: Queries,
         *,
+        together: bool,
         instance_id: UUID,
         shed_after: float,
         shed_pause: float,
@@ -54,6 +66,7 @@ class LoadShedder:
             metrics: what is counted of each tube.
             elections: of the host; tubes that they don't serve, now or at all, are not given up.
             pool: asks the host what the others do.
+            together: whether who leaves one tube leaves all.
             instance_id: of this process.
             shed_after: for how long a partition must have been unwell.
             shed_pause: for how long the process is away then, the first time.
@@ -65,10 +78,9 @@ class LoadShedder:
         self._pool = pool
         self._readings = readings
         self._emit = emit
-        self._watched = {
-            tube: _Watched(counted, TubeHealth(instance_id), Absences(shed_pause))
-            for tube, counted in metrics.items()
-        }
+        watched = {tube: _Watched(counted, TubeHealth(instance_id)) for tube, counted in metrics.items()}
+        parts = [watched] if together else [{tube: one} for tube, one in watched.items()]
+        self._groups = [_Group(Absences(shed_pause), part) for part in parts]
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -82,21 +94,23 @@ class LoadShedder:
     async def _attend(self) -> None:
         readings, now = self._readings(), time.time()
         due: dict[str, Complaint] = {}
-        for tube, watched in self._watched.items():
-            self._end_absence(tube, watched)
-            complaint = watched.health.observe(readings.get(tube, {}), now)
-            if complaint is not None and complaint.cycles % LOOK_EVERY == 0 and self._may_have_peers(tube):
-                due[tube] = complaint
+        for group in self._groups:
+            self._end_absence(group)
+            complaints = {
+                tube: complaint
+                for tube, watched in group.tubes.items()
+                if (complaint := watched.health.observe(readings.get(tube, {}), now)) is not None
+                and self._may_have_peers(tube)
+            }
+            if any(complaint.cycles % LOOK_EVERY == 0 for complaint in complaints.values()):
+                due |= complaints
         if not due:
             return
         places = await self._look(list(due))
-        for tube, complaint in due.items():
-            watched = self._watched[tube]
-            watched.health.look(places[tube])
-            processes = self._elections.processes(tube)
-            reason = watched.health.why_shed(complaint, places[tube], processes)
-            if reason is not None and watched.absences.until is None:
-                self._shed(tube, watched, tuple(sorted(readings[tube])), reason)
+        for group in self._groups:
+            reasons = self._reasons(group, due, places)
+            if reasons and group.absences.until is None:
+                self._shed(group, readings, reasons)
 
     def _may_have_peers(self, tube: str) -> bool:
         """To the only process nobody is a peer; where that is not known, the look tells."""
@@ -108,15 +122,33 @@ class LoadShedder:
             places[tube].append(Place(*place))
         return places
 
-    def _shed(self, tube: str, watched: _Watched, partitions: tuple[int, ...], reason: str) -> None:
-        seconds = watched.absences.begin(time.monotonic())
-        watched.metrics.sheds += 1
-        watched.metrics.is_away = True
-        self._emit(LoadShed(tube, partitions, reason, seconds))
-        self._elections.give_up(tube)
+    def _reasons(
+        self, group: _Group, due: Mapping[str, Complaint], places: Mapping[str, list[Place]]
+    ) -> dict[str, str]:
+        """Why the group is left, by tube; nothing when it is not."""
+        reasons: dict[str, str] = {}
+        for tube, watched in group.tubes.items():
+            if tube in due:
+                watched.health.look(places[tube])
+                reason = watched.health.why_shed(due[tube], places[tube], self._elections.processes(tube))
+                if reason is not None:
+                    reasons[tube] = reason
+        others = group.tubes.keys() - reasons.keys()
+        return {} if any(group.tubes[tube].health.delivers for tube in others) else reasons
 
-    def _end_absence(self, tube: str, watched: _Watched) -> None:
-        if watched.absences.end_if_due(time.monotonic()):
-            watched.metrics.is_away = False
-            self._emit(LoadResumed(tube))
-            self._elections.come_back(tube)
+    def _shed(self, group: _Group, readings: Readings, reasons: Mapping[str, str]) -> None:
+        seconds = group.absences.begin(time.monotonic())
+        cause, why = next(iter(reasons.items()))
+        for tube, watched in group.tubes.items():
+            watched.metrics.sheds += 1
+            watched.metrics.is_away = True
+            reason = reasons.get(tube, f"all tubes share one consumer group, and of tube {cause!r} {why}")
+            self._emit(LoadShed(tube, tuple(sorted(readings.get(tube, {}))), reason, seconds))
+            self._elections.give_up(tube)
+
+    def _end_absence(self, group: _Group) -> None:
+        if group.absences.end_if_due(time.monotonic()):
+            for tube, watched in group.tubes.items():
+                watched.metrics.is_away = False
+                self._emit(LoadResumed(tube))
+                self._elections.come_back(tube)

@@ -11,7 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.helpers.database import ROOT
 
-_EXPR = re.compile(r"(max|min|sum) by \([\w, ]+\) \((\w+)(?:\{(\w+)=\"(\w+)\"\})?\) (==|>) ([\d.]+)")
+_EXPR = re.compile(
+    r"(?:max|min|sum) by \([\w, ]+\) \((\w+)(?:\{(\w+)=\"(\w+)\"\})?"
+    r"(?: (?:and|unless) on \([\w, ]+\) \w+)?\) (==|>) ([\d.]+)"
+)
 _COMPARE: dict[str, Callable[[float, float], bool]] = {"==": operator.eq, ">": operator.gt}
 
 
@@ -27,7 +30,8 @@ class Alert:
     def goes_off(self, metrics: str, limit: float | None = None) -> bool:
         """Whether it would, if these metrics stayed as they are.
 
-        An aggregate of values that all fulfil the condition does, too; the drill has one partition.
+        An aggregate of values that all fulfil the condition does, too; the drill has one partition, and no
+        outbox, which is what `and` and `unless` are about.
 
         Args:
             metrics: what `pytube status --prometheus` printed.
@@ -35,7 +39,7 @@ class Alert:
         """
         found = _EXPR.fullmatch(self.expr)
         assert found, f"{self.name} is no alert on a gauge of the fleet: {self.expr}"
-        _, metric, label, wanted, compare, own = found.groups()
+        metric, label, wanted, compare, own = found.groups()
         values = [
             sample.value
             for family in text_string_to_metric_families(metrics)

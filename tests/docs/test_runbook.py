@@ -42,6 +42,7 @@ def test_every_command_works(shop: Shop) -> None:
     shop.operate("pytube backfill start --tube es-live --wait")
     shell = Shell(shop.folder, shop.dsn, shop.server.bin("psql").parent)
     before: dict[str, Callable[[], None]] = {
+        "pytube outbox status orders": lambda: stash(shop),
         "pytube park list --tube es-live": lambda: park(shop),
         "pytube park retry --tube es-live --yes": lambda: shop.cure(7),
         "pytube pods show --tube es-live --key 7": lambda: leave_waiting(shop),
@@ -61,6 +62,12 @@ def test_every_command_works(shop: Shop) -> None:
         shell.close()
     assert before == {}
     assert shop.copy() == shop.source()
+
+
+def stash(shop: Shop) -> None:
+    """There is an outbox, with a record that nobody sends."""
+    shop.operate("pytube outbox create orders")
+    shop.query("SELECT tube.outbox_stash('orders', 'order-events', '42', 'placed')")
 
 
 def park(shop: Shop) -> None:

@@ -261,11 +261,20 @@ async def test_what_the_database_knows(
         conn.execute("SELECT outbox_ensure_exists('box')")
         scraped = [await scrape(worker), fleet(dsn)]
     assert scraped[1].documented() == on_the_page("Metrics of the fleet")
-    there = {sample.name for one in scraped for sample in one.samples}
+    # Those of an outbox's leader are scraped in tests/unit/test_outbox_worker.py.
+    there = {name for name, _, _ in on_the_page("Metrics of outboxes")}
+    there |= {sample.name for one in scraped for sample in one.samples}
     for file in ("alerts.yml", "grafana-dashboard.json"):
         named = set(re.findall(r"\bpytube_\w+", (ROOT / "deploy" / file).read_text()))
         assert named, file
         assert named - there == set(), file
+
+
+def test_each_metric_has_a_panel() -> None:
+    shown = (ROOT / "deploy" / "grafana-dashboard.json").read_text()
+    sections = ("Metrics of a worker", "Metrics of outboxes", "Metrics of the fleet")
+    named = {name for section in sections for name, _, _ in on_the_page(section)}
+    assert {name for name in named if not re.search(rf"\b{name}(_bucket|_sum|_count)?\b", shown)} == set()
 
 
 def test_outboxes_are_among_the_fleet(dsn: str, conn: Conn) -> None:

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from pytube.config import load
-from pytube.embedded.opensearch import OpenSearch
+from pytube.embedded.search_server import SearchServer
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.docs.pages import BY_NAME
@@ -32,7 +32,7 @@ TUBE = ("--tube", "items")
 
 
 @pytest.fixture
-def index(opensearch: OpenSearch) -> Iterator[Index]:
+def index(opensearch: SearchServer) -> Iterator[Index]:
     with an_index(opensearch.url) as index:
         yield index
 

@@ -35,12 +35,13 @@ async def take_slowly(batch: Batch) -> None:
     take(batch)
 
 
-PAUSES = {"lease": 1.0, "neli": 5.0}
+PAUSES = {"lease": 1.0, "neli": 5.0, "shared": 5.0}
 """Seconds: the mock cluster takes 2.5 s to give the partitions of a member that left to another one."""
 CONFIG = """
     [postgres]
     dsn = "{dsn}"
     [worker]
+    installation = "{tube}"
     client_id = "{name}"
     receive_deadline = 1.0
     session_timeout = 3.5
@@ -97,7 +98,7 @@ class Fleet:
                 await task
 
 
-@pytest.fixture(params=["lease", "neli"])
+@pytest.fixture(params=["lease", "neli", pytest.param("shared", marks=pytest.mark.soak)])
 async def fleet(request: pytest.FixtureRequest, dsn: str, conn: Conn, tmp_path: Path) -> AsyncIterator[Fleet]:
     global is_slow  # noqa: PLW0603 # the sinks are functions, and are given by name
     is_slow = False
@@ -116,11 +117,13 @@ async def fleet(request: pytest.FixtureRequest, dsn: str, conn: Conn, tmp_path: 
             tube=tube,
             module=__name__,
             target=target,
-            election=request.param,
+            election="lease" if request.param == "lease" else "neli",
             pause=PAUSES[request.param],
         )
         if kafka:
             text += f'[kafka]\nbootstrap_servers = "{kafka}"\n'
+        if request.param == "shared":
+            text += "shared_partitions = 4\n"
         file = tmp_path / f"{name}.toml"
         file.write_text(text)
         return Worker(load(file), on_event=note.append)

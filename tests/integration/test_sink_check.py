@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from pytube.embedded.kafka_real import RealKafka
-from pytube.embedded.opensearch import OpenSearch
+from pytube.embedded.search_server import SearchServer
 from pytube.testing.trial import names_of_checks
 from tests.helpers import cli
 from tests.helpers.opensearch import SMALL, an_index, request
@@ -61,7 +61,7 @@ NEVER = {"close_after_open_failed", "event_loop_goes_on_while_the_store_hangs", 
 """What takes another configuration, or a store that hangs."""
 
 
-def test_opensearch(opensearch: OpenSearch, tmp_path: Path) -> None:
+def test_opensearch(opensearch: SearchServer, tmp_path: Path) -> None:
     with an_index(opensearch.url) as index:
         mappings = {"dynamic": "strict"}
         options = {"url": opensearch.url, "index": index.name, "settings": SMALL, "mappings": mappings}

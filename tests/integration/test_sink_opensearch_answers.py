@@ -19,7 +19,7 @@ import pytest
 from aiohttp import web
 
 from pytube.embedded.ports import HOST, Port
-from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
+from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable, UsageError
 from pytube.model import OK, Reject, Retry, Stale, Token
 from pytube.sinks.opensearch import OpenSearchSink
 from pytube.sinks.opensearch.index import STAMP
@@ -419,6 +419,21 @@ def test_bad_options_are_named(options: dict[str, Any], expected: str) -> None:
         OpenSearchSink.from_options({"url": "http://localhost:9200", "index": "items", **options})
     assert expected in str(caught.value)
     assert CANARY not in str(caught.value)
+
+
+async def test_a_reindex_is_refused_by_a_server_that_does_not_know_must_exist(server: Server) -> None:
+    """As Elasticsearch 7.10 and OpenSearch before 2.12 answer; nothing is made."""
+    server.other = {
+        "_refresh": answers(200, {}),
+        "_count": answers(200, {"count": 0}),
+        "_aliases": fails(400, "x_content_parse_exception"),
+        "items--green-*": answers(200, {}),
+    }
+    reindexer = OpenSearchSink.from_options({"url": server.url, "index": "items"}).reindexer()
+    with pytest.raises(UsageError, match=r"can't move an alias safely: .* OpenSearch 2\.12 or newer, or"):
+        await reindexer.begin("es-live")
+    assert [what for what, _ in server.seen if what.startswith("items")] == ["items", "items--green-*"]
+    await reindexer.close()
 
 
 def test_without_the_client_the_extra_is_named() -> None:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from pytube.config import load
-from pytube.embedded.opensearch import OpenSearch
+from pytube.embedded.search_server import SearchServer
 from pytube.errors import SinkError, SinkTimeout, SinkUnavailable
 from pytube.events import Event, SweepFinished
 from pytube.model import OK, Stale, Token
@@ -25,13 +25,13 @@ from tests.helpers.waiting import wait_until_async
 
 
 @pytest.fixture
-def index(opensearch: OpenSearch) -> Iterator[Index]:
+def index(opensearch: SearchServer) -> Iterator[Index]:
     with an_index(opensearch.url) as index:
         yield index
 
 
 @pytest.fixture
-def proxy(opensearch: OpenSearch) -> Iterator[Proxy]:
+def proxy(opensearch: SearchServer) -> Iterator[Proxy]:
     with Proxy(opensearch.port) as proxy:
         yield proxy
 
@@ -46,7 +46,7 @@ async def opened(index: Index, **more: Any) -> AsyncIterator[Any]:
         await sink.close()
 
 
-async def test_killed_in_the_middle_of_a_batch(index: Index, opensearch: OpenSearch) -> None:
+async def test_killed_in_the_middle_of_a_batch(index: Index, opensearch: SearchServer) -> None:
     values = {key: {"n": key} for key in range(1500)}
     # A request for each document, so that the server dies between two of them.
     async with opened(index, bulk_bytes=1) as sink, opened(index) as other:
@@ -67,7 +67,7 @@ async def test_killed_in_the_middle_of_a_batch(index: Index, opensearch: OpenSea
 
 
 @pytest.mark.soak
-async def test_an_orderly_restart_forgets_tombstones(index: Index, opensearch: OpenSearch) -> None:
+async def test_an_orderly_restart_forgets_tombstones(index: Index, opensearch: SearchServer) -> None:
     """What docs/sinks/opensearch.md says is missing; documents that are there are compared all the same."""
     async with opened(index) as sink:
         assert await sink.send(batch({1: None, 2: {"v": 1}}, token=(6, 1))) == [OK, OK]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytube.embedded.opensearch import OpenSearch
+from pytube.embedded.search_server import SearchServer
 from pytube.errors import SinkTimeout, SinkUnavailable, UsageError
 from pytube.model import OK, Reject, Stale, Token
 from pytube.sinks.base import Sink
@@ -21,7 +21,7 @@ TUBE = "conformance"
 
 
 @pytest.fixture
-def index(opensearch: OpenSearch) -> Iterator[Index]:
+def index(opensearch: SearchServer) -> Iterator[Index]:
     with an_index(opensearch.url) as index:
         yield index
 

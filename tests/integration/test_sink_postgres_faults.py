@@ -235,6 +235,24 @@ async def test_a_limit_of_the_role_puts_off_no_batch(bare_dsn: str, eye: Eye) ->
         assert await sink._pool.rows("SHOW statement_timeout") == [("0",)]
 
 
+@pytest.mark.parametrize(
+    ("options", "level"), [({}, "on"), ({"synchronous_commit": "remote_apply"}, "remote_apply")]
+)
+async def test_an_answer_means_as_much_as_the_options_say(
+    options: dict[str, object], level: str, bare_dsn: str, eye: Eye
+) -> None:
+    name = conninfo_to_dict(bare_dsn)["dbname"]
+    eye.execute(f"ALTER DATABASE {name} SET synchronous_commit = off".encode())
+    async with opened(bare_dsn, **options) as sink:
+        assert sink._pool is not None
+        assert await sink._pool.rows("SHOW synchronous_commit") == [(level,)]
+
+
+def test_a_weaker_commit_is_refused() -> None:
+    with pytest.raises(ConfigError, match='expected "on" or "remote_apply"'):
+        PostgresSink.from_options({"dsn": "", "table": "copy", "synchronous_commit": "off"})
+
+
 async def test_a_server_that_is_silent_while_the_sink_is_opened(
     bare_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,6 +14,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from pytube.db import connect
 from pytube.db.connect import connect_async
+from pytube.embedded.ports import Port
+from pytube.errors import SinkUnavailable
+from pytube.sinks.base import Sink
+from pytube.sinks.opensearch import OpenSearchSink
+from pytube.sinks.redis import RedisSink
 from pytube.threads import in_thread
 
 LIMIT = 10.0
@@ -52,6 +59,61 @@ async def test_a_call_that_was_given_up_hurts_nobody() -> None:
             await in_thread(over.wait)
     over.set()
     assert await in_thread(divmod, 7, 2) == (3, 1)
+
+
+def opensearch(address: str, **limits: float) -> Sink:
+    return OpenSearchSink.from_options({"url": f"http://{address}", "index": "items", **limits})
+
+
+def redis(address: str, **limits: float) -> Sink:
+    return RedisSink.from_options({"url": f"redis://{address}/0", **limits})
+
+
+SINKS = pytest.mark.parametrize("sink_at", [opensearch, redis])
+
+
+@SINKS
+@pytest.mark.usefixtures("hanging")
+async def test_a_sink_reaches_its_server_whatever_hangs_in_the_shared_threads(
+    sink_at: Callable[..., Sink],
+) -> None:
+    """As far as a port where nobody listens: the name was resolved, then."""
+    with Port() as port:
+        sink = sink_at(f"localhost:{port.number}", connect_timeout=LIMIT)
+        with pytest.raises(SinkUnavailable, match="Connect call failed"):
+            await sink.open()
+        await sink.close()
+
+
+@pytest.fixture
+def lookups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Lookups of a name that the system's resolver hangs at."""
+    known, over, found = socket.getaddrinfo, threading.Event(), list[str]()
+
+    def getaddrinfo(host: Any, *arguments: Any, **options: Any) -> Any:
+        if host == "hangs.example":
+            found.append(host)
+            over.wait()
+            raise OSError("Name or service not known")
+        return known(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    yield found
+    over.set()
+
+
+@SINKS
+async def test_a_name_that_hangs_takes_one_thread_of_its_sink_and_none_of_others(
+    sink_at: Callable[..., Sink], lookups: list[str]
+) -> None:
+    sink = sink_at("hangs.example:1", connect_timeout=0.05)
+    try:
+        for _ in range(3):
+            with pytest.raises(SinkUnavailable, match="(not resolved|no connection) within 0.05 s"):
+                await sink.open()
+    finally:
+        await sink.close()
+    assert len(lookups) == 1
 
 
 async def known(host: str) -> list[str]:

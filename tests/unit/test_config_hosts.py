@@ -149,5 +149,10 @@ def test_a_reindex_of_several_hosts_is_refused(tmp_path: Path) -> None:
         index = "t"
     """)
     for step in ("start", "switch", "finish"):
-        refused = run("reindex", step, "--tube", "t", "--host", "eu", folder=tmp_path, code=2)
-        assert "several hosts are configured" in refused.stderr
+        for host in ([], ["--host", "eu"]):
+            refused = run("reindex", step, "--tube", "t", *host, folder=tmp_path, code=2)
+            assert refused.stderr == (
+                "pytube: tube 't' can't be reindexed: several hosts are configured, and the new index would "
+                "be filled with the rows of one of them alone; fill another index by a second tube, "
+                "see docs/reindex.md\n"
+            )

@@ -101,6 +101,7 @@ def configured(kafka: KafkaConfig | None) -> Config:
 
 
 KAFKA = KafkaConfig(bootstrap_servers="127.0.0.1:1")
+SHARED = KafkaConfig(bootstrap_servers="127.0.0.1:1", shared_partitions=4)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ KAFKA = KafkaConfig(bootstrap_servers="127.0.0.1:1")
     [
         (None, [ALL]),
         (KAFKA, ["t", "u"]),
-        (KafkaConfig(bootstrap_servers="127.0.0.1:1", shared_partitions=4), [ALL]),
+        (SHARED, [ALL]),
     ],
 )
 async def test_queues_share_an_election_or_have_one_each(
@@ -184,16 +185,11 @@ async def test_a_queue_is_left_to_others_alone_and_stays_so_when_its_election_is
     await scene.services.close()
 
 
-async def test_one_election_at_the_broker_for_all_queues_can_t_leave_one(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("kafka", "leaves_all"), [(None, False), (KAFKA, False), (SHARED, True)])
+async def test_who_leaves_one_group_for_all_queues_leaves_all(
+    monkeypatch: pytest.MonkeyPatch, kafka: KafkaConfig | None, leaves_all: bool
 ) -> None:
-    shared = KafkaConfig(bootstrap_servers="127.0.0.1:1", shared_partitions=4)
-    scene = Scene(monkeypatch, configured(shared))
-    await scene.elections.join(ALL)
-    assert not scene.elections.serves("t")
-    assert scene.elections.processes("t") is None
-    await scene.elections.stop()
-    await scene.services.close()
+    assert Scene(monkeypatch, configured(kafka)).elections.leaves_all is leaves_all
 
 
 async def test_a_service_that_ends_is_a_fault_unless_it_may() -> None:

@@ -30,25 +30,31 @@ class Others(Queries):
         self.failures = 0
 
     async def rows(self, statement: str, arguments: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        assert (statement, arguments) == (queries.PLACES, {"tubes": ["t"]})
+        assert statement == queries.PLACES
+        assert arguments is not None
         self.looks += 1
         if self.failures:
             self.failures -= 1
             raise DatabaseUnavailable("gone")
         if self.first_seq is not None:
             self.first_seq += 1
-        return [("t", 0, ME, False, 60.0, 5), ("t", 1, PEER, True, 0.1, self.first_seq)]
+        return [
+            row
+            for tube in arguments["tubes"]
+            for row in ((tube, 0, ME, False, 60.0, 5), (tube, 1, PEER, True, 0.1, self.first_seq))
+        ]
 
 
 class Group:
-    """An election that can leave the tube t."""
+    """An election that can leave some tubes, whose names are letters."""
 
-    def __init__(self, processes: int | None) -> None:
+    def __init__(self, processes: int | None, serves: str) -> None:
         self.count = processes
+        self.tubes = serves
         self.said: list[str] = []
 
     def serves(self, tube: str) -> bool:
-        return tube == "t"
+        return tube in self.tubes
 
     def processes(self, _: str) -> int | None:
         return self.count
@@ -63,10 +69,11 @@ class Group:
 class Fleet:
     """A shedder that cycles quickly, and what it is told."""
 
-    def __init__(self, processes: int | None = 2) -> None:
+    def __init__(self, processes: int | None = 2, *, together: bool = False) -> None:
         self.others = Others()
-        self.election = Group(processes)
-        self.metrics = {"t": TubeMetrics(), "of another election": TubeMetrics()}
+        self.together = together
+        self.election = Group(processes, "tu" if together else "t")
+        self.metrics = {"t": TubeMetrics(), "u": TubeMetrics()}
         self.readings: dict[str, dict[int, Reading]] = {"t": {0: WELL}}
         self.cycles = 0
         self.events: list[Event] = []
@@ -81,6 +88,7 @@ class Fleet:
             self.metrics,
             self.election,
             self.others,
+            together=self.together,
             instance_id=ME,
             shed_after=0.012,
             shed_pause=0.05,
@@ -149,3 +157,34 @@ async def test_what_can_t_be_seen_sheds_nothing_and_is_looked_at_again() -> None
         await wait_until_async(lambda: fleet.others.looks == 3, what="three looks fail")
         assert not fleet.events
         await wait_until_async(lambda: fleet.events, what="the next ones tell")
+
+
+async def test_tubes_of_one_group_are_left_together() -> None:
+    """The other one delivers nothing, so that nothing is lost by moving it."""
+    fleet = Fleet(None, together=True)
+    fleet.readings = {"t": {0: SINK_NOT_OPEN}, "u": {3: WELL}}
+    async with fleet.running():
+        await wait_until_async(lambda: len(fleet.events) > 3, what="it sheds and comes back")
+    shed, other = fleet.events[:2]
+    assert isinstance(shed, LoadShed)
+    assert isinstance(other, LoadShed)
+    assert (other.tube, other.partitions, other.seconds) == ("u", (3,), shed.seconds)
+    assert other.reason == f"all tubes share one consumer group, and of tube 't' {shed.reason}"
+    assert fleet.events[2:4] == [LoadResumed("t"), LoadResumed("u")]
+    assert fleet.election.said[:4] == ["give up t", "give up u", "come back t", "come back u"]
+
+
+async def test_a_tube_that_delivers_keeps_the_others_of_its_group() -> None:
+    fleet = Fleet(None, together=True)
+
+    def read() -> dict[str, dict[int, Reading]]:
+        fleet.cycles += 1
+        return {
+            "t": {0: SINK_NOT_OPEN},
+            "u": {0: Reading(WELL.term, None, documents=fleet.cycles, sink_is_up=True)},
+        }
+
+    fleet.read = read  # type: ignore[method-assign]
+    async with fleet.running():
+        await wait_until_async(lambda: fleet.others.looks > 5, what="it looks several times")
+    assert fleet.events == []

@@ -146,6 +146,22 @@ class SharedElection:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._queue.put_nowait(None)
 
+    def serves(self, tube: str) -> bool:
+        """Whether it is one of the tubes."""
+        return tube in self._partitions()
+
+    def processes(self, tube: str) -> int | None:
+        """Not known: a member of the group is not told who the others are."""
+        return self._neli.processes(tube)
+
+    def give_up(self, tube: str) -> None:
+        """Hand over all partitions of all tubes, then leave the group."""
+        self._neli.give_up(tube)
+
+    def come_back(self, tube: str) -> None:
+        """Join the group again."""
+        self._neli.come_back(tube)
+
     async def _follow_slots(self) -> None:
         async for claim in self._neli.claims():
             assert isinstance(claim, NeliClaim)

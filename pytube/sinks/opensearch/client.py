@@ -7,6 +7,7 @@ Nothing was sent: `SinkUnavailable`. It may have been: `SinkTimeout`. The server
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+from aiohttp.abc import AbstractResolver, ResolveResult
 from opensearchpy import AIOHttpConnection, AsyncOpenSearch
 from opensearchpy.exceptions import (
     ConnectionError as NoConnection,
@@ -28,7 +30,7 @@ from opensearchpy.serializer import JSONSerializer
 
 from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
 from pytube.sinks.opensearch.options import OpenSearchOptions
-from pytube.threads import in_thread
+from pytube.threads import Resolver, in_thread
 
 _JSON = "application/json"
 _LINES = "application/x-ndjson"
@@ -57,8 +59,16 @@ class Refused(Exception):
 class Client:
     """Requests to one cluster. A request is sent to one node, and to the next if that can't be reached."""
 
-    def __init__(self, options: OpenSearchOptions) -> None:
-        """`ConfigError` when a file of a certificate can't be read. Nothing is connected yet."""
+    def __init__(self, options: OpenSearchOptions, names: Names | None = None) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            options: of the sink.
+            names: looks names up, for several clients of one sink.
+
+        Raises:
+            ConfigError: a file of a certificate can't be read.
+        """
         self.where = ", ".join(options.url)
         self._attempts = len(options.url)
         self._timeout = options.timeout
@@ -82,6 +92,7 @@ class Client:
             ssl_context=_ssl_context(options),
             maxsize=options.pool_size,
             connect_timeout=options.connect_timeout,
+            names=names or Names(options.connect_timeout),
         ).transport
 
     async def request(
@@ -186,16 +197,43 @@ class _Connector(aiohttp.TCPConnector):
         return await super().connect(req, traces, aiohttp.ClientTimeout(sock_connect=self.connect_timeout))
 
 
+class Names(AbstractResolver):
+    """Looks names up in threads of its own, and not in those that all code of the process shares."""
+
+    def __init__(self, limit: float) -> None:
+        """`limit`: seconds for a lookup."""
+        self._resolver = Resolver(limit)
+
+    async def resolve(self, host: str, port: int = 0, family: int = socket.AF_UNSPEC) -> list[ResolveResult]:
+        """All addresses, whatever the `family`: the connector has not chosen one."""
+        del family
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in await self._resolver.resolve(host)
+        ]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
 class _Connection(AIOHttpConnection):
     """The client's connection to one node, without its log, which would hold bodies."""
 
-    def __init__(self, *args: Any, connect_timeout: float, **options: Any) -> None:
+    def __init__(self, *args: Any, connect_timeout: float, names: Names, **options: Any) -> None:
         super().__init__(*args, **options)
         self._connect_timeout = connect_timeout
+        self._names = names
 
     async def _create_aiohttp_session(self) -> None:
         self.loop = asyncio.get_running_loop()
-        connector = _Connector(limit=self._limit or 0, ssl=self._ssl_context or True)
+        connector = _Connector(limit=self._limit or 0, ssl=self._ssl_context or True, resolver=self._names)
         connector.connect_timeout = self._connect_timeout
         self.session = aiohttp.ClientSession(
             connector=connector,

@@ -46,6 +46,7 @@ class IndexReindexer:
             await self._delete_leftovers()
             await self._refuse_others(name, tube)
             pair = Pair(self._options.index, datetime.now(UTC).strftime(_MOMENT))
+            await self._refuse_old_servers(name, pair.blue)
             await self._create(pair, about, tube)
             searched = {**about["aliases"][self._options.index], "is_write_index": False}
             await self._change(
@@ -103,7 +104,7 @@ class IndexReindexer:
         old = await self._holder(pair.blue)
         await self._change(
             [
-                {"remove": {"index": searched, "alias": pair.green, "must_exist": True}},
+                _remove(searched, pair.green),
                 _add(searched, pair.index, _writable(about, pair.index)),
                 *([] if old is None else [{"remove_index": {"index": old[0]}}]),
             ]
@@ -122,7 +123,7 @@ class IndexReindexer:
         new = await self._holder(pair.green)
         await self._change(
             [
-                {"remove": {"index": searched, "alias": pair.blue, "must_exist": True}},
+                _remove(searched, pair.blue),
                 _add(searched, pair.index, _writable(about, pair.index)),
                 *([] if new is None else [{"remove_index": {"index": new[0]}}]),
             ]
@@ -196,6 +197,24 @@ class IndexReindexer:
             "POST", f"{path_of(name)}/_count", what=f'count in "{name}"', body={"query": query}
         )
         return int(answer["count"])
+
+    async def _refuse_old_servers(self, name: str, unused: str) -> None:
+        """Older servers don't know `must_exist`, without which an alias could be on both indices, or on none.
+
+        Asked by removing an alias that nobody has: the version would say less, since forks count their own.
+        """
+        action = _remove(name, unused)
+        try:
+            await self._connected().request("POST", "/_aliases", body={"actions": [action]})
+        except Refused as error:
+            if error.status == 404:
+                return
+            if error.status == 400:
+                raise UsageError(
+                    f"{self._connected().where} can't move an alias safely: its `_aliases` does not know "
+                    "must_exist; a reindex needs OpenSearch 2.12 or newer, or Elasticsearch 7.11 or newer"
+                ) from error
+            raise explain(self._connected(), "change aliases", error) from error
 
     # --- changes --------------------------------------------------------------------------
 
@@ -279,8 +298,12 @@ def _add(index: str, alias: str, body: Mapping[str, Any]) -> Action:
     return {"add": {"index": index, "alias": alias, **body}}
 
 
+def _remove(index: str, alias: str) -> Action:
+    return {"remove": {"index": index, "alias": alias, "must_exist": True}}
+
+
 def _move(alias: str, body: Mapping[str, Any], source: str, target: str) -> Sequence[Action]:
-    return [{"remove": {"index": source, "alias": alias, "must_exist": True}}, _add(target, alias, body)]
+    return [_remove(source, alias), _add(target, alias, body)]
 
 
 def _routing(about: About, alias: str) -> dict[str, Any]:

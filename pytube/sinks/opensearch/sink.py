@@ -11,7 +11,7 @@ from pytube.model import Batch, Id, Key, KeyType, Result, Token
 from pytube.sinks.base import PAGE, Stored
 from pytube.sinks.keys import KeyTemplate
 from pytube.sinks.opensearch.bulk import Lines, is_possible
-from pytube.sinks.opensearch.client import Client, Refused
+from pytube.sinks.opensearch.client import Client, Names, Refused
 from pytube.sinks.opensearch.delivery import Delivery, deliver
 from pytube.sinks.opensearch.index import delete, ensure, look_up
 from pytube.sinks.opensearch.options import OpenSearchOptions
@@ -31,6 +31,7 @@ class OpenSearchSink:
     def __init__(self, options: OpenSearchOptions) -> None:
         self._options = options
         self._lines = Lines(options)
+        self._names = Names(options.connect_timeout)
         self._opened: tuple[Client, Targets] | None = None
         self._looking = asyncio.Lock()
 
@@ -43,7 +44,7 @@ class OpenSearchSink:
         """Find, create and check the index."""
         if self._opened is not None:
             return
-        client = Client(self._options)
+        client = Client(self._options, self._names)
         try:
             self._opened = client, await ensure(client, self._options)
         except SinkTimeout as error:
