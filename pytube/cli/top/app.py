@@ -119,7 +119,7 @@ class TopApp(App[None]):
         super().__init__()
         self._operator = Operator(databases, config)
         self._interval = interval
-        watcher = FleetWatcher(targets(databases), "pytube top")
+        watcher = FleetWatcher(targets(databases, config), "pytube top")
         self._sampler = Sampler(watcher, interval, lambda sample: self.post_message(Sampled(sample)))
         # By themselves: a query would look in whatever dialog lies on top.
         self._summary = Static(id="summary")
