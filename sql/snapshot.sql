@@ -1888,7 +1888,8 @@ CREATE FUNCTION tube.tube_park_count(in_tube text, in_shard integer DEFAULT NULL
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
-    SELECT count(*), max(k.park_id) FROM tube_private_parked($1, $2, $3, $4, $5, NULL) AS k
+    SELECT count(*), max(k.park_id)
+    FROM tube_private_parked($1, $2, tube_private_parked_key($1, $3), $4, $5, NULL) AS k
 $_$;
 
 COMMENT ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) IS 'Counts parked keys.';
@@ -1899,21 +1900,20 @@ CREATE FUNCTION tube.tube_park_drop(tube text, in_shard integer DEFAULT NULL::in
     AS $$
 DECLARE
     of_tube CONSTANT text := (tube_private_require(tube_park_drop.tube)).tube;
+    of_key CONSTANT text := tube_private_parked_key(of_tube, in_key);
+    chosen bigint[];
     keys text[];
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, false, in_limit);
     WITH gone AS (
-        DELETE FROM tube_parked AS k
-        WHERE k.park_id IN (
-            SELECT p.park_id FROM tube_private_parked(of_tube, in_shard, in_key, in_error, in_older, in_newest) AS p
-            ORDER BY p.park_id LIMIT in_limit FOR UPDATE)
-        RETURNING k.park_id, k.shard, k.id
+        DELETE FROM tube_parked AS k WHERE k.park_id = ANY (chosen) RETURNING k.park_id, k.shard, k.id
     )
     SELECT array_agg(concat(g.shard, '/', g.id) ORDER BY g.park_id) INTO keys FROM gone AS g;
     IF keys IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, in_key, in_error, in_older, keys, cardinality(keys));
+    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(keys));
     RETURN cardinality(keys);
 END
 $$;
@@ -1924,15 +1924,20 @@ CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit in
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    of_key CONSTANT text := tube_private_parked_key(in_tube, in_key);
 BEGIN
     IF in_limit IS NULL OR in_limit < 0 THEN
         RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
+    ELSIF in_key IS NOT NULL AND in_tube IS NULL THEN
+        RAISE EXCEPTION 'the key % is of no tube', quote_literal(left(in_key, 100))
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the tube: its type says which key that is.';
     END IF;
     RETURN QUERY
     SELECT k.park_id, k.tube, k.shard, k.id, k.op, k.seq, k.payload, k.error, k.attempts, k.epoch, k.parked_at,
         k.first_at, k.retried_at
-    FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_older, NULL) AS k
+    FROM tube_private_parked(in_tube, in_shard, of_key, in_error, in_older, NULL) AS k
     ORDER BY k.parked_at DESC, k.park_id DESC
     LIMIT in_limit;
 END
@@ -1947,19 +1952,13 @@ CREATE FUNCTION tube.tube_park_retry(tube text, in_shard integer DEFAULT NULL::i
 #variable_conflict use_column
 DECLARE
     of_tube CONSTANT text := (tube_private_require(tube_park_retry.tube)).tube;
+    of_key CONSTANT text := tube_private_parked_key(of_tube, in_key);
     chosen bigint[];
     keys text[];
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
     PERFORM FROM tube_registry AS r WHERE r.tube = of_tube FOR KEY SHARE;
-    chosen := ARRAY(
-        SELECT k.park_id FROM tube_parked AS k
-        WHERE k.park_id IN (
-                SELECT p.park_id FROM tube_private_parked(of_tube, in_shard, in_key, in_error, in_older, in_newest) AS p
-                WHERE in_key IS NOT NULL OR p.retried_at IS NULL
-                ORDER BY p.park_id LIMIT in_limit)
-            AND (in_key IS NOT NULL OR k.retried_at IS NULL) -- of a row that another operator has just retried
-        ORDER BY k.park_id FOR UPDATE);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, of_key IS NULL, in_limit);
     IF chosen = '{}' THEN
         RETURN 0;
     END IF;
@@ -1981,7 +1980,7 @@ BEGIN
         ARRAY(SELECT DISTINCT p.shard FROM tube_parked AS p WHERE p.park_id = ANY (chosen)));
     DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod is parked anew, by its seq
     UPDATE tube_parked AS p SET retried_at = clock_timestamp() WHERE p.park_id = ANY (chosen);
-    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, in_key, in_error, in_older, keys, cardinality(chosen));
+    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(chosen));
     RETURN cardinality(chosen);
 END
 $_$;
@@ -4431,6 +4430,21 @@ CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURN
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
+CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, only_new boolean, in_limit integer) RETURNS bigint[]
+    LANGUAGE sql
+    AS $$
+    SELECT ARRAY(
+        SELECT k.park_id
+        FROM (
+            SELECT q.park_id, q.parked_at, q.retried_at
+            FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_older, in_newest) AS q
+            WHERE NOT only_new OR q.retried_at IS NULL
+            ORDER BY q.park_id LIMIT in_limit) AS p
+        JOIN tube_parked AS k ON k.park_id = p.park_id
+        WHERE k.retried_at IS NOT DISTINCT FROM p.retried_at AND k.parked_at = p.parked_at
+        ORDER BY k.park_id FOR UPDATE OF k)
+$$;
+
 CREATE FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -5273,6 +5287,12 @@ CREATE FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key 
         AND (in_error IS NULL OR strpos(lower(k.error), lower(in_error)) > 0)
         AND (in_older IS NULL OR k.parked_at < clock_timestamp() - in_older)
         AND (in_newest IS NULL OR k.park_id <= in_newest)
+$$;
+
+CREATE FUNCTION tube.tube_private_parked_key(in_tube text, in_key text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT tube_private_kept_key(r, in_key) FROM tube_registry AS r WHERE r.tube = in_tube AND in_key IS NOT NULL
 $$;
 
 CREATE FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) RETURNS void
@@ -8483,6 +8503,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment)
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, only_new boolean, in_limit integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
@@ -8602,6 +8624,8 @@ GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_parked_key(in_tube text, in_key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) FROM PUBLIC;
 

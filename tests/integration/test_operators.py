@@ -418,6 +418,11 @@ def test_parked_documents_by_commands(conn: Conn, dsn: str) -> None:
     assert "2 parked" in run("park", "retry", "--tube", "t", "--yes", dsn=dsn).stdout
     assert run_json("park", "list", "--older-than", "1d", dsn=dsn) == []
     assert "nothing of that" in run("park", "retry", "--tube", "t", "--key", "1", "--yes", dsn=dsn).stdout
+    assert len(run_json("park", "list", "--tube", "t", "--key", "009", dsn=dsn)) == 1
+    for command in ("list", "retry", "drop", "show"):
+        refused = run("park", command, "--tube", "t", "--key", "nine", dsn=dsn, code=2)
+        assert "that is no id of this tube" in refused.stderr
+    assert "name the tube of the key" in run("park", "list", "--key", "9", dsn=dsn, code=2).stderr
     assert "give --tube" in run("park", "drop", "--yes", dsn=dsn, code=2).stderr
     assert "is no time" in run("park", "list", "--older-than", "soon", dsn=dsn, code=2).stderr
 
