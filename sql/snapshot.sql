@@ -1122,7 +1122,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_drop(tube text, force boolean) IS 'Drops a tube to which no table is attached and which holds no pods, or any tube by force.';
+COMMENT ON FUNCTION tube.tube_drop(tube text, force boolean) IS 'Drops a tube to which no table is attached and which holds no pods or parked documents, or any tube by force.';
 
 CREATE FUNCTION tube.tube_ensure_absent(in_tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5930,18 +5930,23 @@ DECLARE
     tables bigint;
     pods bigint;
     ids bigint;
+    parked bigint;
 BEGIN
     SELECT count(*) INTO tables FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
     WHERE a.tube = tube_private_refuse_loss.tube;
     EXECUTE format('SELECT count(*), coalesce(sum(cardinality(p.ids)), 0) FROM (SELECT q.ids FROM %s AS q LIMIT %s) AS p',
         tube_private_qualify(tube), most) INTO pods, ids;
-    IF tables > 0 OR pods > 0 THEN
+    SELECT count(*) INTO parked
+    FROM (SELECT FROM tube_parked AS k WHERE k.tube = tube_private_refuse_loss.tube LIMIT most) AS p;
+    IF tables > 0 OR pods > 0 OR parked > 0 THEN
         RAISE EXCEPTION USING ERRCODE = 'TU109',
             MESSAGE = format('tube %L is not dropped: %s', tube, concat_ws('; ',
                 CASE WHEN tables > 0 THEN format('attached tables: %s', tables) END,
                 CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s; ids in them: %1$s%3$s',
-                    CASE WHEN pods = most THEN 'at least ' END, pods, ids) END)),
-            HINT = 'Detach its tables and let the workers drain it, or throw all of it away: force => true.';
+                    CASE WHEN pods = most THEN 'at least ' END, pods, ids) END,
+                CASE WHEN parked > 0 THEN format('parked documents: %s%s', CASE WHEN parked = most THEN 'at least ' END, parked) END)),
+            HINT = 'Detach its tables, let the workers drain it, and retry or drop what is parked; or throw all of it away: '
+                'force => true.';
     END IF;
 END
 $_$;
@@ -5965,13 +5970,18 @@ CREATE FUNCTION tube.tube_private_refuse_records(outbox text) RETURNS void
 DECLARE
     most CONSTANT integer := 10000;
     records bigint;
+    parked bigint;
 BEGIN
     EXECUTE format('SELECT count(*) FROM (SELECT FROM %s LIMIT %s) AS r', tube_private_qualify(outbox), most) INTO records;
+    SELECT count(*) INTO parked
+    FROM (SELECT FROM tube_outbox_parked AS k WHERE k.outbox = tube_private_refuse_records.outbox LIMIT most) AS p;
     IF records > 0 THEN
         RAISE EXCEPTION USING ERRCODE = 'TU109',
-            MESSAGE = format('outbox %L is not dropped: records that wait: %s%s', outbox,
-                CASE WHEN records = most THEN 'at least ' END, records),
-            HINT = 'Let the workers drain it, or throw the records away: force => true.';
+            MESSAGE = format('outbox %L is not dropped: records that wait: %s%s%s', outbox,
+                CASE WHEN records = most THEN 'at least ' END, records,
+                CASE WHEN parked > 0 THEN format(', parked ones among them: %s', parked) END),
+            HINT = concat('Let the workers drain it', CASE WHEN parked > 0 THEN ', and retry or discard what is parked' END,
+                ', or throw the records away: force => true.');
     END IF;
 END
 $$;

@@ -121,11 +121,12 @@ class Tubes:
         return int(row[0])
 
     def drop(self, tube: str, *, force: bool = False) -> None:
-        """Drop a tube; `force`: also while tables are attached to it or pods wait, which are lost then.
+        """Drop a tube; `force`: also while tables are attached to it, pods wait or documents are parked,
+        which are lost then.
 
         Raises:
             UnknownTube: there is none of that name.
-            TubesNotEmpty: it has tables or pods, and `force` is not set.
+            TubesNotEmpty: it has tables, pods or parked documents, and `force` is not set.
         """
         with translated():
             self._run(queries.DROP, tube=tube, force=force)

@@ -53,7 +53,7 @@ class TestInstall:
         conn.execute("SELECT busy_touch(0, '{1}', 'T')")
         refused = run("uninstall", dsn=dsn, code=2).stderr
         assert "there are pods in the tubes 'busy' " in refused
-        assert "or throw them away with --force.)" in refused
+        assert "or throw all away with --force.)" in refused
         run("uninstall", "--force", dsn=dsn)
 
     def test_a_wrong_password_is_not_repeated(self, dsn: str) -> None:
@@ -126,7 +126,8 @@ class TestTubes:
         refused = run("tube", "drop", "t", dsn=dsn, code=2).stderr
         assert refused == (
             "pytube: tube 't' is not dropped: attached tables: 1; pods that wait: 3; ids in them: 600 "
-            "(Detach its tables and let the workers drain it, or throw all of it away: --force.)\n"
+            "(Detach its tables, let the workers drain it, and retry or drop what is parked; or throw all "
+            "of it away: --force.)\n"
         )
         assert run("tube", "drop", "t", "--force", dsn=dsn).stdout == "tube t is dropped\n"
         assert "there is no tube 't'" in run("tube", "drop", "t", "--force", dsn=dsn, code=2).stderr
