@@ -209,12 +209,12 @@ class Tubes:
             row = self._one(queries.ROOT_OF, tube=arguments["tube"], table=arguments["table"])
             if row is None:
                 return None
-            root, shard = row
+            root, shard, free = row
             if not may_be_related:
                 raise InvalidShard(
                     f"{table} is not attached: {root} has the shard {shard} of tube {arguments['tube']!r}; "
                     f"name the column that holds ids of {root} by --id-col, or give {table} "
-                    "a shard of its own by --shard"
+                    f"a shard of its own, as --shard {free}"
                 )
             return str(root)
 

@@ -105,15 +105,17 @@ class TestTubes:
     ) -> None:
         conn.execute("CREATE TABLE public.notes (id int PRIMARY KEY, goods int)")
         run("tube", "create", "t", dsn=dsn)
+        conn.execute("CREATE TABLE public.more (id int PRIMARY KEY)")
         run("tube", "attach", "t", table, dsn=dsn)
+        run("tube", "attach", "t", "public.more", "--shard", "1", "--shards", "2", dsn=dsn)
         refused = run("tube", "attach", "t", "public.notes", dsn=dsn, code=2).stderr
         assert refused.splitlines()[-1] == (
             "pytube: public.notes is not attached: public.goods has the shard 0 of tube 't'; "
             "name the column that holds ids of public.goods by --id-col, "
-            "or give public.notes a shard of its own by --shard"
+            "or give public.notes a shard of its own, as --shard 3"
         )
-        assert len(run_json("tube", "list", dsn=dsn)) == 1
-        run("tube", "attach", "t", "public.notes", "--shard", "1", dsn=dsn)
+        assert len(run_json("tube", "list", dsn=dsn)) == 2
+        run("tube", "attach", "t", "public.notes", "--shard", "3", dsn=dsn)
         said = run("tube", "attach", "t", "public.notes", "--shard", "0", "--id-col", "goods", dsn=dsn).stdout
         assert said == "public.notes is attached to t by goods: it holds ids of public.goods\n"
 
