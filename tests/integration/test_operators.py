@@ -19,7 +19,7 @@ from pytube import admin
 from pytube.admin import Parking, Pods
 from pytube.cli.program import cli
 from pytube.errors import NotPaused, PodsInFlight, SinkUnavailable, StepBusy, UnknownTube, UsageError
-from pytube.events import PartitionPaused, PartitionResumed, TubeStopped
+from pytube.events import PartitionPaused, PartitionResumed, SinkDown, TubeStopped
 from pytube.model import OK, Batch, Reject, Result
 from tests.helpers.cli import run, run_json, start
 from tests.helpers.roles import as_role, roles
@@ -255,6 +255,27 @@ async def test_a_paused_partition_is_led_and_nothing_is_marked_or_sent(
         assert run_.told(PartitionResumed)
         assert scalar(conn, "SELECT epoch FROM tube_leaders('t')") == epoch, "it is the same term"
     assert store.ids == [1]
+
+
+def closed_sink(config: Path) -> Path:
+    """The same with a sink that nobody can open."""
+    text = config.read_text().replace('"callable"', '"redis"')
+    config.write_text(text.replace("target =", 'url = "redis://127.0.0.1:1" #'))
+    return config
+
+
+async def test_a_partition_whose_sink_can_t_be_opened_comes_to_rest_and_steps_say_why(
+    conn: Conn, config: Path
+) -> None:
+    async with running(closed_sink(config)) as run_:
+        await wait_until_async(lambda: run_.told(SinkDown) == 1, what="it leads, and waits for the sink")
+        insert(conn, 1)
+        await paused(conn)
+        (pod,) = admin.list_pods(conn, Pods("t"))
+        came = await beside(admin.step, conn, "t", pod.seq, 0, "1")
+        assert came.outcome == "unsent"
+        assert "the sink is not open" in str(came.reason)
+        assert admin.list_pods(conn, Pods("t"))[0].state == "waiting"
 
 
 async def test_a_pause_ends_by_itself(conn: Conn, config: Path) -> None:
