@@ -147,7 +147,9 @@ def _senders(beats: Sequence[Beat], heard: Heard) -> str:
 
 def _is_silent(one: Partition, heard: Heard) -> bool:
     """Whether a leader was listened to for longer than the deadline, and not heard."""
-    since = heard.since.get(heard.places[one.name, one.partition][0], heard.at)
+    since = heard.since_when(one.name, one.partition)
+    if since is None:
+        return False
     last = heard.last_of(one.name, one.partition, one.leader, one.leader_id)
     led_since = heard.at - (one.leads_for or 0.0)
     return heard.at - max(since, led_since, last or 0.0) > heard.deadline

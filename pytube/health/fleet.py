@@ -25,7 +25,7 @@ from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.db.version import check
 from pytube.errors import PytubeError
-from pytube.health.heartbeats import BEATING, Beat, Heard
+from pytube.health.heartbeats import BEATING, Heard
 from pytube.outbox.admin import OutboxPartition, read_outboxes
 from pytube.tubes.queries import STATE, within
 
@@ -267,11 +267,17 @@ class HostSample:
                 )
         elif self.heard.problem is not None:
             found.append(f"heartbeats of workers at Kafka were not read: {self.heard.problem}")
-        elif self.heard.missing:
-            found.append(
-                f"heartbeats on {', '.join(self.heard.missing)} were not read: the broker has no such topic, "
-                "or does not show it"
-            )
+        else:
+            missing = {
+                self.heard.places[one.name, one.partition][0]
+                for one in self.partitions
+                if one.election == "neli" and self.heard.since_when(one.name, one.partition) is None
+            }
+            if missing:
+                found.append(
+                    f"heartbeats on {', '.join(sorted(missing))} were not read: the broker has no such "
+                    "topic, or does not show it"
+                )
         return found
 
     @property
@@ -280,26 +286,28 @@ class HostSample:
         ids = {_digits(one.instance_id) for one in self.partitions if one.instance_id and one.leader}
         ids |= {_digits(one.instance_id) for one in self.candidacies}
         ids |= {one.instance for one in self.processes if one.instance is not None}
-        known = [self._worker(instance) for instance in ids]
+        by_term, by_label = self._heard_ago()
+        known = [self._worker(instance, by_term, by_label) for instance in ids]
         labels = {one.client_id for one in known}
         known += [
             Worker("-", label, (), (), frozenset({"neli"}), None, None, self.host, ago)
-            for label, ago in self._heard_ago(lambda _: True).items()
+            for label, ago in by_label.items()
             if label not in labels and ago < BEATING
         ]
         return sorted(known, key=lambda one: (one.client_id or "~", one.instance))
 
-    def _heard_ago(self, of: Callable[[Beat], bool]) -> dict[str, float]:
-        """Seconds since the last heartbeat, by client id, of those that are meant."""
-        found: dict[str, float] = {}
-        for beat in () if self.heard is None else self.heard.beats:
-            if of(beat):
-                assert self.heard is not None
+    def _heard_ago(self) -> tuple[dict[UUID, float], dict[str, float]]:
+        """Seconds since the last heartbeat, by term and by client id."""
+        by_term: dict[UUID, float] = {}
+        by_label: dict[str, float] = {}
+        if self.heard is not None:
+            for beat in (beat for beats in self.heard.beats.values() for beat in beats):
                 ago = self.heard.at - beat.last_at
-                found[beat.client_id] = min(ago, found.get(beat.client_id, ago))
-        return found
+                by_term[beat.leader_id] = ago
+                by_label[beat.client_id] = min(ago, by_label.get(beat.client_id, ago))
+        return by_term, by_label
 
-    def _worker(self, instance: str) -> Worker:
+    def _worker(self, instance: str, by_term: dict[UUID, float], by_label: dict[str, float]) -> Worker:
         led = [
             one
             for one in self.partitions
@@ -309,7 +317,8 @@ class HostSample:
         labels = [*(one.leader for one in led), *(one.client_id for one in wanted)]
         label = next((label for label in labels if label is not None), None)
         signs = [one.renewed_ago for one in led if one.renewed_ago is not None]
-        terms = {one.leader_id for one in led}
+        heard = [by_term.get(one.leader_id) for one in led if one.leader_id is not None]
+        heard.append(None if label is None else by_label.get(label))
         return Worker(
             instance,
             label,
@@ -319,10 +328,7 @@ class HostSample:
             min([*signs, *(one.seen_ago for one in wanted)], default=None),
             next((one.version for one in self.processes if one.instance == instance), None),
             self.host,
-            min(
-                self._heard_ago(lambda beat: beat.leader_id in terms or beat.client_id == label).values(),
-                default=None,
-            ),
+            min((ago for ago in heard if ago is not None), default=None),
         )
 
 
@@ -388,16 +394,25 @@ class FleetWatcher:
         silent.
         """
         self.sample()
-        listening = [host for host in self._hosts if host.listener is not None]
-        for host in listening:
-            host.hear_leaders()
+        began = time.monotonic()
+        for host in self._hosts:
+            host.hear_leaders(began)
+        self._listen_on()
+        for host in self._hosts:
+            host.forget_partitions()
         sample = self.sample()
-        for host in listening:
-            host.hear_on(BEATING)
+        self._listen_on()
         heard = [
             replace(found, heard=host.heard()) for host, found in zip(self._hosts, sample.hosts, strict=True)
         ]
         return replace(sample, hosts=heard)
+
+    def _listen_on(self) -> None:
+        """Wait until each term that lives was heard; all hosts are listened to meanwhile."""
+        for host in self._hosts:
+            if host.listener is not None and host.listener.heard().problem is None:
+                host.listener.wait(BEATING)
+                return
 
     def close(self) -> None:
         """End the sessions."""
@@ -475,25 +490,31 @@ class _Host:
             return self.listener.heard()
         return None if self._why_deaf is None else Heard(time.monotonic(), 0.0, problem=self._why_deaf)
 
-    def hear_leaders(self) -> None:
-        """Listen until all leaders were heard, or should have been; then have the database read anew."""
-        assert self.listener is not None
-        led = [one for one in self._partitions if one.election == "neli" and one.leader is not None]
+    def hear_leaders(self, began: float) -> None:
+        """Listen until all leaders were heard, or should have been.
+
+        Args:
+            began: when all hosts began to listen.
+        """
+        if self.listener is None:
+            return
+        led = [
+            one
+            for one in self._partitions
+            if one.election == "neli" and one.leader is not None and one.state != "lost"
+        ]
+        ends = began + self.listener.heard().deadline + BEATING
         self.listener.wait(
-            self.listener.heard().deadline + BEATING,
+            max(0.0, ends - time.monotonic()),
             lambda heard: (
                 heard.problem is None
                 and all(heard.last_of(one.name, one.partition, one.leader, one.leader_id) for one in led)
             ),
         )
-        self.hear_on(BEATING)
-        self._due = 0.0
 
-    def hear_on(self, seconds: float) -> None:
-        """Go on listening for a while, unless there is nothing to be heard."""
-        assert self.listener is not None
-        if self.listener.heard().problem is None:
-            self.listener.wait(seconds)
+    def forget_partitions(self) -> None:
+        """Have the next sample read them anew, however long that takes."""
+        self._due = 0.0
 
     def sample(self) -> HostSample:
         """Read it; never raises for a database that is away or refuses."""

@@ -55,7 +55,7 @@ class Listener:
         )
         self._changed = threading.Condition()
         self._places: dict[tuple[str, int], tuple[str, int]] = {}
-        self._beats: dict[tuple[str, int, UUID], Beat] = {}
+        self._beats: dict[tuple[str, int], dict[UUID, Beat]] = {}
         self._since: dict[str, float] = {}
         self._problem: str | None = "Kafka has not answered yet"
         self._said: str | None = None
@@ -95,7 +95,7 @@ class Listener:
             time.monotonic(),
             self._config.worker.receive_deadline,
             self._slots is not None,
-            list(self._beats.values()),
+            {place: list(beats.values()) for place, beats in self._beats.items()},
             self._places,
             dict(self._since),
             self._problem,
@@ -151,8 +151,9 @@ class Listener:
             self._problem = self._said = None
             if wanted - self._since.keys():
                 self._look_at = min(self._look_at, now + _AGAIN)
-            for key in [key for key, beat in self._beats.items() if now - beat.last_at > _FORGET]:
-                del self._beats[key]
+            for beats in self._beats.values():
+                for term in [term for term, beat in beats.items() if now - beat.last_at > _FORGET]:
+                    del beats[term]
             self._changed.notify_all()
 
     def _take(self, message: Message) -> None:
@@ -163,11 +164,11 @@ class Listener:
         if topic is None or partition is None or decoded is None:
             return
         heartbeat, now = decoded[0], time.monotonic()
-        key = (topic, partition, heartbeat.leader_id)
         with self._changed:
-            known = self._beats.get(key)
-            self._beats[key] = (
-                Beat(topic, partition, heartbeat.client_id, heartbeat.leader_id, heartbeat.epoch, now, now)
+            beats = self._beats.setdefault((topic, partition), {})
+            known = beats.get(heartbeat.leader_id)
+            beats[heartbeat.leader_id] = (
+                Beat(heartbeat.client_id, heartbeat.leader_id, heartbeat.epoch, now, now)
                 if known is None
                 else replace(known, last_at=now)
             )

@@ -190,7 +190,7 @@ def test_what_could_not_be_heard_is_told(conn: Conn, dsn: str, folder: Path, ins
 
 
 def test_a_topic_that_is_not_there_is_told(
-    kafka_mock: str, dsn: str, folder: Path, installation: str
+    conn: Conn, kafka_mock: str, dsn: str, folder: Path, installation: str
 ) -> None:
     config = load(folder / "pytube.toml")
     with closing(FleetWatcher([Target(SecretStr(dsn), config=config)])) as watcher:
@@ -198,6 +198,8 @@ def test_a_topic_that_is_not_there_is_told(
         def unread() -> list[str]:
             return [line for host in watcher.sample().hosts for line in host.not_read]
 
+        wait_until(lambda: unread() == [], what="nobody leads, so that nothing is missed")
+        lead(conn, 0, "a")
         wait_until(
             lambda: unread()[:1] != [] and f"pytube.{installation}.t" in unread()[0], what="it is missed"
         )
