@@ -1,5 +1,5 @@
--- Takes away what uninstall.sql says. Refuses while tubes hold pods, or tables of our own hold records of outboxes (TU109), and where somebody else's objects are in
--- the schema or depend on it. Nothing was changed then.
+-- Takes away what uninstall.sql says. Refuses while tubes hold pods, documents are parked, or tables of our own hold records of
+-- outboxes (TU109), and where somebody else's objects are in the schema or depend on it. Nothing was changed then.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
@@ -10,6 +10,7 @@ DECLARE
     holds boolean;
     holding text[] := '{}';
     boxes text[] := '{}';
+    parked text;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('pytube install ' || ours, 0));
     IF to_regclass(format('%I.tube_registry', ours)) IS NULL THEN
@@ -31,11 +32,14 @@ BEGIN
             holding := holding || quote_literal(tube);
         END IF;
     END LOOP;
-    IF (holding || boxes) <> '{}' AND NOT current_setting('pytube.install_force')::boolean THEN
+    EXECUTE format('SELECT string_agg(quote_literal(k.tube), '', '' ORDER BY k.tube)'
+        ' FROM (SELECT DISTINCT p.tube FROM %I.tube_parked AS p) AS k', ours) INTO parked;
+    IF ((holding || boxes) <> '{}' OR parked IS NOT NULL) AND NOT current_setting('pytube.install_force')::boolean THEN
         RAISE EXCEPTION USING ERRCODE = 'TU109',
             MESSAGE = concat_ws(', and ', 'there are pods in the tubes ' || nullif(array_to_string(holding, ', '), ''),
-                'there are records in the outboxes ' || nullif(array_to_string(boxes, ', '), '')),
-            HINT = 'Let the workers drain them, or throw them away with psql -v force=1.';
+                'there are records in the outboxes ' || nullif(array_to_string(boxes, ', '), ''),
+                'there are parked documents of the tubes ' || parked),
+            HINT = 'Let the workers drain them, and retry or drop what is parked; or throw all away with psql -v force=1.';
     END IF;
     FOREACH tube IN ARRAY coalesce(tubes, '{}') LOOP
         EXECUTE format('SELECT %1$I.outbox_ensure_absent(o.outbox) FROM %1$I.tube_outbox AS o WHERE o.outbox = $1', ours) USING tube;

@@ -1122,7 +1122,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_drop(tube text, force boolean) IS 'Drops a tube to which no table is attached and which holds no pods, or any tube by force.';
+COMMENT ON FUNCTION tube.tube_drop(tube text, force boolean) IS 'Drops a tube to which no table is attached and which holds no pods or parked documents, or any tube by force.';
 
 CREATE FUNCTION tube.tube_ensure_absent(in_tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1888,7 +1888,8 @@ CREATE FUNCTION tube.tube_park_count(in_tube text, in_shard integer DEFAULT NULL
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
-    SELECT count(*), max(k.park_id) FROM tube_private_parked($1, $2, $3, $4, $5, NULL) AS k
+    SELECT count(*), max(k.park_id)
+    FROM tube_private_parked($1, $2, tube_private_parked_key($1, $3), $4, $5, NULL) AS k
 $_$;
 
 COMMENT ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) IS 'Counts parked keys.';
@@ -1899,21 +1900,20 @@ CREATE FUNCTION tube.tube_park_drop(tube text, in_shard integer DEFAULT NULL::in
     AS $$
 DECLARE
     of_tube CONSTANT text := (tube_private_require(tube_park_drop.tube)).tube;
+    of_key CONSTANT text := tube_private_parked_key(of_tube, in_key);
+    chosen bigint[];
     keys text[];
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, false, in_limit);
     WITH gone AS (
-        DELETE FROM tube_parked AS k
-        WHERE k.park_id IN (
-            SELECT p.park_id FROM tube_private_parked(of_tube, in_shard, in_key, in_error, in_older, in_newest) AS p
-            ORDER BY p.park_id LIMIT in_limit FOR UPDATE)
-        RETURNING k.park_id, k.shard, k.id
+        DELETE FROM tube_parked AS k WHERE k.park_id = ANY (chosen) RETURNING k.park_id, k.shard, k.id
     )
     SELECT array_agg(concat(g.shard, '/', g.id) ORDER BY g.park_id) INTO keys FROM gone AS g;
     IF keys IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, in_key, in_error, in_older, keys, cardinality(keys));
+    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(keys));
     RETURN cardinality(keys);
 END
 $$;
@@ -1924,15 +1924,20 @@ CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit in
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
+DECLARE
+    of_key CONSTANT text := tube_private_parked_key(in_tube, in_key);
 BEGIN
     IF in_limit IS NULL OR in_limit < 0 THEN
         RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
+    ELSIF in_key IS NOT NULL AND in_tube IS NULL THEN
+        RAISE EXCEPTION 'the key % is of no tube', quote_literal(left(in_key, 100))
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the tube: its type says which key that is.';
     END IF;
     RETURN QUERY
     SELECT k.park_id, k.tube, k.shard, k.id, k.op, k.seq, k.payload, k.error, k.attempts, k.epoch, k.parked_at,
         k.first_at, k.retried_at
-    FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_older, NULL) AS k
+    FROM tube_private_parked(in_tube, in_shard, of_key, in_error, in_older, NULL) AS k
     ORDER BY k.parked_at DESC, k.park_id DESC
     LIMIT in_limit;
 END
@@ -1947,19 +1952,13 @@ CREATE FUNCTION tube.tube_park_retry(tube text, in_shard integer DEFAULT NULL::i
 #variable_conflict use_column
 DECLARE
     of_tube CONSTANT text := (tube_private_require(tube_park_retry.tube)).tube;
+    of_key CONSTANT text := tube_private_parked_key(of_tube, in_key);
     chosen bigint[];
     keys text[];
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
     PERFORM FROM tube_registry AS r WHERE r.tube = of_tube FOR KEY SHARE;
-    chosen := ARRAY(
-        SELECT k.park_id FROM tube_parked AS k
-        WHERE k.park_id IN (
-                SELECT p.park_id FROM tube_private_parked(of_tube, in_shard, in_key, in_error, in_older, in_newest) AS p
-                WHERE in_key IS NOT NULL OR p.retried_at IS NULL
-                ORDER BY p.park_id LIMIT in_limit)
-            AND (in_key IS NOT NULL OR k.retried_at IS NULL) -- of a row that another operator has just retried
-        ORDER BY k.park_id FOR UPDATE);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, of_key IS NULL, in_limit);
     IF chosen = '{}' THEN
         RETURN 0;
     END IF;
@@ -1981,7 +1980,7 @@ BEGIN
         ARRAY(SELECT DISTINCT p.shard FROM tube_parked AS p WHERE p.park_id = ANY (chosen)));
     DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod is parked anew, by its seq
     UPDATE tube_parked AS p SET retried_at = clock_timestamp() WHERE p.park_id = ANY (chosen);
-    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, in_key, in_error, in_older, keys, cardinality(chosen));
+    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(chosen));
     RETURN cardinality(chosen);
 END
 $_$;
@@ -2311,19 +2310,24 @@ CREATE FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most intege
     AS $_$
 DECLARE
     parts CONSTANT integer := (tube_private_require(tube)).partitions;
+    queue CONSTANT text := tube_private_qualify(tube);
     pods text;
 BEGIN
-    SELECT string_agg(format('(SELECT * FROM %s AS q WHERE %s AND (CASE WHEN q.op = ''B'' THEN 1 ELSE 0 END) = %s'
-            ' ORDER BY q.seq LIMIT $3)', tube_private_qualify(tube), s.slice, c.class), ' UNION ALL ' ORDER BY c.class)
+    SELECT string_agg(format('(SELECT q.ctid, q.shard, q.ids FROM %s AS q WHERE %s'
+            ' AND (CASE WHEN q.op = ''B'' THEN 1 ELSE 0 END) = %s ORDER BY q.seq LIMIT $3)', queue, s.slice, c.class),
+        ' UNION ALL ' ORDER BY c.class)
     INTO pods
     FROM unnest((tube_private_slices(tube, parts, tube_pods_of.shard % parts)).slices) AS s (slice),
         generate_series(0, 1) AS c (class);
+    -- One pass that keeps nothing but the places of what it finds: a hundred thousand pods may hold 160 MB of ids.
     RETURN QUERY EXECUTE format($sql$
-        WITH pods AS MATERIALIZED (SELECT p.* FROM (%s) AS p LIMIT $3),
-        looked AS (SELECT count(*) AS n FROM pods)
-        SELECT f.seq, f.op::text, f.ts, cardinality(f.ids), f.leader_id, l.n
-        FROM looked AS l LEFT JOIN (SELECT * FROM pods AS p WHERE p.shard = $1 AND p.ids @> ARRAY[$2::%s]) AS f ON true
-        ORDER BY (f.op = 'B'), f.seq$sql$, pods, tube_private_key_type(tube))
+        SELECT f.seq, f.op::text, f.ts, cardinality(f.ids), f.leader_id, l.looked_at
+        FROM (
+            SELECT count(*) AS looked_at, array_agg(p.ctid) FILTER (WHERE p.shard = $1 AND $2::%s = ANY (p.ids)) AS places
+            FROM (SELECT * FROM (%s) AS u LIMIT $3) AS p) AS l
+        LEFT JOIN LATERAL unnest(l.places) AS u (place) ON true
+        LEFT JOIN %s AS f ON f.ctid = u.place
+        ORDER BY (f.op = 'B'), f.seq$sql$, tube_private_key_type(tube), pods, queue)
     USING tube_pods_of.shard, tube_pods_of.id, most;
 END
 $_$;
@@ -4431,6 +4435,21 @@ CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURN
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
+CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, only_new boolean, in_limit integer) RETURNS bigint[]
+    LANGUAGE sql
+    AS $$
+    SELECT ARRAY(
+        SELECT k.park_id
+        FROM (
+            SELECT q.park_id, q.parked_at, q.retried_at
+            FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_older, in_newest) AS q
+            WHERE NOT only_new OR q.retried_at IS NULL
+            ORDER BY q.park_id LIMIT in_limit) AS p
+        JOIN tube_parked AS k ON k.park_id = p.park_id
+        WHERE k.retried_at IS NOT DISTINCT FROM p.retried_at AND k.parked_at = p.parked_at
+        ORDER BY k.park_id FOR UPDATE OF k)
+$$;
+
 CREATE FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -5275,6 +5294,12 @@ CREATE FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key 
         AND (in_newest IS NULL OR k.park_id <= in_newest)
 $$;
 
+CREATE FUNCTION tube.tube_private_parked_key(in_tube text, in_key text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT tube_private_kept_key(r, in_key) FROM tube_registry AS r WHERE r.tube = in_tube AND in_key IS NOT NULL
+$$;
+
 CREATE FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) RETURNS void
     LANGUAGE plpgsql
     SET standard_conforming_strings TO 'on'
@@ -5910,18 +5935,23 @@ DECLARE
     tables bigint;
     pods bigint;
     ids bigint;
+    parked bigint;
 BEGIN
     SELECT count(*) INTO tables FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
     WHERE a.tube = tube_private_refuse_loss.tube;
     EXECUTE format('SELECT count(*), coalesce(sum(cardinality(p.ids)), 0) FROM (SELECT q.ids FROM %s AS q LIMIT %s) AS p',
         tube_private_qualify(tube), most) INTO pods, ids;
-    IF tables > 0 OR pods > 0 THEN
+    SELECT count(*) INTO parked
+    FROM (SELECT FROM tube_parked AS k WHERE k.tube = tube_private_refuse_loss.tube LIMIT most) AS p;
+    IF tables > 0 OR pods > 0 OR parked > 0 THEN
         RAISE EXCEPTION USING ERRCODE = 'TU109',
             MESSAGE = format('tube %L is not dropped: %s', tube, concat_ws('; ',
                 CASE WHEN tables > 0 THEN format('attached tables: %s', tables) END,
                 CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s; ids in them: %1$s%3$s',
-                    CASE WHEN pods = most THEN 'at least ' END, pods, ids) END)),
-            HINT = 'Detach its tables and let the workers drain it, or throw all of it away: force => true.';
+                    CASE WHEN pods = most THEN 'at least ' END, pods, ids) END,
+                CASE WHEN parked > 0 THEN format('parked documents: %s%s', CASE WHEN parked = most THEN 'at least ' END, parked) END)),
+            HINT = 'Detach its tables, let the workers drain it, and retry or drop what is parked; or throw all of it away: '
+                'force => true.';
     END IF;
 END
 $_$;
@@ -5945,13 +5975,18 @@ CREATE FUNCTION tube.tube_private_refuse_records(outbox text) RETURNS void
 DECLARE
     most CONSTANT integer := 10000;
     records bigint;
+    parked bigint;
 BEGIN
     EXECUTE format('SELECT count(*) FROM (SELECT FROM %s LIMIT %s) AS r', tube_private_qualify(outbox), most) INTO records;
+    SELECT count(*) INTO parked
+    FROM (SELECT FROM tube_outbox_parked AS k WHERE k.outbox = tube_private_refuse_records.outbox LIMIT most) AS p;
     IF records > 0 THEN
         RAISE EXCEPTION USING ERRCODE = 'TU109',
-            MESSAGE = format('outbox %L is not dropped: records that wait: %s%s', outbox,
-                CASE WHEN records = most THEN 'at least ' END, records),
-            HINT = 'Let the workers drain it, or throw the records away: force => true.';
+            MESSAGE = format('outbox %L is not dropped: records that wait: %s%s%s', outbox,
+                CASE WHEN records = most THEN 'at least ' END, records,
+                CASE WHEN parked > 0 THEN format(', parked ones among them: %s', parked) END),
+            HINT = concat('Let the workers drain it', CASE WHEN parked > 0 THEN ', and retry or discard what is parked' END,
+                ', or throw the records away: force => true.');
     END IF;
 END
 $$;
@@ -8483,6 +8518,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment)
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, only_new boolean, in_limit integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
@@ -8602,6 +8639,8 @@ GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_parked_key(in_tube text, in_key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) FROM PUBLIC;
 

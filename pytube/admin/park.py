@@ -36,6 +36,7 @@ class Parking:
     tube: str | None = None
     shard: int | None = None
     key: str | None = None
+    """An id of the tube, in any form that its type reads: `042` is 42."""
     error: str | None = None
     """A text that the error holds, in any case."""
     older: timedelta | None = None
@@ -73,13 +74,18 @@ class Parked:
 def list_parked(
     connection: psycopg.Connection, parking: Parking, schema: str = "tube", limit: int = 100
 ) -> list[Parked]:
-    """The parked keys, the latest first. `UnknownTube`: there is no such tube."""
+    """The parked keys, the latest first.
+
+    Raises:
+        UnknownTube: there is no such tube.
+        UsageError: the key is none of the tube, or no tube is named with it.
+    """
     _check_tube(connection, parking, schema)
     return rows_of(Parked, connection, schema, _LIST, **parking.arguments, limit=limit)
 
 
 def count_parked(connection: psycopg.Connection, parking: Parking, schema: str = "tube") -> int:
-    """How many there are. `UnknownTube`: there is no such tube."""
+    """How many there are; raises as `list_parked`."""
     _check_tube(connection, parking, schema)
     (found,) = rows_of(_Count, connection, schema, _COUNT, **parking.arguments)
     return found.count
@@ -108,10 +114,12 @@ def retry_parked(connection: psycopg.Connection, parking: Parking, schema: str =
 def drop_parked(connection: psycopg.Connection, parking: Parking, schema: str = "tube") -> int:
     """Forget the keys that are parked now; the sink stays as it is until they are touched.
 
+    With a key: not when another operator retries or drops it at the same time.
+
     Returns:
         How many there were.
     """
-    return _act(connection, parking, schema, _DROP)
+    return _act(connection, parking, schema, _DROP, once=parking.key is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,5 +149,7 @@ def _act(
 
 
 def _check_tube(connection: psycopg.Connection, parking: Parking, schema: str) -> None:
+    if parking.key is not None and parking.tube is None:
+        raise UsageError("name the tube of the key (--tube): the tube says which key that is")
     if parking.tube is not None and not value_of(connection, schema, _TUBE, tube=parking.tube):
         raise UnknownTube(f"there is no tube {parking.tube!r}; `pytube tube list` names those that there are")

@@ -43,10 +43,14 @@ def upgrade(database: Database, roles: str | None) -> None:
 
 
 @click.command()
-@click.option("--force", is_flag=True, help="Also while tubes hold pods, which are lost then.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also while tubes hold pods or parked documents, or outboxes records, which are lost then.",
+)
 @database_options
 def uninstall(database: Database, force: bool) -> None:
-    """Take our SQL away, with all tubes. Refused while they hold pods."""
+    """Take our SQL away, with all tubes. Refused while they hold pods, parked documents or records."""
     click.echo(database_install.uninstall(database.dsn, database.schema, force=force))
 
 

@@ -131,7 +131,7 @@ def _changes(before: OutboxSettings, now: OutboxSettings) -> list[str]:
 
 @outbox.command()
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Also while records wait, which are lost then.")
+@click.option("--force", is_flag=True, help="Also while records wait or are parked, which are lost then.")
 @json_option
 @database_options
 def drop(database: Database, name: str, force: bool, as_json: bool) -> None:

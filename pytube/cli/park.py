@@ -42,7 +42,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--tube", "name", metavar="NAME", help="Only of this tube.")
     @click.option("--shard", type=click.IntRange(min=0), help="Only of this shard.")
-    @click.option("--key", metavar="ID", help="Only this id.")
+    @click.option("--key", metavar="ID", help="Only this id; needs --tube.")
     @click.option("--error", metavar="TEXT", help="Only those whose error holds this text, in any case.")
     @click.option("--older-than", type=Duration(), help="Only those parked longer ago than, e.g., 2h.")
     @functools.wraps(command)
@@ -144,7 +144,10 @@ def _act(
             print_rows(_COLUMNS, _shown(rows), "")
             rest = f", {count - len(rows)} of them not shown" if count > len(rows) else ""
             confirm(f"{verb} {count} parked documents of tube {parking.tube}{rest}?", yes=yes)
-        click.echo(f"{act(connection, parking, database.schema)} parked documents are {done}")
+        acted = act(connection, parking, database.schema)
+        rest = "" if acted >= count else "; the others changed meanwhile, or had been retried before"
+        of = "" if acted >= count else f" of {count}"
+        click.echo(f"{acted}{of} parked documents are {done}{rest}")
 
 
 def _shown(rows: list[Parked]) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ COMMANDS = {
     "web": ("web", "Show the fleet as pages for a browser: tubes, partitions, parked documents, graphs."),
     "top": (
         "top",
-        "Watch tubes, partitions and workers on a terminal; pause, resume, explain, open what is parked.",
+        "Watch tubes, partitions and workers on a terminal; pause, resume, explain, retry what is parked.",
     ),
     "touch": (
         "operators",

@@ -27,6 +27,7 @@ from pytube.cli.output import (
     shown,
     terminal_width,
 )
+from pytube.cli.settings import Settings
 from pytube.cli.workers import show_workers
 from pytube.errors import DatabaseUnavailable, UsageError
 from pytube.health.prometheus import exposition
@@ -75,7 +76,9 @@ _NONE = "there are no tubes; make one with: pytube tube create NAME"
 )
 @json_option
 @databases_options
+@click.pass_obj
 def status(
+    settings: Settings,
     databases: Sequence[Database],
     name: str | None,
     watch: bool,
@@ -95,7 +98,7 @@ def status(
     if fleet_view:
         if prometheus or watch or name is not None:
             raise UsageError("--fleet prints all workers once; leave --prometheus, --watch and --tube out")
-        show_workers(databases, as_json=as_json)
+        show_workers(databases, settings.config() if settings.has_file else None, as_json=as_json)
         return
     with closing(Fleet(databases)) as fleet:
         if prometheus:

@@ -85,11 +85,13 @@ def rebase(database: Database, name: str, epoch: int) -> None:
 @tube.command()
 @click.argument("name")
 @click.option(
-    "--force", is_flag=True, help="Also while tables are attached, or pods wait, which are lost then."
+    "--force",
+    is_flag=True,
+    help="Also while tables are attached, pods wait or documents are parked, which are lost then.",
 )
 @database_options
 def drop(database: Database, name: str, force: bool) -> None:
-    """Drop the tube NAME. Refused while tables are attached to it, or pods wait in it."""
+    """Drop the tube NAME. Refused while tables are attached, pods wait in it, or documents are parked."""
     with _tubes(database) as tubes:
         tubes.drop(name, force=force)
     click.echo(f"tube {name} is dropped")

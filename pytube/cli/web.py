@@ -90,7 +90,8 @@ def web(
     token = _token(token_file)
     allowed = _names(address, names, token, allow_remote=allow_remote)
 
-    from pytube.health.fleet import FleetWatcher, Target
+    from pytube.cli.workers import targets
+    from pytube.health.fleet import FleetWatcher
     from pytube.logs import Logger
     from pytube.web.app import application
     from pytube.web.sampler import Sampler
@@ -100,7 +101,8 @@ def web(
     places = {one.host: Place(one.dsn, one.schema, _config(settings, one), one.host) for one in databases}
     log = Logger("pytube.web")
     with listening(address, port) as listener:
-        watcher = FleetWatcher([Target(one.dsn, one.schema, one.host) for one in databases], "pytube web")
+        config = settings.config() if settings.has_file else None
+        watcher = FleetWatcher(targets(databases, config), "pytube web")
         site = Site(
             places, Sampler(watcher, interval, hours, log), None if token is None else Sessions(token)
         )

@@ -12,6 +12,7 @@ import click
 import pytube
 from pytube.cli.context import Database
 from pytube.cli.output import is_terminal, print_json, print_rows, seconds
+from pytube.config import Config
 from pytube.errors import DatabaseUnavailable
 from pytube.health.disagreements import Disagreement, disagreements
 from pytube.health.fleet import FleetSample, FleetWatcher, Target, Worker
@@ -22,26 +23,38 @@ _COLUMNS = {
     "version": "version",
     "election": "election",
     "seen": "seen",
+    "heard": "heartbeat",
     "count": "leads",
     "leads": "partitions",
 }
 _NONE = "no worker is there; start one with: pytube worker"
 
 
-def targets(databases: Sequence[Database]) -> list[Target]:
-    """The databases, as a `FleetWatcher` takes them."""
-    return [Target(one.dsn, one.schema, one.host) for one in databases]
+def targets(databases: Sequence[Database], config: Config | None) -> list[Target]:
+    """The databases, as a `FleetWatcher` takes them.
+
+    Args:
+        databases: one for each host.
+        config: of all hosts; None: there is none, so that nobody listens to heartbeats at Kafka.
+    """
+
+    def of(host: str | None) -> Config | None:
+        if config is None or (host is None and config.postgres.hosts):  # --dsn says none of the names
+            return None
+        return config.of_host(host)
+
+    return [Target(one.dsn, one.schema, one.host, of(one.host)) for one in databases]
 
 
-def show_workers(databases: Sequence[Database], *, as_json: bool) -> None:
+def show_workers(databases: Sequence[Database], config: Config | None, *, as_json: bool) -> None:
     """Print a row for each worker process, and a line for each disagreement.
 
     Raises:
         DatabaseUnavailable: the only host can't be read. Of several, those that are down are told of, and the
             exit code is the same.
     """
-    with closing(FleetWatcher(targets(databases), "pytube cli")) as watcher:
-        sample = watcher.sample()
+    with closing(FleetWatcher(targets(databases, config), "pytube cli")) as watcher:
+        sample = watcher.first_sample()
     if None in sample.down:
         raise DatabaseUnavailable(sample.down[None])
     found = disagreements(sample, pytube.__version__)
@@ -84,7 +97,7 @@ def _unread(sample: FleetSample) -> Iterator[str]:
         name = "" if host.host is None else f"host {host.host}: "
         if host.down is not None:
             yield f"{name}was not read: {host.down}"
-        yield from (f"{name}{what} could not be seen by this role (tube_monitor may)" for what in host.unseen)
+        yield from (f"{name}{what}" for what in host.not_read)
 
 
 def _row(worker: Worker) -> dict[str, Any]:
@@ -95,6 +108,7 @@ def _row(worker: Worker) -> dict[str, Any]:
         "version": worker.version or "?",
         "election": ", ".join(sorted(worker.elections)) or "-",
         "seen": seconds(worker.seen_ago),
+        "heard": seconds(worker.heard_ago),
         "count": len(worker.leads),
         "leads": partitions_shown(worker.leads) or "-",
     }
@@ -110,6 +124,7 @@ def _json(sample: FleetSample, found: Sequence[Disagreement]) -> dict[str, Any]:
                 "version": worker.version,
                 "elections": sorted(worker.elections),
                 "seen_ago": worker.seen_ago,
+                "heard_ago": worker.heard_ago,
                 "leads": [{"tube": name, "partition": partition} for name, partition in worker.leads],
                 "waits_for": list(worker.waits_for),
             }

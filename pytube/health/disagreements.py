@@ -6,12 +6,13 @@ A moment of it is normal while workers start, stop or hand over; what stays for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from pytube.health.fleet import FleetSample, HostSample, Partition, Queue, Worker
+from pytube.health.heartbeats import Beat, Heard
 
 FRESH: Final = 30.0
 """Seconds: a process that was seen longer ago does not count as there. The default session timeout, twice."""
@@ -47,6 +48,7 @@ def disagreements(sample: FleetSample, version: str) -> list[Disagreement]:
             found += _elections(queue, host)
             found += _unled(queue, host)
             found += _shares(queue, host)
+            found += _heartbeats(queue, host)
         found += _silent(workers)
         found += _versions(host, version)
     return found
@@ -105,6 +107,52 @@ def _shares(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
                 f"leads {led} partitions of {queue.name}, and its share is {share}",
                 queue.host,
             )
+
+
+def _heartbeats(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
+    """Where the leaders of the database and those that are heard at Kafka are not the same."""
+    heard = host.heard
+    if heard is None or heard.problem is not None:
+        return
+    for one in queue.partitions:
+        subject = f"{queue.name} partition {one.partition}"
+        is_led = _is_led(one) and one.election == "neli"
+        beats = heard.beating(queue.name, one.partition, host.read_at)
+        if len(beats) > 1:
+            yield Disagreement(
+                subject, f"{len(beats)} send heartbeats as its leader: {_senders(beats, heard)}", queue.host
+            )
+        elif beats and not heard.is_shared and not heard.is_of(beats[0], one.leader, one.leader_id):
+            known = f"has {one.leader} (epoch {one.epoch})" if one.leader is not None else "has no leader"
+            yield Disagreement(
+                subject,
+                f"{_senders(beats, heard)} sends heartbeats as its leader, and the database {known}: that "
+                "term is over, and its worker does not know yet, or it works for another database",
+                queue.host,
+            )
+        if is_led and _is_silent(one, heard):
+            yield Disagreement(
+                subject,
+                f"its leader {one.leader} renews its term in the database, and no heartbeat of it is heard "
+                "at Kafka: its worker does not reach the broker, or uses another broker or leader topic",
+                queue.host,
+            )
+
+
+def _senders(beats: Sequence[Beat], heard: Heard) -> str:
+    return " and ".join(
+        sorted(one.client_id if heard.is_shared else f"{one.client_id} (epoch {one.epoch})" for one in beats)
+    )
+
+
+def _is_silent(one: Partition, heard: Heard) -> bool:
+    """Whether a leader was listened to for longer than the deadline, and not heard."""
+    since = heard.since_when(one.name, one.partition)
+    if since is None:
+        return False
+    last = heard.last_of(one.name, one.partition, one.leader, one.leader_id)
+    led_since = heard.at - (one.leads_for or 0.0)
+    return heard.at - max(since, led_since, last or 0.0) > heard.deadline
 
 
 def _silent(workers: Collection[Worker]) -> Iterator[Disagreement]:

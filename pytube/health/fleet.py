@@ -3,6 +3,7 @@
 A `FleetWatcher` keeps a session with each host. All that it sends only reads. Counts of pods stop at `MOST`,
 because to count them is what costs. And what took long is read again only when many times its duration has
 passed: a fleet of any size costs its database less than 1 % of a core, and a busy server is asked less often.
+Where workers prove their leadership at Kafka, it listens to their heartbeats there, too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Generic, Literal, LiteralString, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, LiteralString, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -19,12 +20,17 @@ from psycopg import errors
 from psycopg.rows import dict_row
 from pydantic import SecretStr
 
+from pytube.config import Config
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.db.version import check
 from pytube.errors import PytubeError
+from pytube.health.heartbeats import BEATING, Heard
 from pytube.outbox.admin import OutboxPartition, read_outboxes
 from pytube.tubes.queries import STATE, within
+
+if TYPE_CHECKING:
+    from pytube.health.listener import Listener
 
 T = TypeVar("T")
 
@@ -210,10 +216,12 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker process, as one host's database knows it: by what it leads, wants, or by its session alone."""
+    """A worker process, as one host's database knows it: by what it leads, wants, or by its session alone; or
+    as it is heard at Kafka.
+    """
 
     instance: str
-    """The first digits of its instance id."""
+    """The first digits of its instance id; `-` for one that is known by its heartbeats alone."""
     client_id: str | None
     """None: it neither leads anything nor takes part in a lease election; only its session is known."""
     leads: Sequence[tuple[str, int]]
@@ -226,6 +234,8 @@ class Worker:
     version: str | None
     """Of pytube; None where its session was not found, or does not tell."""
     host: str | None = None
+    heard_ago: float | None = None
+    """Since its last heartbeat at Kafka; None: none was heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,16 +252,62 @@ class HostSample:
     """Why the host was not read; None when it was."""
     read_at: float = 0.0
     """When the partitions were read, which may be some samples ago: a moment of `time.monotonic()`."""
+    heard: Heard | None = None
+    """Of heartbeats at Kafka; None: nobody listens, since no configuration names a broker."""
+
+    @property
+    def not_read(self) -> list[str]:
+        """What was not looked at, in sentences."""
+        found = [f"{what} could not be seen by this role (tube_monitor may)" for what in self.unseen]
+        if self.heard is None:
+            if any(one.election == "neli" for one in self.partitions):
+                found.append(
+                    "heartbeats of workers at Kafka were not read: give the configuration of the workers "
+                    "(--config), which names the broker"
+                )
+        elif self.heard.problem is not None:
+            found.append(f"heartbeats of workers at Kafka were not read: {self.heard.problem}")
+        else:
+            missing = {
+                self.heard.places[one.name, one.partition][0]
+                for one in self.partitions
+                if one.election == "neli" and self.heard.since_when(one.name, one.partition) is None
+            }
+            if missing:
+                found.append(
+                    f"heartbeats on {', '.join(sorted(missing))} were not read: the broker has no such "
+                    "topic, or does not show it"
+                )
+        return found
 
     @property
     def workers(self) -> list[Worker]:
-        """Those that lead something, want to, or have a session, by client id."""
+        """Those that lead something, want to, have a session, or send heartbeats, by client id."""
         ids = {_digits(one.instance_id) for one in self.partitions if one.instance_id and one.leader}
         ids |= {_digits(one.instance_id) for one in self.candidacies}
         ids |= {one.instance for one in self.processes if one.instance is not None}
-        return sorted(map(self._worker, ids), key=lambda one: (one.client_id or "~", one.instance))
+        by_term, by_label = self._heard_ago()
+        known = [self._worker(instance, by_term, by_label) for instance in ids]
+        labels = {one.client_id for one in known}
+        known += [
+            Worker("-", label, (), (), frozenset({"neli"}), None, None, self.host, ago)
+            for label, ago in by_label.items()
+            if label not in labels and ago < BEATING
+        ]
+        return sorted(known, key=lambda one: (one.client_id or "~", one.instance))
 
-    def _worker(self, instance: str) -> Worker:
+    def _heard_ago(self) -> tuple[dict[UUID, float], dict[str, float]]:
+        """Seconds since the last heartbeat, by term and by client id."""
+        by_term: dict[UUID, float] = {}
+        by_label: dict[str, float] = {}
+        if self.heard is not None:
+            for beat in (beat for beats in self.heard.beats.values() for beat in beats):
+                ago = self.heard.at - beat.last_at
+                by_term[beat.leader_id] = ago
+                by_label[beat.client_id] = min(ago, by_label.get(beat.client_id, ago))
+        return by_term, by_label
+
+    def _worker(self, instance: str, by_term: dict[UUID, float], by_label: dict[str, float]) -> Worker:
         led = [
             one
             for one in self.partitions
@@ -259,16 +315,20 @@ class HostSample:
         ]
         wanted = [one for one in self.candidacies if _digits(one.instance_id) == instance]
         labels = [*(one.leader for one in led), *(one.client_id for one in wanted)]
+        label = next((label for label in labels if label is not None), None)
         signs = [one.renewed_ago for one in led if one.renewed_ago is not None]
+        heard = [by_term.get(one.leader_id) for one in led if one.leader_id is not None]
+        heard.append(None if label is None else by_label.get(label))
         return Worker(
             instance,
-            next((label for label in labels if label is not None), None),
+            label,
             [(one.name, one.partition) for one in led],
             sorted({one.tube for one in wanted} - {one.name for one in led}),
             frozenset(one.election for one in led if one.election) | {"lease" for _ in wanted[:1]},
             min([*signs, *(one.seen_ago for one in wanted)], default=None),
             next((one.version for one in self.processes if one.instance == instance), None),
             self.host,
+            min((ago for ago in heard if ago is not None), default=None),
         )
 
 
@@ -309,6 +369,8 @@ class Target:
     dsn: SecretStr
     schema: str = "tube"
     host: str | None = None
+    config: Config | None = None
+    """Of its workers; None: it is not known, so that nobody listens to their heartbeats."""
 
 
 class FleetWatcher:
@@ -324,6 +386,33 @@ class FleetWatcher:
         hosts = [host.sample() for host in self._hosts]
         queues = [self._with_rates(queue, host.read_at) for host in hosts for queue in _queues(host)]
         return FleetSample(datetime.now(UTC), hosts, queues)
+
+    def first_sample(self) -> FleetSample:
+        """One sample alone, with what is heard at Kafka for a while before and after the databases are read.
+
+        It takes 2 s where there is something to hear, and up to the receive deadline longer while a leader is
+        silent.
+        """
+        self.sample()
+        began = time.monotonic()
+        for host in self._hosts:
+            host.hear_leaders(began)
+        self._listen_on()
+        for host in self._hosts:
+            host.forget_partitions()
+        sample = self.sample()
+        self._listen_on()
+        heard = [
+            replace(found, heard=host.heard()) for host, found in zip(self._hosts, sample.hosts, strict=True)
+        ]
+        return replace(sample, hosts=heard)
+
+    def _listen_on(self) -> None:
+        """Wait until each term that lives was heard; all hosts are listened to meanwhile."""
+        for host in self._hosts:
+            if host.listener is not None and host.listener.heard().problem is None:
+                host.listener.wait(BEATING)
+                return
 
     def close(self) -> None:
         """End the sessions."""
@@ -384,6 +473,48 @@ class _Host:
             lambda: self._if_allowed("keys to be sent again", lambda: self._keys(_RETRYING))
         )
         self._processes = _Paced(lambda: [Process(*row) for row in self._rows(_PROCESSES)])
+        self.listener: Listener | None = None
+        """None: nobody listens, for `_why_deaf` where heartbeats are sent."""
+        self._why_deaf: str | None = None
+        if target.config is not None and target.config.election_kind == "neli":
+            try:
+                from pytube.health.listener import Listener
+            except ImportError as error:
+                self._why_deaf = f"the Kafka client is missing ({error}); install pytube-pg[kafka]"
+            else:
+                self.listener = Listener(target.config)
+
+    def heard(self) -> Heard | None:
+        """What was heard of heartbeats until now."""
+        if self.listener is not None:
+            return self.listener.heard()
+        return None if self._why_deaf is None else Heard(time.monotonic(), 0.0, problem=self._why_deaf)
+
+    def hear_leaders(self, began: float) -> None:
+        """Listen until all leaders were heard, or should have been.
+
+        Args:
+            began: when all hosts began to listen.
+        """
+        if self.listener is None:
+            return
+        led = [
+            one
+            for one in self._partitions
+            if one.election == "neli" and one.leader is not None and one.state != "lost"
+        ]
+        ends = began + self.listener.heard().deadline + BEATING
+        self.listener.wait(
+            max(0.0, ends - time.monotonic()),
+            lambda heard: (
+                heard.problem is None
+                and all(heard.last_of(one.name, one.partition, one.leader, one.leader_id) for one in led)
+            ),
+        )
+
+    def forget_partitions(self) -> None:
+        """Have the next sample read them anew, however long that takes."""
+        self._due = 0.0
 
     def sample(self) -> HostSample:
         """Read it; never raises for a database that is away or refuses."""
@@ -394,7 +525,7 @@ class _Host:
             down = str(error)
         except psycopg.Error as error:
             down = describe(error)
-        self.close()
+        self._disconnect()
         return HostSample(host, down=down)
 
     def _sample(self) -> HostSample:
@@ -409,6 +540,8 @@ class _Host:
                 for one in self._partitions
             ]
             candidacies = [Candidacy(*row) for row in self._rows(_INSTANCES)]
+            if self.listener is not None:
+                self.listener.listen([(one.name, one.partition) for one in partitions])
             return HostSample(
                 self._target.host,
                 partitions,
@@ -416,10 +549,16 @@ class _Host:
                 self._processes.get(),
                 list(self._unseen),
                 read_at=self._read_at,
+                heard=self.heard(),
             )
 
     def close(self) -> None:
-        """End the session."""
+        """End the session and what listens."""
+        if self.listener is not None:
+            self.listener.close()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -121,11 +121,12 @@ class Tubes:
         return int(row[0])
 
     def drop(self, tube: str, *, force: bool = False) -> None:
-        """Drop a tube; `force`: also while tables are attached to it or pods wait, which are lost then.
+        """Drop a tube; `force`: also while tables are attached to it, pods wait or documents are parked,
+        which are lost then.
 
         Raises:
             UnknownTube: there is none of that name.
-            TubesNotEmpty: it has tables or pods, and `force` is not set.
+            TubesNotEmpty: it has tables, pods or parked documents, and `force` is not set.
         """
         with translated():
             self._run(queries.DROP, tube=tube, force=force)
@@ -208,12 +209,12 @@ class Tubes:
             row = self._one(queries.ROOT_OF, tube=arguments["tube"], table=arguments["table"])
             if row is None:
                 return None
-            root, shard = row
+            root, shard, free = row
             if not may_be_related:
                 raise InvalidShard(
                     f"{table} is not attached: {root} has the shard {shard} of tube {arguments['tube']!r}; "
                     f"name the column that holds ids of {root} by --id-col, or give {table} "
-                    "a shard of its own by --shard"
+                    f"a shard of its own, as --shard {free}"
                 )
             return str(root)
 

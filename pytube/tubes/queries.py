@@ -21,9 +21,11 @@ SHARD = """
     WHERE c.oid = %(table)s AND n.nspname !~ '[0-9]$'
         AND NOT EXISTS (SELECT FROM {s}.tube_list(%(table)s) AS l WHERE l.tube = %(tube)s)
 """
-# The root table of the shard that a related table has.
+# The root table of the shard that a related table has; and the first shard above those of other tables.
 ROOT_OF = """
-    SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname), l.shard
+    SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname), l.shard,
+        (SELECT max(o.shard::bigint + o.shards) FROM {s}.tube_list() AS o
+            WHERE o.tube = l.tube AND o.tbl IS DISTINCT FROM l.tbl)
     FROM {s}.tube_list(%(table)s) AS l
     JOIN {s}.tube_list() AS r ON r.tube = l.tube AND r.shard = l.shard AND r.root
     JOIN pg_catalog.pg_class AS c ON c.oid = r.tbl

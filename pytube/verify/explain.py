@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -151,8 +152,8 @@ class Explanation:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the sink holds what the source would send now, and nothing is on its way."""
-        known = self.source.unknown is None and self.sink.unknown is None
+        """Whether the sink is known to hold what the source would send now, and nothing is on its way."""
+        known = self.source.unknown is None and self.sink.unknown is None and self.all_pods_seen
         return known and self.difference is None and not self.pods and self.parked is None
 
     @property
@@ -175,7 +176,8 @@ class Explanation:
     def _of_waiting(self) -> list[str]:
         said = []
         if not self.pods:
-            said.append("No touch of it waits in the tube.")
+            where = "in the tube" if self.all_pods_seen else f"in those pods of partition {self.partition}"
+            said.append(f"No touch of it waits {where}.")
         else:
             first = self.pods[0]
             said.append(
@@ -184,7 +186,14 @@ class Explanation:
             )
             said += [self._of_mark(pod) for pod in self.pods if pod.marked_by is not None][:1]
         if not self.all_pods_seen:
-            said.append(f"Only the first {_MOST} pods of the partition were looked at.")
+            command = (
+                f"pytube pods list --tube {self.tube} --shard {self.shard} --key {shlex.quote(str(self.id))}"
+            )
+            said.insert(
+                0,
+                f"Only the first {_MOST} pods of partition {self.partition} were looked at: "
+                f"`{command}` reads all.",
+            )
         if self.pods:
             said.append(self._of_leader())
         return said
@@ -270,6 +279,8 @@ class Explanation:
         if self.pods:
             pause = " and its partition is paused" if self.pause is not None else ""
             return f"{what}, because the change was not delivered yet{pause}."
+        if not self.all_pods_seen:
+            return f"{what}; whether the change is on its way is not known, as not all pods were looked at."
         return (
             f"{what}, and nothing is on its way: touch the key (`pytube verify --tube {self.tube} --repair` "
             "touches all that differ). A change that made no touch is one cause: triggers disabled, or a "

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import pytube
 from pytube.comparison import Difference, Sums, counted
 from pytube.errors import ConfigError
 from pytube.model import Id, Key
@@ -89,8 +91,8 @@ class Progress:
     """Of the keys found at the sink so far."""
 
     def save(self, path: Path) -> None:
-        """Write it, so that the file is either the old one or the new one."""
-        value = {
+        """Write it, so that the file is either the old one or the new one; for us alone: ids may be names."""
+        content = {
             "fingerprint": self.fingerprint,
             "report": asdict(self.report),
             "table": self.table,
@@ -100,33 +102,58 @@ class Progress:
             "sums": self.sums.sums,
         }
         new = path.with_name(path.name + ".new")
-        with new.open("w") as file:
-            json.dump(value, file)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump({_MARK: pytube.__version__, "checksum": _checksum(content), "content": content}, file)
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
 
     @classmethod
-    def load(cls, path: Path, fingerprint: str) -> Self | None:
-        """Where a run stopped; None when there is no such file, or it is of another comparison.
+    def load(cls, path: Path, tube: str, fingerprint: str, told: Callable[[str], object]) -> Self | None:
+        """Where a run stopped; None when there is no such file, or it is of another comparison of the tube.
+
+        That is told: what has changed since may concern each key, so the comparison begins anew.
 
         Raises:
-            ConfigError: the file can't be read.
+            ConfigError: the file can't be read, is damaged, or is no state, or one of another tube.
         """
         try:
-            value: Mapping[str, Any] = json.loads(path.read_text())
+            value = json.loads(path.read_bytes())
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"{path} can't be read: {error}; remove it, or name another by --state"
-            ) from None
-        if value.get("fingerprint") != fingerprint:
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{path} can't be read: {error}; {_REMEDY}") from None
+        if not isinstance(value, dict) or _MARK not in value:  # it may be anything, and would be replaced
+            raise ConfigError(f"{path} is no state of pytube verify, or one of an older version; {_REMEDY}")
+        content: Any = value.get("content")
+        if value[_MARK] != pytube.__version__:  # which may compare otherwise, and write other states
+            told(f"{path} is of pytube {value[_MARK]}, and this is {pytube.__version__}: beginning anew")
             return None
-        report = Report(**value["report"])
-        suspects = [(shard, key) for shard, key in value["suspects"]]
-        sums = Sums(value["counts"], value["sums"])
-        return cls(fingerprint, report, value["table"], value["after"], suspects, sums)
+        if value.get("checksum") != _checksum(content):
+            raise ConfigError(f"{path} is damaged: its checksum is wrong; {_REMEDY}")
+        if content["report"]["tube"] != tube:
+            raise ConfigError(
+                f"{path} keeps where a run of tube {content['report']['tube']!r} stopped; {_REMEDY}"
+            )
+        if content["fingerprint"] != fingerprint:
+            told(
+                f"{path} is of another comparison: options, configuration, attached tables or database "
+                "have changed since: beginning anew"
+            )
+            return None
+        report = Report(**content["report"])
+        suspects = [(shard, key) for shard, key in content["suspects"]]
+        sums = Sums(content["counts"], content["sums"])
+        return cls(fingerprint, report, content["table"], content["after"], suspects, sums)
+
+
+_MARK = "pytube_verify"
+"""By this field a file is known as a state; its value is the version of pytube."""
+_REMEDY = "remove it, or name another by --state"
+
+
+def _checksum(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 KINDS = (*Difference, "waiting", "changing", "unsendable")

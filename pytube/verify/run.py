@@ -111,11 +111,14 @@ async def verify(
         told: is called with a sentence now and then.
 
     Raises:
+        ConfigError: `state` is no state of such a run, or is damaged. Nothing was changed.
         UsageError: the sink can't be read; no such tube or table; the database is a standby; a repair is
             asked for, and the role or the database does not allow it. Nothing was changed.
         SinkUnavailable, DatabaseUnavailable: it can't go on; run again, it does.
     """
     began = time.monotonic()
+    if sample is not None:
+        state = None  # another run draws another sample
     async with opened(config, tube, "verify") as (source, sink):
         if (why := why_no_read(sink)) is not None:
             raise UsageError(f"the sink of tube {tube!r} can't be compared: {why}")
@@ -126,7 +129,7 @@ async def verify(
         dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
         comparer = Comparer(source, sink, patience=patience)
         fingerprint = _fingerprint(config, tube, roots, [*tables, str(sample)], repair=repair)
-        progress = None if state is None else Progress.load(state, fingerprint)
+        progress = None if state is None else Progress.load(state, tube, fingerprint, told)
         if progress is not None:
             told(f"going on with an interrupted run: {progress.report}")
         run = _Run(
@@ -265,7 +268,6 @@ class _Run:
 
     async def some(self, roots: Roots, sample: Sample) -> None:
         """Compare a sample of each table."""
-        self._state = None  # another run draws another sample
         for root in self._tables:
             rows = await self._source.rows(root)
             percent, limit = sample.percent, MOST_SAMPLED

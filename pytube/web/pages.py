@@ -122,10 +122,10 @@ def _troubles(
     found += _troubles_of(partitions)
     disagree = [str(one) for one in disagreements(sample, pytube.__version__)] if is_all else []
     unseen = [
-        f"{_where(one.host)}does not show this role {what}" for one in sample.hosts for what in one.unseen
+        what if one.host is None else f"Host {one.host}: {what}"
+        for one in sample.hosts
+        for what in one.not_read
     ]
-    if is_all and any(one.election == "neli" for one in sample.partitions):
-        unseen.append("Heartbeats of workers at Kafka are not compared with the database here")
     boxes = [
         _box("Troubles", found, "troubles"),
         _box("What disagrees", disagree, "troubles mild"),

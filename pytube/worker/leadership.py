@@ -91,7 +91,8 @@ class Leadership:
     @property
     def waits_for_sink(self) -> bool:
         """Whether a term is led that marks nothing, because the sink has not been opened."""
-        return self.has_term and self.partition_worker is None and self._queue.why_closed is not None
+        is_idle = self.has_term and self.partition_worker is None and not self.is_resting
+        return is_idle and self._queue.why_closed is not None
 
     async def run(self) -> None:
         """Lead until the claim is revoked, lost or useless; then hand it over."""
@@ -220,12 +221,13 @@ class Leadership:
         A worker gives all back before it rests, and a new one begins after: what is paused holds no pod, so
         that operators can work on them.
         """
-        await self._wait_until_open(active_term)
         while not self._over.is_set():
             if active_term.paused is not None:
                 await self._rest(active_term, active_term.paused)
                 if self._over.is_set() or active_term.unanswered:
                     return
+            if not await self._wait_until_open(active_term):
+                continue
             self.partition_worker = worker = self._queue.consume(active_term, self._database)
             try:
                 await worker.run()
@@ -265,26 +267,29 @@ class Leadership:
         if active_term.paused is None:
             self._queue.emit(PartitionResumed(term.tube, term.partition, time.monotonic() - began))
 
-    async def _wait_until_open(self, active_term: ActiveTerm) -> None:
-        """Mark nothing before the sink has been opened.
+    async def _wait_until_open(self, active_term: ActiveTerm) -> bool:
+        """Mark nothing before the sink has been opened; whether it has been.
 
-        The term is led meanwhile, as when a sink goes down later: its renewals tell everybody why nothing is
+        A pause ends the wait, so that whoever asks for it need not wait for a sink that does not open. The
+        term is led meanwhile, as when a sink goes down later: its renewals tell everybody why nothing is
         delivered.
         """
         reason = self._queue.why_closed
         if reason is None:
-            return
+            return True
         term, began = active_term.term, time.monotonic()
         active_term.troubles.begin("sink", reason)
         self._queue.emit(SinkDown(term.tube, term.partition, reason))
-        while self._queue.why_closed is not None and not self._over.is_set():
+        while self._queue.why_closed is not None and not self._over.is_set() and active_term.paused is None:
             if active_term.ended is not None:
                 raise active_term.ended
             active_term.check_trust()
             await self._wait_for_claim(_WAIT_STEP)
-        if not self._over.is_set():
-            active_term.troubles.end("sink")
-            self._queue.emit(SinkUp(term.tube, term.partition, time.monotonic() - began))
+        if self._queue.why_closed is not None or self._over.is_set():
+            return False
+        active_term.troubles.end("sink")
+        self._queue.emit(SinkUp(term.tube, term.partition, time.monotonic() - began))
+        return True
 
     def _drain_limit(self) -> float:
         """A revoked claim keeps the election waiting, so drain only the sends under way."""

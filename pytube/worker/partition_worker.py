@@ -69,6 +69,10 @@ class Means(Protocol):
         """What each request to the sink passes."""
 
     @property
+    def why_closed(self) -> str | None:
+        """Why the sink has not been opened; None once it has."""
+
+    @property
     def enricher(self) -> Enricher:
         """What reads them."""
 

@@ -35,6 +35,9 @@ class Stepper:
         step = await self._source.take_step(number)
         if step is None:
             return
+        if (reason := self._tube.why_closed) is not None:
+            await self._source.end_step(step, "unsent", f"the sink is not open: {reason}")
+            return
         # A deliverer of its own: a sink that was down a moment ago is asked at once, not after a back-off.
         deliverer = Deliverer(
             self._active_term,

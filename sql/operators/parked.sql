@@ -1,7 +1,8 @@
 -- What operators do with parked keys: list them, have them tried again, drop them.
 --
 -- Which ones: all arguments that are not NULL have to fit. in_error: a text that the error holds, in any case; in_older:
--- parked longer ago than this; in_newest: the greatest park_id, so that what is parked meanwhile is not met.
+-- parked longer ago than this; in_newest: the greatest park_id, so that what is parked meanwhile is not met. in_key: an id of
+-- the tube's type, in any form that the type reads: 042 is 42. So it needs a tube.
 
 -- tube_park_list: parked keys with their error, the latest first.
 --
@@ -9,7 +10,7 @@
 -- Result: one row per key (or per control pod, which has no id). first_at: of the first failure since it was delivered;
 --   parked_at: of the last; retried_at: when an operator had it tried again, NULL when nobody has since. No row for an
 --   unknown tube.
--- Errors: 22023 a negative in_limit.
+-- Errors: 22023 a negative in_limit, a key without a tube; 22P02, 22003 the key is not of the tube's type.
 CREATE OR REPLACE FUNCTION :"schema".tube_park_list(
     in_tube text = NULL, in_limit integer = 100, in_shard integer = NULL, in_key text = NULL, in_error text = NULL,
     in_older interval = NULL
@@ -18,15 +19,20 @@ CREATE OR REPLACE FUNCTION :"schema".tube_park_list(
     error text, attempts integer, epoch bigint, parked_at timestamptz, first_at timestamptz, retried_at timestamptz
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    of_key CONSTANT text := tube_private_parked_key(in_tube, in_key);
 BEGIN
     IF in_limit IS NULL OR in_limit < 0 THEN
         RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
+    ELSIF in_key IS NOT NULL AND in_tube IS NULL THEN
+        RAISE EXCEPTION 'the key % is of no tube', quote_literal(left(in_key, 100))
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the tube: its type says which key that is.';
     END IF;
     RETURN QUERY
     SELECT k.park_id, k.tube, k.shard, k.id, k.op, k.seq, k.payload, k.error, k.attempts, k.epoch, k.parked_at,
         k.first_at, k.retried_at
-    FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_older, NULL) AS k
+    FROM tube_private_parked(in_tube, in_shard, of_key, in_error, in_older, NULL) AS k
     ORDER BY k.parked_at DESC, k.park_id DESC
     LIMIT in_limit;
 END
@@ -34,15 +40,24 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_park_list IS 'Lists parked keys with their errors, latest first.';
 
 -- tube_park_count: how many parked keys those arguments mean, and the greatest of their numbers, for the calls below.
+--
+-- Errors: 22P02, 22003 the key is not of the tube's type.
 CREATE OR REPLACE FUNCTION :"schema".tube_park_count(
     in_tube text, in_shard integer = NULL, in_key text = NULL, in_error text = NULL, in_older interval = NULL
 ) RETURNS TABLE (count bigint, newest bigint)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT count(*), max(k.park_id) FROM tube_private_parked($1, $2, $3, $4, $5, NULL) AS k
+    SELECT count(*), max(k.park_id)
+    FROM tube_private_parked($1, $2, tube_private_parked_key($1, $3), $4, $5, NULL) AS k
 $$;
 COMMENT ON FUNCTION :"schema".tube_park_count IS 'Counts parked keys.';
 
--- tube_private_parked: the parked keys that some arguments mean.
+-- tube_private_parked_key: a key of a tube as it is parked: 42 for 042. NULL for no key, or for no such tube.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_parked_key(in_tube text, in_key text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT tube_private_kept_key(r, in_key) FROM tube_registry AS r WHERE r.tube = in_tube AND in_key IS NOT NULL
+$$;
+
+-- tube_private_parked: the parked keys that some arguments mean; in_key as it is parked.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_parked(
     in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint
 ) RETURNS SETOF :"schema".tube_parked
@@ -57,11 +72,12 @@ $$;
 
 -- tube_park_retry: touches parked keys, so that they are delivered, or parked again. Their rows stay until then.
 --
--- A key that is parked since it was retried last is retried once, however many operators ask; with in_key, always.
+-- A key that is parked since it was retried last is retried once, however many operators ask. With in_key it is retried
+-- again, but of two who ask at once one does it, and the other gets 0.
 --
 -- Arguments: tube; which ones; in_limit: at most so many in this transaction, so that many can be retried in several.
 -- Result: how many were touched.
--- Errors: TU102 unknown tube; 22023 a bad in_limit.
+-- Errors: TU102 unknown tube; 22023 a bad in_limit; 22P02, 22003 the key is not of the tube's type.
 -- Locks: the registry row FOR KEY SHARE and the rows, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_park_retry(
@@ -72,19 +88,13 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 #variable_conflict use_column
 DECLARE
     of_tube CONSTANT text := (tube_private_require(tube_park_retry.tube)).tube;
+    of_key CONSTANT text := tube_private_parked_key(of_tube, in_key);
     chosen bigint[];
     keys text[];
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
     PERFORM FROM tube_registry AS r WHERE r.tube = of_tube FOR KEY SHARE;
-    chosen := ARRAY(
-        SELECT k.park_id FROM tube_parked AS k
-        WHERE k.park_id IN (
-                SELECT p.park_id FROM tube_private_parked(of_tube, in_shard, in_key, in_error, in_older, in_newest) AS p
-                WHERE in_key IS NOT NULL OR p.retried_at IS NULL
-                ORDER BY p.park_id LIMIT in_limit)
-            AND (in_key IS NOT NULL OR k.retried_at IS NULL) -- of a row that another operator has just retried
-        ORDER BY k.park_id FOR UPDATE);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, of_key IS NULL, in_limit);
     IF chosen = '{}' THEN
         RETURN 0;
     END IF;
@@ -106,7 +116,7 @@ BEGIN
         ARRAY(SELECT DISTINCT p.shard FROM tube_parked AS p WHERE p.park_id = ANY (chosen)));
     DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod is parked anew, by its seq
     UPDATE tube_parked AS p SET retried_at = clock_timestamp() WHERE p.park_id = ANY (chosen);
-    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, in_key, in_error, in_older, keys, cardinality(chosen));
+    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(chosen));
     RETURN cardinality(chosen);
 END
 $$;
@@ -114,7 +124,10 @@ COMMENT ON FUNCTION :"schema".tube_park_retry IS 'Touches parked keys, so that t
 
 -- tube_park_drop: forgets parked keys. The sink stays as it is until they are touched.
 --
--- Arguments, result, errors: as tube_park_retry; those that were retried are among them. A lost answer: call again.
+-- Of one that another operator retries or drops at the same time, or a worker parks anew, it is not known whether it is
+-- still to be dropped: it is left alone, and does not count.
+--
+-- Arguments, result, errors: as tube_park_retry; those that were retried before are among them. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_park_drop(
     tube text, in_shard integer = NULL, in_key text = NULL, in_error text = NULL, in_older interval = NULL,
     in_newest bigint = NULL, in_limit integer = 10000
@@ -122,25 +135,45 @@ CREATE OR REPLACE FUNCTION :"schema".tube_park_drop(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     of_tube CONSTANT text := (tube_private_require(tube_park_drop.tube)).tube;
+    of_key CONSTANT text := tube_private_parked_key(of_tube, in_key);
+    chosen bigint[];
     keys text[];
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, false, in_limit);
     WITH gone AS (
-        DELETE FROM tube_parked AS k
-        WHERE k.park_id IN (
-            SELECT p.park_id FROM tube_private_parked(of_tube, in_shard, in_key, in_error, in_older, in_newest) AS p
-            ORDER BY p.park_id LIMIT in_limit FOR UPDATE)
-        RETURNING k.park_id, k.shard, k.id
+        DELETE FROM tube_parked AS k WHERE k.park_id = ANY (chosen) RETURNING k.park_id, k.shard, k.id
     )
     SELECT array_agg(concat(g.shard, '/', g.id) ORDER BY g.park_id) INTO keys FROM gone AS g;
     IF keys IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, in_key, in_error, in_older, keys, cardinality(keys));
+    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(keys));
     RETURN cardinality(keys);
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_park_drop IS 'Forgets parked keys; the sink stays as it is.';
+
+-- tube_private_hold_parked: locks parked keys for one of the functions above, in the order of their numbers; these.
+--
+-- Its caller has seen them as its statement began. A row that somebody has changed until it is locked is passed over: the
+-- query's condition is looked at again with that row's new columns (k), beside the old ones (p), which are not locked.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_hold_parked(
+    in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, only_new boolean,
+    in_limit integer
+) RETURNS bigint[]
+LANGUAGE sql AS $$
+    SELECT ARRAY(
+        SELECT k.park_id
+        FROM (
+            SELECT q.park_id, q.parked_at, q.retried_at
+            FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_older, in_newest) AS q
+            WHERE NOT only_new OR q.retried_at IS NULL
+            ORDER BY q.park_id LIMIT in_limit) AS p
+        JOIN tube_parked AS k ON k.park_id = p.park_id
+        WHERE k.retried_at IS NOT DISTINCT FROM p.retried_at AND k.parked_at = p.parked_at
+        ORDER BY k.park_id FOR UPDATE OF k)
+$$;
 
 -- tube_private_audit_parked: records what was done with parked keys. What was looked for in errors may quote a document, so
 -- it is not kept; that it was given is.

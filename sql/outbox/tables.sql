@@ -273,19 +273,25 @@ BEGIN
 END
 $$;
 
--- tube_private_refuse_records: TU109 where records are in the own table of an outbox; it counts 10000 at most.
+-- tube_private_refuse_records: TU109 where records are in the own table of an outbox, parked ones among them; it counts
+-- 10000 of either at most.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_records(outbox text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     most CONSTANT integer := 10000;
     records bigint;
+    parked bigint;
 BEGIN
     EXECUTE format('SELECT count(*) FROM (SELECT FROM %s LIMIT %s) AS r', tube_private_qualify(outbox), most) INTO records;
+    SELECT count(*) INTO parked
+    FROM (SELECT FROM tube_outbox_parked AS k WHERE k.outbox = tube_private_refuse_records.outbox LIMIT most) AS p;
     IF records > 0 THEN
         RAISE EXCEPTION USING ERRCODE = 'TU109',
-            MESSAGE = format('outbox %L is not dropped: records that wait: %s%s', outbox,
-                CASE WHEN records = most THEN 'at least ' END, records),
-            HINT = 'Let the workers drain it, or throw the records away: force => true.';
+            MESSAGE = format('outbox %L is not dropped: records that wait: %s%s%s', outbox,
+                CASE WHEN records = most THEN 'at least ' END, records,
+                CASE WHEN parked > 0 THEN format(', parked ones among them: %s', parked) END),
+            HINT = concat('Let the workers drain it', CASE WHEN parked > 0 THEN ', and retry or discard what is parked' END,
+                ', or throw the records away: force => true.');
     END IF;
 END
 $$;

@@ -247,11 +247,11 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_ensure_absent IS
     'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';
 
--- tube_drop: drops a tube that nothing needs: no table is attached to it, and no pods are in it.
+-- tube_drop: drops a tube that nothing needs: no table is attached to it, no pods are in it, and no documents are parked.
 --
 -- Arguments: tube; force: drops it all the same, as tube_ensure_absent does.
 -- Result: nothing.
--- Errors: TU102 unknown tube; TU109 tables are attached to it, or pods are in it (what a transaction has put there that
+-- Errors: TU102 unknown tube; TU109 tables are attached to it, pods are in it, or documents parked (what a transaction has put there that
 --   began later than that of a caller at REPEATABLE READ is not seen); 55P03 the locks could not be had. Nothing was
 --   changed then.
 -- Locks: those of tube_ensure_absent; under them it looks again whether it may be dropped.
@@ -267,7 +267,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_drop IS
-    'Drops a tube to which no table is attached and which holds no pods, or any tube by force.';
+    'Drops a tube to which no table is attached and which holds no pods or parked documents, or any tube by force.';
 
 -- tube_private_drop: what tube_ensure_absent and tube_drop do; the caller holds the registry row FOR UPDATE.
 --
@@ -293,7 +293,8 @@ BEGIN
 END
 $$;
 
--- tube_private_refuse_loss: TU109 where tables are attached to a tube or pods are in it; it counts 10000 pods at most.
+-- tube_private_refuse_loss: TU109 where tables are attached to a tube, pods are in it, or documents are parked; it counts
+-- 10000 pods and parked documents at most.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_loss(tube text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -301,18 +302,23 @@ DECLARE
     tables bigint;
     pods bigint;
     ids bigint;
+    parked bigint;
 BEGIN
     SELECT count(*) INTO tables FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
     WHERE a.tube = tube_private_refuse_loss.tube;
     EXECUTE format('SELECT count(*), coalesce(sum(cardinality(p.ids)), 0) FROM (SELECT q.ids FROM %s AS q LIMIT %s) AS p',
         tube_private_qualify(tube), most) INTO pods, ids;
-    IF tables > 0 OR pods > 0 THEN
+    SELECT count(*) INTO parked
+    FROM (SELECT FROM tube_parked AS k WHERE k.tube = tube_private_refuse_loss.tube LIMIT most) AS p;
+    IF tables > 0 OR pods > 0 OR parked > 0 THEN
         RAISE EXCEPTION USING ERRCODE = 'TU109',
             MESSAGE = format('tube %L is not dropped: %s', tube, concat_ws('; ',
                 CASE WHEN tables > 0 THEN format('attached tables: %s', tables) END,
                 CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s; ids in them: %1$s%3$s',
-                    CASE WHEN pods = most THEN 'at least ' END, pods, ids) END)),
-            HINT = 'Detach its tables and let the workers drain it, or throw all of it away: force => true.';
+                    CASE WHEN pods = most THEN 'at least ' END, pods, ids) END,
+                CASE WHEN parked > 0 THEN format('parked documents: %s%s', CASE WHEN parked = most THEN 'at least ' END, parked) END)),
+            HINT = 'Detach its tables, let the workers drain it, and retry or drop what is parked; or throw all of it away: '
+                'force => true.';
     END IF;
 END
 $$;

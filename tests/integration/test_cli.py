@@ -53,7 +53,7 @@ class TestInstall:
         conn.execute("SELECT busy_touch(0, '{1}', 'T')")
         refused = run("uninstall", dsn=dsn, code=2).stderr
         assert "there are pods in the tubes 'busy' " in refused
-        assert "or throw them away with --force.)" in refused
+        assert "or throw all away with --force.)" in refused
         run("uninstall", "--force", dsn=dsn)
 
     def test_a_wrong_password_is_not_repeated(self, dsn: str) -> None:
@@ -105,15 +105,17 @@ class TestTubes:
     ) -> None:
         conn.execute("CREATE TABLE public.notes (id int PRIMARY KEY, goods int)")
         run("tube", "create", "t", dsn=dsn)
+        conn.execute("CREATE TABLE public.more (id int PRIMARY KEY)")
         run("tube", "attach", "t", table, dsn=dsn)
+        run("tube", "attach", "t", "public.more", "--shard", "1", "--shards", "2", dsn=dsn)
         refused = run("tube", "attach", "t", "public.notes", dsn=dsn, code=2).stderr
         assert refused.splitlines()[-1] == (
             "pytube: public.notes is not attached: public.goods has the shard 0 of tube 't'; "
             "name the column that holds ids of public.goods by --id-col, "
-            "or give public.notes a shard of its own by --shard"
+            "or give public.notes a shard of its own, as --shard 3"
         )
-        assert len(run_json("tube", "list", dsn=dsn)) == 1
-        run("tube", "attach", "t", "public.notes", "--shard", "1", dsn=dsn)
+        assert len(run_json("tube", "list", dsn=dsn)) == 2
+        run("tube", "attach", "t", "public.notes", "--shard", "3", dsn=dsn)
         said = run("tube", "attach", "t", "public.notes", "--shard", "0", "--id-col", "goods", dsn=dsn).stdout
         assert said == "public.notes is attached to t by goods: it holds ids of public.goods\n"
 
@@ -126,7 +128,8 @@ class TestTubes:
         refused = run("tube", "drop", "t", dsn=dsn, code=2).stderr
         assert refused == (
             "pytube: tube 't' is not dropped: attached tables: 1; pods that wait: 3; ids in them: 600 "
-            "(Detach its tables and let the workers drain it, or throw all of it away: --force.)\n"
+            "(Detach its tables, let the workers drain it, and retry or drop what is parked; or throw all "
+            "of it away: --force.)\n"
         )
         assert run("tube", "drop", "t", "--force", dsn=dsn).stdout == "tube t is dropped\n"
         assert "there is no tube 't'" in run("tube", "drop", "t", "--force", dsn=dsn, code=2).stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,26 @@ def test_it_waits_and_nobody_leads(config: Config) -> None:
         "The source has such a row.",
         "The document is missing at the sink, because the change was not delivered yet.",
     ]
+
+
+def test_what_was_not_looked_at_is_told(conn: Conn, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More pods wait than are looked at: whether the key is in those behind is not known."""
+    monkeypatch.setattr(sys.modules[explain.__module__], "_MOST", 2)
+    conn.execute(
+        "INSERT INTO tube.t (op, shard, ids) SELECT 'U', 1, ARRAY[g] FROM generate_series(100, 110) AS g"
+    )
+    conn.execute("INSERT INTO public.goods VALUES (110, 1, 'Eve')")
+    found = ask(config, "110")
+    assert not found.all_pods_seen
+    assert not found.is_settled
+    assert found.sentences[:2] == [
+        (
+            "Only the first 2 pods of partition 1 were looked at: "
+            "`pytube pods list --tube t --shard 1 --key 110` reads all."
+        ),
+        "No touch of it waits in those pods of partition 1.",
+    ]
+    assert "whether the change is on its way is not known" in found.sentences[-1]
 
 
 def test_it_is_in_flight(conn: Conn, config: Config) -> None:

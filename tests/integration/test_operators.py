@@ -19,7 +19,7 @@ from pytube import admin
 from pytube.admin import Parking, Pods
 from pytube.cli.program import cli
 from pytube.errors import NotPaused, PodsInFlight, SinkUnavailable, StepBusy, UnknownTube, UsageError
-from pytube.events import PartitionPaused, PartitionResumed, TubeStopped
+from pytube.events import PartitionPaused, PartitionResumed, SinkDown, TubeStopped
 from pytube.model import OK, Batch, Reject, Result
 from tests.helpers.cli import run, run_json, start
 from tests.helpers.roles import as_role, roles
@@ -257,6 +257,27 @@ async def test_a_paused_partition_is_led_and_nothing_is_marked_or_sent(
     assert store.ids == [1]
 
 
+def closed_sink(config: Path) -> Path:
+    """The same with a sink that nobody can open."""
+    text = config.read_text().replace('"callable"', '"redis"')
+    config.write_text(text.replace("target =", 'url = "redis://127.0.0.1:1" #'))
+    return config
+
+
+async def test_a_partition_whose_sink_can_t_be_opened_comes_to_rest_and_steps_say_why(
+    conn: Conn, config: Path
+) -> None:
+    async with running(closed_sink(config)) as run_:
+        await wait_until_async(lambda: run_.told(SinkDown) == 1, what="it leads, and waits for the sink")
+        insert(conn, 1)
+        await paused(conn)
+        (pod,) = admin.list_pods(conn, Pods("t"))
+        came = await beside(admin.step, conn, "t", pod.seq, 0, "1")
+        assert came.outcome == "unsent"
+        assert "the sink is not open" in str(came.reason)
+        assert admin.list_pods(conn, Pods("t"))[0].state == "waiting"
+
+
 async def test_a_pause_ends_by_itself(conn: Conn, config: Path) -> None:
     async with running(config):
         admin.pause(conn, "t", lasts=timedelta(seconds=1))
@@ -418,6 +439,11 @@ def test_parked_documents_by_commands(conn: Conn, dsn: str) -> None:
     assert "2 parked" in run("park", "retry", "--tube", "t", "--yes", dsn=dsn).stdout
     assert run_json("park", "list", "--older-than", "1d", dsn=dsn) == []
     assert "nothing of that" in run("park", "retry", "--tube", "t", "--key", "1", "--yes", dsn=dsn).stdout
+    assert len(run_json("park", "list", "--tube", "t", "--key", "009", dsn=dsn)) == 1
+    for command in ("list", "retry", "drop", "show"):
+        refused = run("park", command, "--tube", "t", "--key", "nine", dsn=dsn, code=2)
+        assert "that is no id of this tube" in refused.stderr
+    assert "name the tube of the key" in run("park", "list", "--key", "9", dsn=dsn, code=2).stderr
     assert "give --tube" in run("park", "drop", "--yes", dsn=dsn, code=2).stderr
     assert "is no time" in run("park", "list", "--older-than", "soon", dsn=dsn, code=2).stderr
 

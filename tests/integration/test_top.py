@@ -141,12 +141,68 @@ async def test_a_park_entry_and_a_key(dsn: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tubes")
+async def test_what_is_parked_is_tried_again(dsn: str, conn: Conn) -> None:
+    conn.execute("SELECT outbox_stash('mail', 'topic', 'key', 'value')")
+    conn.execute(
+        "INSERT INTO tube_outbox_parked (outbox, id, topic, key, slot, error, attempts, epoch, hold, behind)"
+        " SELECT 'mail', r.id, 'topic', 'key', 0, 'too large', 1, 1, false, false FROM tube.mail AS r"
+    )
+
+    def retried() -> list[object]:
+        found = conn.execute("SELECT tube FROM tube_audit WHERE action IN ('park retry', 'outbox retry')")
+        return [tube for (tube,) in found.fetchall()]
+
+    async with shown(dsn) as (app, pilot):
+
+        async def listed() -> None:
+            await pilot.press("k")
+            await wait_until_async(lambda: isinstance(app.screen, ParkList), what="what is parked is listed")
+
+        async def asked() -> None:
+            await wait_until_async(lambda: isinstance(app.screen, Question), what="it asks")
+
+        await listed()
+        await pilot.press("r")
+        await asked()
+        await pilot.press("n")
+        assert retried() == []
+        await listed()
+        await pilot.press("enter")
+        await wait_until_async(lambda: isinstance(app.screen, Reading), what="the entry is open")
+        await pilot.press("r")
+        await asked()
+        await pilot.press("y")
+        await wait_until_async(lambda: "0/7 of tube goods is to be" in notices(app), what="it is done")
+        assert conn.execute("SELECT ids FROM tube.goods").fetchall() == [([7],), ([7],)], "the insert, and it"
+        await pilot.press("down")
+        await listed()
+        conn.execute("DELETE FROM tube_outbox_parked")
+        await pilot.press("r", "y")
+        await wait_until_async(lambda: "not parked any more" in notices(app), what="it is told")
+    assert retried() == ["goods"]
+
+
+@pytest.mark.usefixtures("tubes")
+async def test_a_control_pod_is_not_tried_again_with_all_others(dsn: str, conn: Conn) -> None:
+    conn.execute("UPDATE tube_parked SET id = NULL, payload = '{}'")
+    async with shown(dsn) as (app, pilot):
+        await pilot.press("k")
+        await wait_until_async(lambda: isinstance(app.screen, ParkList), what="what is parked is listed")
+        await pilot.press("r", "y")
+        await wait_until_async(lambda: "a control pod has no key" in notices(app), what="it is refused")
+
+
+@pytest.mark.usefixtures("tubes")
 async def test_without_the_rights_it_says_so(dsn: str, conn: Conn) -> None:
     looker = f"top_looker_{database_name(dsn)}"
     with roles(dsn, f"{looker} IN ROLE tube_monitor"):
         async with shown(as_role(dsn, looker)) as (app, pilot):
             await pilot.press("p", "enter")
             await wait_until_async(lambda: "acting tube_admin" in notices(app), what="it is refused")
+            await pilot.press("k")
+            await wait_until_async(lambda: isinstance(app.screen, ParkList), what="what is parked is listed")
+            await pilot.press("r", "y")
+            await wait_until_async(lambda: notices(app).count("acting tube_admin") == 2, what="and this")
             await pilot.press("e", "7", "enter")
             await wait_until_async(lambda: "--config" in notices(app), what="it lacks the configuration")
     assert conn.execute("SELECT count(*) FROM tube_paused").fetchone() == (0,)

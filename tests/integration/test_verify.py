@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -197,8 +199,9 @@ def test_an_interrupted_run_goes_on(copy: Copy, tmp_path: Path, monkeypatch: pyt
     spoil(copy)
     state = tmp_path / "state.json"
     interrupt(copy, state, monkeypatch, repair=True)
-    stopped = json.loads(state.read_text())
+    stopped = json.loads(state.read_text())["content"]
     assert 0 < stopped["after"] < 300
+    assert state.stat().st_mode & 0o077 == 0, "ids may be names of people"
     said: list[str] = []
     report = asyncio.run(check(copy, state=state, repair=True, told=said.append))
     assert said[0].startswith("going on with an interrupted run")
@@ -207,14 +210,58 @@ def test_an_interrupted_run_goes_on(copy: Copy, tmp_path: Path, monkeypatch: pyt
     assert not state.exists()
 
 
-def test_a_state_of_another_comparison_is_not_used(copy: Copy, tmp_path: Path) -> None:
+BAD_STATES: list[tuple[str, Callable[[str], str], str]] = [
+    ("cut off", lambda text: text[: len(text) // 2], "can't be read: .*; remove it, or name another"),
+    ("a digit changed", lambda text: text.replace('"compared": ', '"compared": 9'), "is damaged"),
+    ("nothing in it", lambda text: json.dumps(json.loads(text) | {"content": None}), "is damaged"),
+    ("another tube's", lambda text: resealed(text, "report", {"tube": "other"}), "of tube 'other' stopped"),
+    ("an older version's", lambda _: '{"fingerprint": "x", "table": 0}', "or one of an older version"),
+    ("anything else", lambda _: "[1]", "is no state of pytube verify"),
+]
+
+
+def resealed(text: str, name: str, change: Any) -> str:
+    """A state with another content, as a program of ours would have written it."""
+    value = json.loads(text)
+    content = value["content"]
+    content[name] = content[name] | change if isinstance(change, dict) else change
+    checksum = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return json.dumps(value | {"checksum": checksum})
+
+
+def test_a_state_that_can_t_be_trusted_is_refused_and_kept(
+    copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy.deliver()
     state = tmp_path / "state.json"
-    state.write_text('{"fingerprint": "another"}')
+    interrupt(copy, state, monkeypatch)
+    good = state.read_text()
+    for what, spoiled, said in BAD_STATES:
+        text = spoiled(good)
+        assert text != good, what
+        state.write_text(text)
+        with pytest.raises(ConfigError, match=said):
+            asyncio.run(check(copy, state=state))
+        assert state.read_text() == text, "the file may be anybody's"
+    state.write_text(good)
     assert asyncio.run(check(copy, state=state)).compared == 300
-    state.write_text("{")
-    with pytest.raises(ConfigError, match="can't be read"):
-        asyncio.run(check(copy, state=state))
+
+
+@pytest.mark.parametrize("of", ["another comparison", "another version"])
+def test_a_state_of_another_comparison_is_not_used(
+    copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    copy.deliver()
+    state = tmp_path / "state.json"
+    interrupt(copy, state, monkeypatch)
+    good = state.read_text()
+    other = of == "another comparison"
+    state.write_text(resealed(good, "fingerprint", "x") if other else good.replace('"0.', '"99.', 1))
+    assert state.read_text() != good
+    said: list[str] = []
+    assert asyncio.run(check(copy, state=state, told=said.append)).compared == 300
+    assert "beginning anew" in said[0]
+    assert not any("going on" in line for line in said)
 
 
 def test_a_repair_does_not_go_on_where_a_run_without_it_stopped(
@@ -225,7 +272,7 @@ def test_a_repair_does_not_go_on_where_a_run_without_it_stopped(
     state = tmp_path / "state.json"
     monkeypatch.setattr(run_module, "_SUSPECTS", 1)
     interrupt(copy, state, monkeypatch, at=6)
-    assert json.loads(state.read_text())["report"]["missing"] == 1
+    assert json.loads(state.read_text())["content"]["report"]["missing"] == 1
     report = asyncio.run(check(copy, state=state, repair=True))
     assert (report.missing, report.touched) == (1, 3)
     assert copy.waiting() == [7, 9, 1000]

@@ -190,7 +190,7 @@ def test_what_this_role_may_not_see_is_told(web: Web) -> None:
     web.sampler = Sampler(watcher, 5, 6, Logger("pytube.web"))
     watcher.close()
     said = web.browser().get("/").said
-    assert "Not looked at: 2 The database does not show this role parked keys" in said
+    assert "Not looked at: 2 parked keys could not be seen by this role (tube_monitor may)" in said
     assert "parked ?" in said
 
 

@@ -13,7 +13,6 @@ from tests.isolation.conftest import NewSession
 
 @pytest.mark.parametrize("key", ["", ", in_key => '7'"])
 def test_two_operators_retry_the_same_parked_key(conn: Conn, session: NewSession, key: str) -> None:
-    """Once, unless both name it: then each touches it, which does no harm."""
     make_tube(conn)
     park(conn, acquire(conn), park_item(7))
     one, other = session(), session()
@@ -22,8 +21,52 @@ def test_two_operators_retry_the_same_parked_key(conn: Conn, session: NewSession
     waiting = other.start(f"SELECT tube_park_retry('{TUBE}'{key})")
     assert waiting.blocked(by=one)
     one.commit()
-    assert waiting.value() == (1 if key else 0)
-    assert len(pods(conn)) == (2 if key else 1)
+    assert waiting.value() == 0
+    assert len(pods(conn)) == 1
+
+
+@pytest.mark.parametrize("key", ["", ", in_key => '7'"])
+@pytest.mark.parametrize(
+    ("first", "second", "left"),
+    [
+        ("tube_park_drop", "tube_park_drop", 0),
+        ("tube_park_drop", "tube_park_retry", 0),
+        ("tube_park_retry", "tube_park_drop", 1),
+    ],
+)
+def test_one_of_two_operators_retries_or_drops_a_parked_key(
+    conn: Conn, session: NewSession, key: str, first: str, second: str, left: int
+) -> None:
+    make_tube(conn)
+    park(conn, acquire(conn), park_item(7))
+    one, other = session(), session()
+    one.begin()
+    assert one.value(f"SELECT {first}('{TUBE}'{key})") == 1
+    waiting = other.start(f"SELECT {second}('{TUBE}'{key})")
+    assert waiting.blocked(by=one)
+    one.commit()
+    assert waiting.value() == 0, "the other one is told"
+    assert conn.execute("SELECT count(*) FROM tube_parked").fetchone() == (left,)
+    assert len(pods(conn)) == left
+    acted = conn.execute("SELECT action FROM tube_audit").fetchall()
+    assert acted == [("park retry" if left else "park drop",)]
+
+
+def test_a_key_that_is_parked_anew_meanwhile_is_not_dropped(conn: Conn, session: NewSession) -> None:
+    """Who dropped it has seen another error."""
+    make_tube(conn)
+    term = acquire(conn)
+    park(conn, term, park_item(7))
+    worker, operator = session(), session()
+    worker.begin()
+    worker.run(
+        "SELECT tube_pods_park(%s, %s, %s, %s, %s)", (*term.args, json.dumps([park_item(7, error="another")]))
+    )
+    waiting = operator.start(f"SELECT tube_park_drop('{TUBE}')")
+    assert waiting.blocked(by=worker)
+    worker.commit()
+    assert waiting.value() == 0
+    assert conn.execute("SELECT error FROM tube_parked").fetchone() == ("another",)
 
 
 def test_two_operators_acknowledge_the_same_pod(conn: Conn, session: NewSession) -> None:

@@ -272,6 +272,40 @@ def test_parked_keys_are_chosen_by_shard_key_error_and_age(conn: Conn, term: Ter
         assert scalar(conn, f"SELECT count FROM tube_park_count('queue', {options})") == len(expected)
 
 
+@pytest.mark.parametrize(
+    ("key_type", "kept", "given"),
+    [
+        ("bigint", "42", "042"),
+        ("uuid", "0b1d8e1c-0000-4000-8000-00000000000a", "{0B1D8E1C-0000-4000-8000-00000000000A}"),
+        ("text", "a b", "a b"),
+    ],
+)
+def test_a_parked_key_and_a_pod_s_are_found_however_they_are_written(
+    conn: Conn, key_type: str, kept: str, given: str
+) -> None:
+    conn.execute("SELECT tube_ensure_exists('queue', 1, key_type => %s::regtype)", (key_type,))
+    conn.execute("SELECT tube_keys_put('queue', 0, 'U', ARRAY[%s])", (kept,))
+    key = f", in_key => '{given}'"
+    for name in ("tube_park_retry", "tube_park_drop"):
+        conn.execute(
+            "INSERT INTO tube_parked (tube, shard, id, op, seq, error, attempts, epoch)"
+            " VALUES ('queue', 0, %s, 'U', 1, 'no', 1, 1) ON CONFLICT DO NOTHING",
+            (kept,),
+        )
+        assert scalar(conn, f"SELECT id FROM tube_park_list('queue'{key})") == kept
+        assert scalar(conn, f"SELECT count FROM tube_park_count('queue'{key})") == 1
+        assert call(conn, name, key) == 1
+    assert len(listed(conn, key)) == 2
+    assert call(conn, "tube_pods_retry", key) == 2
+    refused = {f"SELECT {name}('queue', in_key => 'x')" for name in ("tube_park_retry", "tube_park_drop")}
+    refused |= {
+        f"SELECT * FROM {name}('queue', in_key => 'x')" for name in ("tube_park_list", "tube_park_count")
+    }
+    for statement in refused if key_type != "text" else ():
+        assert sqlstate(conn, statement) == "22P02"
+    assert sqlstate(conn, "SELECT * FROM tube_park_list(in_key => '1')") == "22023"
+
+
 def test_a_retry_touches_parked_keys_once(conn: Conn, term: Term) -> None:
     park(conn, term, *(park_item(key) for key in range(300)), park_item(7, shard=4))
     assert call(conn, "tube_park_retry", ", in_limit => 200") == 200

@@ -143,6 +143,13 @@ def test_an_outbox_with_records_is_dropped_by_force_only(conn: Conn) -> None:
         refusal(conn, "SELECT outbox_drop('orders')")
         == "TU109 outbox 'orders' is not dropped: records that wait: 1"
     )
+    conn.execute(
+        "INSERT INTO tube_outbox_parked (outbox, id, topic, key, slot, error, attempts, epoch, hold, behind)"
+        " SELECT 'orders', r.id, 't', 'k', 0, 'no', 1, 1, false, false FROM orders AS r"
+    )
+    with pytest.raises(psycopg.Error, match="records that wait: 1, parked ones among them: 1") as refused:
+        conn.execute("SELECT outbox_drop('orders')")
+    assert "retry or discard" in str(refused.value.diag.message_hint)
     assert scalar(conn, "SELECT count(*) FROM orders") == 1
     conn.execute("SELECT outbox_drop('orders', true)")
     assert scalar(conn, "SELECT to_regclass('orders')") is None

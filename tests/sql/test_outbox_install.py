@@ -84,6 +84,13 @@ def test_an_uninstallation_minds_records_of_ours_and_leaves_adopted_tables(dsn: 
             uninstall(dsn)
         conn.execute("DELETE FROM t")
         conn.execute("DELETE FROM orders")
+        conn.execute(
+            "INSERT INTO tube_parked (tube, shard, id, op, seq, error, attempts, epoch)"
+            " VALUES ('t', 0, '1', 'U', 1, 'no', 1, 1)"
+        )
+        with pytest.raises(TubesNotEmpty, match="there are parked documents of the tubes 't'"):
+            uninstall(dsn)
+        conn.execute("SELECT tube_park_drop('t')")
     uninstall(dsn)
     with psycopg.connect(dsn, autocommit=True) as plain:
         assert waiting_ids(plain, ADOPTED) != []

@@ -18,7 +18,7 @@ from tests.helpers.capture import (
     scalar,
     take,
 )
-from tests.helpers.terms import Claim, acquire, mark
+from tests.helpers.terms import Claim, acquire, mark, park, park_item
 
 STRANGE_NAMES = [
     "es-live",
@@ -246,12 +246,14 @@ def test_drop_refuses_what_would_be_lost(db: Conn) -> None:
     db.execute(f"INSERT INTO {TABLE} SELECT generate_series(1, 600)")
     term = acquire(db, Claim(TUBE, 1, 0))
     refused = f"tube '{TUBE}' is not dropped: "
+    park(db, term, park_item(1), park_item(2))
     for undo, said in (
         (
             "SELECT tube_table_ensure_detached(NULL, 'public.item')",
-            "attached tables: 1; pods that wait: 3; ids in them: 600",
+            "attached tables: 1; pods that wait: 3; ids in them: 600; parked documents: 2",
         ),
-        (f'DELETE FROM "{TUBE}"', "pods that wait: 3; ids in them: 600"),
+        (f'DELETE FROM "{TUBE}"', "pods that wait: 3; ids in them: 600; parked documents: 2"),
+        (f"SELECT tube_park_drop('{TUBE}')", "parked documents: 2"),
     ):
         for force in (False, None):
             with pytest.raises(psycopg.Error, match=refused + said) as caught:

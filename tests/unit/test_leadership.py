@@ -446,6 +446,27 @@ async def test_nothing_is_marked_before_the_sink_has_been_opened(steps: Steps) -
     await running
 
 
+async def test_a_pause_does_not_wait_for_a_sink_that_has_not_been_opened(steps: Steps) -> None:
+    steps.served.why_closed = "no answer"
+    running = asyncio.create_task(steps.leadership.run())
+    await wait_until_async(lambda: "SinkDown" in steps.told, what="it leads and waits")
+    (active_term,) = steps.database.terms.values()
+    steps.pool.tube.leader_id = active_term.term.leader_id
+    active_term.note_pause("a look", None, time.monotonic())
+    await wait_until_async(lambda: steps.leadership.is_resting, what="it rests")
+    assert active_term.troubles.as_json().keys() == {"paused"}, "nobody asks the sink"
+    assert not steps.leadership.waits_for_sink
+    active_term.note_pause(None, None, time.monotonic())
+    await wait_until_async(lambda: steps.leadership.waits_for_sink, what="it waits again")
+    assert active_term.troubles.as_json().keys() == {"sink"}
+    steps.served.why_closed = None
+    await wait_until_async(lambda: "work" in steps.taken, what="it works")
+    told = ["LeaderAcquired", "SinkDown", "PartitionPaused", "PartitionResumed", "SinkDown", "SinkUp"]
+    assert steps.told == told
+    steps.revoke()
+    await running
+
+
 async def test_a_term_whose_sink_has_not_been_opened_is_given_back_in_order(steps: Steps) -> None:
     steps.served.why_closed = "no answer"
     running = asyncio.create_task(steps.leadership.run())

@@ -25,7 +25,7 @@ from pytube.errors import UsageError
 @databases_options
 @click.pass_obj
 def top(settings: Settings, databases: Sequence[Database], interval: float) -> None:
-    """Watch tubes, partitions and workers on a terminal; pause, resume, explain, open what is parked.
+    """Watch tubes, partitions and workers on a terminal; pause, resume, explain, retry what is parked.
 
     Press ? for the keys. Looking needs the role tube_monitor, acting tube_admin.
     """

@@ -18,7 +18,7 @@ from textual.widgets import DataTable, Footer, Static
 import pytube
 from pytube.cli.context import Database
 from pytube.cli.output import seconds
-from pytube.cli.top.dialogs import Ask, ParkList, Question, Reading
+from pytube.cli.top.dialogs import Ask, ParkList, ParkReading, Question, Reading
 from pytube.cli.top.operate import Operator, ParkEntry, refusal, what
 from pytube.cli.top.rows import Column, Row, View, columns, ordered, row_key, rows, troubles
 from pytube.cli.top.sampler import Sampler
@@ -56,7 +56,8 @@ s S      sort by the next column; reverse the order
 p        pause the tube or partition; asks first
 r        resume it; asks first
 e        explain a key: where it is, its document
-k        what is parked in the tube; enter opens it
+k        what is parked in the tube; enter opens it,
+         r has it tried again; asks first
 x        all that is wrong
 q        quit
 
@@ -119,7 +120,7 @@ class TopApp(App[None]):
         super().__init__()
         self._operator = Operator(databases, config)
         self._interval = interval
-        watcher = FleetWatcher(targets(databases), "pytube top")
+        watcher = FleetWatcher(targets(databases, config), "pytube top")
         self._sampler = Sampler(watcher, interval, lambda sample: self.post_message(Sampled(sample)))
         # By themselves: a query would look in whatever dialog lies on top.
         self._summary = Static(id="summary")
@@ -370,15 +371,32 @@ class TopApp(App[None]):
 
         def show(entries: Sequence[ParkEntry]) -> None:
             if entries:
-                self.push_screen(ParkList(f"parked in {of.kind} {of.name}", entries), self._open)
+                self.push_screen(ParkList(f"parked in {of.kind} {of.name}", entries), use)
             else:
                 self.notify(f"nothing is parked in {of.kind} {of.name}")
 
+        def use(chosen: tuple[ParkEntry, bool] | None) -> None:
+            if chosen is None:
+                return
+            entry, is_retry = chosen
+            if is_retry:
+                self._retry(of.host, entry)
+            else:
+                self.push_screen(
+                    ParkReading(f"parked: {entry.key}", entry.details),
+                    lambda yes: self._retry(of.host, entry) if yes else None,
+                )
+
         self._do(lambda: self._operator.parked(of), show)
 
-    def _open(self, entry: ParkEntry | None) -> None:
-        if entry is not None:
-            self.push_screen(Reading(f"parked: {entry.key}", entry.details))
+    def _retry(self, host: str | None, entry: ParkEntry) -> None:
+        """Have what is parked tried again, after a question."""
+
+        def act(yes: bool | None) -> None:
+            if yes:
+                self._do(lambda: self._operator.retry(host, entry), self._done)
+
+        self.push_screen(Question(f"Have {entry.key} of {entry.kind} {entry.name} tried again?"), act)
 
     def _show(self, screen: Reading) -> None:
         self.push_screen(screen)

@@ -55,10 +55,11 @@ class Ask(ModalScreen[str | None]):
         self.dismiss(event.value.strip())
 
 
-class Reading(ModalScreen[None]):
+class Reading(ModalScreen[bool]):
     """A text to read."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "dismiss(None)", "back")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "dismiss(False)", "back")]
+    HINT: ClassVar[str] = "esc back"
 
     def __init__(self, title: str, text: str) -> None:
         super().__init__()
@@ -69,14 +70,24 @@ class Reading(ModalScreen[None]):
         """The text."""
         with VerticalScroll(classes="dialog reading") as scroll:
             scroll.border_title = Text(self._title).markup
-            scroll.border_subtitle = "esc back"
+            scroll.border_subtitle = self.HINT
             yield Static(Text(self._text))
 
 
-class ParkList(ModalScreen[ParkEntry | None]):
-    """What is parked, the latest first; enter opens an entry."""
+class ParkReading(Reading):
+    """All that is known of something parked; r asks to have it tried again."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss(None)", "back")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "dismiss(True)", "retry")]
+    HINT: ClassVar[str] = "r retry   esc back"
+
+
+class ParkList(ModalScreen[tuple[ParkEntry, bool] | None]):
+    """What is parked, the latest first; enter opens an entry, r asks to have it tried again (True)."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "dismiss(None)", "back"),
+        Binding("r", "retry", "retry"),
+    ]
 
     def __init__(self, title: str, entries: Sequence[ParkEntry]) -> None:
         super().__init__()
@@ -87,7 +98,7 @@ class ParkList(ModalScreen[ParkEntry | None]):
         """The list."""
         with Vertical(classes="dialog reading") as box:
             box.border_title = Text(self._title).markup
-            box.border_subtitle = "enter open   esc back"
+            box.border_subtitle = "enter open   r retry   esc back"
             yield DataTable(cursor_type="row", zebra_stripes=True)
 
     def on_mount(self) -> None:
@@ -100,4 +111,8 @@ class ParkList(ModalScreen[ParkEntry | None]):
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """One is opened."""
-        self.dismiss(self._entries[int(str(event.row_key.value))])
+        self.dismiss((self._entries[int(str(event.row_key.value))], False))
+
+    def action_retry(self) -> None:
+        """One is to be tried again."""
+        self.dismiss((self._entries[self.query_one(DataTable).cursor_row], True))

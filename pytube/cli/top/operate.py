@@ -43,6 +43,8 @@ class ParkEntry:
     shard: int | None = None
     id: str | None = None
     """With the shard, the key of a document; None for others."""
+    record: int | None = None
+    """The id of a record of an outbox; None for others."""
 
 
 class Operator:
@@ -80,6 +82,24 @@ class Operator:
                 ]
             found = admin.list_parked(connection, admin.Parking(of.name), schema, _MOST)
         return [_of_key(one) for one in found]
+
+    def retry(self, host: str | None, entry: ParkEntry) -> str:
+        """Have one entry tried again; what was done."""
+        if entry.record is None and entry.id is None:
+            raise UsageError(
+                f"a control pod has no key, so it is tried again with all of its shard: "
+                f"pytube park retry --tube {entry.name} --shard {entry.shard}"
+            )
+        with self._session(host) as (connection, schema):
+            if entry.record is not None:
+                done = Outboxes(connection, schema).retry(entry.name, [entry.record])
+            else:
+                parking = admin.Parking(entry.name, entry.shard, entry.id)
+                done = admin.retry_parked(connection, parking, schema)
+        if not done:
+            raise UsageError(f"{entry.key} is not parked any more, or somebody else has it tried again now")
+        more = f", with {done - 1} others of its key" if done > 1 else ""
+        return f"{entry.key} of {entry.kind} {entry.name} is to be tried again{more}"
 
     def explain(self, host: str | None, tube: str, shard: int | None, key: str) -> str:
         """Where the key is now, and its document on both sides."""
@@ -170,5 +190,12 @@ def _of_record(outbox: str, row: dict[str, object]) -> ParkEntry:
     ]
     text = "\n".join(map(printable, details))
     return ParkEntry(
-        "outbox", outbox, printable(f"{row['id']} {key}"), printable(error), attempts, parked_at, text
+        "outbox",
+        outbox,
+        printable(f"{row['id']} {key}"),
+        printable(error),
+        attempts,
+        parked_at,
+        text,
+        record=int(str(row["id"])),
     )

@@ -160,6 +160,7 @@ _WORKERS: Final = (
     Column("version", lambda w: w.version or "?", lambda w: w.version or "", 10, 70),
     Column("election", lambda w: ",".join(sorted(w.elections)) or "-", lambda w: sorted(w.elections), 8, 80),
     Column("seen", lambda w: seconds(w.seen_ago), lambda w: _number(w.seen_ago), 7, 0, True),
+    Column("heartbeat", lambda w: seconds(w.heard_ago), lambda w: _number(w.heard_ago), 9, 90, True),
     Column("leads", lambda w: str(len(w.leads)), lambda w: len(w.leads), 5, 0, True),
     Column("partitions", lambda w: partitions_shown(w.leads) or "-", lambda w: len(w.leads), 20),
 )
@@ -215,7 +216,7 @@ def row_key(row: Row) -> str:
         case Partition():
             return f"{row.host}\0{row.name}\0{row.partition}"
         case Worker():
-            return f"{row.host}\0{row.instance}"
+            return f"{row.host}\0{row.instance}\0{row.client_id}"
 
 
 def troubles(sample: FleetSample) -> list[str]:
@@ -225,7 +226,7 @@ def troubles(sample: FleetSample) -> list[str]:
         name = "" if host.host is None else f"host {host.host}: "
         if host.down is not None:
             found.append(f"{name}not read: {host.down}")
-        found += [f"{name}{what} can't be seen by this role (tube_monitor may)" for what in host.unseen]
+        found += [f"{name}{what}" for what in host.not_read]
     for one in sample.partitions:
         name = f"{_partition_name(one)}: "
         if one.sink_down is not None:
