@@ -10,7 +10,7 @@ import random
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -42,7 +42,7 @@ STRICT, WINDOWED, TRANSACTIONS = MODES = ("strict", "windowed", "transactions")
 _SETTINGS = {
     STRICT: 'mode = "strict"',
     WINDOWED: f"window = {WINDOW}",
-    TRANSACTIONS: "transactions = true",
+    TRANSACTIONS: "transactions = true\nwindow = {window}",
 }
 _REPEATS = {STRICT: 1, WINDOWED: WINDOW}
 _KEYS = 12
@@ -83,7 +83,15 @@ class Outboxes:
     """The outboxes `strict`, `windowed`, `transactions`, each with a topic of its own, and their workers."""
 
     def __init__(
-        self, dsn: str, folder: Path, bootstrap: str, *, election: str = "lease", partitions: int = 2
+        self,
+        dsn: str,
+        folder: Path,
+        bootstrap: str,
+        *,
+        election: str = "lease",
+        partitions: int = 2,
+        topic_partitions: int = 3,
+        window: int = 1000,
     ) -> None:
         """Makes outboxes and topics.
 
@@ -93,6 +101,8 @@ class Outboxes:
             bootstrap: of a real broker.
             election: of the workers.
             partitions: of each outbox.
+            topic_partitions: of each topic.
+            window: of the transactions.
         """
         self.dsn = dsn
         self.topics = {mode: next(topics) for mode in MODES}
@@ -102,12 +112,14 @@ class Outboxes:
         self._bootstrap = bootstrap
         self.config.write_text(
             _CONFIG.format(dsn=dsn, installation=f"test-{uuid4().hex[:8]}", election=election)
-            + "".join(_OUTBOX.format(outbox=mode, settings=_SETTINGS[mode]) for mode in MODES)
+            + "".join(
+                _OUTBOX.format(outbox=mode, settings=_SETTINGS[mode].format(window=window)) for mode in MODES
+            )
         )
         with self.connect() as connection:
             connection.execute("CREATE TABLE public.stashed (id bigint PRIMARY KEY, mode text, key text)")
             for mode in MODES:
-                create_topic(bootstrap, self.topics[mode], max_message_bytes="20000")
+                create_topic(bootstrap, self.topics[mode], topic_partitions, max_message_bytes="20000")
                 connection.execute("SELECT outbox_ensure_exists(%s, %s)", (mode, partitions))
 
     def connect(self) -> psycopg.Connection[Any]:
@@ -301,11 +313,16 @@ class Outboxes:
         """What a consumer of an outbox finds; of transactions only what is committed."""
         return read(self._bootstrap, self.topics[mode], committed=mode == TRANSACTIONS)
 
-    def judge(self) -> dict[str, int]:
+    def judge(
+        self, check_transactions: Callable[[Sequence[Seen]], None] = check_exactly_once
+    ) -> dict[str, int]:
         """Check what the consumer finds against the promises of each mode; how many records came late.
 
         Late is a record of a term after one of a later term: a stopped leader went on. In transactions there
         must be none; else a consumer that drops repeats by id has all in order, with them and without.
+
+        Args:
+            check_transactions: of what comes again in transactions; by default nothing does.
         """
         late: dict[str, int] = {}
         for mode in MODES:
@@ -317,7 +334,7 @@ class Outboxes:
             check_complete(timely, stashed)
             if mode == TRANSACTIONS:
                 assert not lates, lates
-                check_exactly_once(seen)
+                check_transactions(seen)
             else:
                 check_windowed(timely, _REPEATS[mode])
         return late
