@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from pytube import admin
+from pytube import admin, faults
 from pytube.embedded.kafka_real import RealKafka
 from pytube.faults import Point
 from pytube.outbox.admin import Outboxes as Admin
@@ -23,16 +24,11 @@ def outboxes(dsn: str, tmp_path: Path, kafka_real: RealKafka) -> Iterator[Outbox
         yield outboxes
 
 
-def repartition(outboxes: Outboxes, partitions: int, *, paused: bool = False) -> None:
-    """As `pytube outbox create NAME --partitions N` does; `paused`: between `pytube pause` and `resume`."""
+def repartition(outboxes: Outboxes, partitions: int) -> None:
+    """As `pytube outbox create NAME --partitions N` does."""
     with outboxes.connect() as connection:
         for mode in MODES:
-            if paused:
-                admin.pause(connection, mode)
-                assert not admin.wait_until_halted(connection, mode, timeout=60), "they come to rest"
             Admin(connection).create(mode, partitions)
-            if paused:
-                admin.resume(connection, mode)
 
 
 def last_epoch(outboxes: Outboxes) -> int:
@@ -66,14 +62,33 @@ def test_workers_are_killed_while_it_is_repartitioned(outboxes: Outboxes) -> Non
     assert outboxes.judge(check) == dict.fromkeys(MODES, 0), "a process that is gone sends nothing"
 
 
-def test_what_is_paused_meanwhile_repeats_nothing_in_transactions(outboxes: Outboxes) -> None:
-    outboxes.start(1)
-    with Load(outboxes):
-        outboxes.go_on("the start")
-        repartition(outboxes, 5, paused=True)
-        outboxes.go_on("the repartition")
-    outboxes.wait_until_drained()
-    outboxes.terminate()
+async def test_what_is_paused_meanwhile_repeats_nothing_in_transactions(
+    outboxes: Outboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction is just committed and not purged: a repartition right now would repeat it."""
+    committed, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(point: Point) -> None:
+        if point is Point.AFTER_COMMIT:
+            committed.set()
+            await goes_on.wait()
+
+    monkeypatch.setattr(faults, "handler", hold)
+    with outboxes.connect() as connection:
+        for mode in MODES:
+            outboxes.stash(connection, mode, [f"key-{number % 9}" for number in range(90)])
+        async with outboxes.running():
+            await committed.wait()
+            for mode in MODES:
+                admin.pause(connection, mode)
+            goes_on.set()
+            for mode in MODES:
+                assert not await asyncio.to_thread(admin.wait_until_halted, connection, mode), "it rests"
+            repartition(outboxes, 5)
+            for mode in MODES:
+                outboxes.stash(connection, mode, [f"key-{number % 9}" for number in range(90)])
+                admin.resume(connection, mode)
+            await asyncio.to_thread(outboxes.wait_until_drained)
     assert outboxes.judge() == dict.fromkeys(MODES, 0), "one worker alone sends nothing late"
 
 
