@@ -3,7 +3,9 @@
 In windowed mode many records of a key are under way, and none may be written after one that was not:
 consumers that drop what they have seen would be left with an old value. librdkafka promises that with
 `enable.gapless.guarantee`, except for records whose time is over. These are given up here, with all else of
-the producer at once, before librdkafka gives them up one by one. A producer that fails is replaced.
+the producer at once, before librdkafka gives them up one by one. A producer that fails is replaced. What it
+has on the wire may still be written, between what its successor sends. These are repeats, and no first
+occurrence is out of order, as the broker takes the records of each producer in their order.
 
 Topics in doubt, of which one record of a key is under way at a time, have a producer of their own, so that
 their failures cost the others nothing. In strict mode all topics have that one.

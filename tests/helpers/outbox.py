@@ -213,10 +213,17 @@ def check_complete(seen: Iterable[Seen], stashed: Mapping[str | None, Sequence[i
 
 def check_windowed(seen: Iterable[Seen], window: int) -> None:
     """What comes again of a key comes from a place at most `window` records back, and in order from there."""
-    for key, ids in by_key(seen).items():
-        place = {number: index for index, number in enumerate(sorted(set(ids)))}
-        for before, after in itertools.pairwise(place[number] for number in ids):
-            assert key is None or before - window < after <= before + 1, f"key {key!r}: {ids}"
+    records: dict[str | None, list[Seen]] = defaultdict(list)
+    for one in seen:
+        records[one.key].append(one)
+    for key, found in records.items():
+        place = {number: index for index, number in enumerate(sorted({one.id for one in found}))}
+        for index, (before, after) in enumerate(itertools.pairwise(place[one.id] for one in found)):
+            around = found[max(0, index - window) : index + window]
+            assert key is None or before - window < after <= before + 1, (
+                f"key {key!r}, ids and epochs around record {found[index].id}: "
+                f"{[(one.id, one.epoch) for one in around]}"
+            )
 
 
 def check_strict(seen: Iterable[Seen]) -> None:
