@@ -18,7 +18,6 @@ Times are of any monotonic clock, in seconds.
 
 from __future__ import annotations
 
-import enum
 import heapq
 from bisect import insort
 from collections import deque
@@ -26,68 +25,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
+from pytube.outbox.records import (
+    Chunk,
+    Failure,
+    Fault,
+    Lane,
+    Letter,
+    OrderingKey,
+    Record,
+    ordering_key,
+)
 from pytube.pipeline.retry_queue import backoff
-
-OrderingKey: TypeAlias = str | int
-"""Of a record: its partition key, else its key; its id where it has neither, as it then has no order."""
-
-
-class Record(NamedTuple):
-    """One message of an outbox. The fields are a mark's columns, in order."""
-
-    id: int
-    created: float
-    """Unix seconds at which the record was written, by the database's clock."""
-    topic: str
-    key: str | None
-    value: bytes | None
-    header_keys: Sequence[str] | None = None
-    """None instead of an empty list, which is dearer to read."""
-    header_values: Sequence[str] | None = None
-    partition_key: str | None = None
-    retried: bool = False
-    """Whether an operator has told to send it again."""
-    held: bool = False
-    """Whether an earlier record of its key is parked, and this one is to be parked behind it."""
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether its partition at Kafka is another one than its key's."""
-        return self.partition_key is not None and self.partition_key != self.key
-
-
-class Fault(enum.Enum):
-    """Why a record was not written, as far as the machine has to know."""
-
-    UNSENT = enum.auto()
-    """Nothing speaks against the record or its topic: to be sent again at once."""
-    TOPIC = enum.auto()
-    """The topic takes nothing now: to be sent again after the topic has cooled down."""
-    UNANSWERED = enum.auto()
-    """No answer came in time. As `TOPIC`; but it may be that no broker can be reached."""
-    BATCH = enum.auto()
-    """A record that was sent together with this one can't be written, perhaps this one."""
-    POISON = enum.auto()
-    """This record can never be written."""
-
-
-class Failure(NamedTuple):
-    """What became of a record that was not written."""
-
-    fault: Fault
-    reason: str
-
-
-class Letter(NamedTuple):
-    """A record to be parked."""
-
-    record: Record
-    reason: str
-    attempts: int
-    behind: bool
-    """Whether only because an earlier record of its key is parked."""
 
 
 class TopicChange(NamedTuple):
@@ -120,90 +70,11 @@ _CEILING_LASTS = 60.0
 _id = attrgetter("id")
 
 
-def _ordering_key(record: Record) -> OrderingKey:
-    if record.partition_key is not None:
-        return record.partition_key
-    return record.id if record.key is None else record.key
-
-
-class _Lane:
-    """The records held of one topic and ordering key, except those that are finished."""
-
-    __slots__ = (
-        "broken",
-        "flying",
-        "held",
-        "key",
-        "parking",
-        "queued",
-        "refused",
-        "resting",
-        "unpurged",
-        "until",
-        "waiting",
-    )
-
-    def __init__(self, key: OrderingKey) -> None:
-        self.key = key
-        self.waiting: list[Record] = []
-        """By id."""
-        self.flying = 0
-        self.unpurged = 0
-        """Records that were written, and that a crash would have sent again."""
-        self.broken: list[Record] | None = None
-        """After a failure: what is to be sent again when all that flies has settled; None without one."""
-        self.resting = False
-        """Whether a record failed alone, and the lane backs off until `until`."""
-        self.until = 0.0
-        self.parking = 0
-        """Records that are being parked; until the database has them, nothing more is sent."""
-        self.held = False
-        """Whether a record is parked and what follows is to be parked behind it."""
-        self.refused = False
-        """Whether the database did not park a record behind another one: the other one comes again first."""
-        self.queued = False
-
-    @property
-    def is_open(self) -> bool:
-        return self.broken is None and not (self.parking or self.held or self.refused or self.resting)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing has to be remembered of it."""
-        busy = self.flying or self.unpurged or self.waiting or self.parking or self.held or self.resting
-        return not busy and self.broken is None
-
-
-@dataclass(eq=False, slots=True)
-class Chunk:
-    """Records of one topic that are handed over together."""
-
-    topic: str
-    parts: list[tuple[_Lane, list[Record]]]
-    size: int
-    careful: bool
-    """Whether no other chunk of the topic flies, and each record is of another lane."""
-    replaced: list[int]
-    """Ids of older records that are done with these, by compaction."""
-    failures: Mapping[int, Failure] | None = None
-    """What failed, by id; None until the chunk is settled."""
-
-    def records(self) -> list[Record]:
-        """All of them; those of one lane by id."""
-        if len(self.parts) == 1:
-            return self.parts[0][1]
-        return [record for _, part in self.parts for record in part]
-
-    def done(self) -> list[int]:
-        """The ids of all records that are done when the chunk is written."""
-        return [record.id for record in self.records()] + self.replaced
-
-
 @dataclass(eq=False, slots=True)
 class _Topic:
     name: str
-    lanes: dict[OrderingKey, _Lane] = field(default_factory=dict)
-    ready: deque[_Lane] = field(default_factory=deque)
+    lanes: dict[OrderingKey, Lane] = field(default_factory=dict)
+    ready: deque[Lane] = field(default_factory=deque)
     """Lanes that may have something to send."""
     flights: dict[Chunk, None] = field(default_factory=dict)
     """Chunks that fly, in the order of their launch."""
@@ -228,22 +99,22 @@ class InFlight:
         self._topics: dict[str, _Topic] = {}
         self._ready: deque[_Topic] = deque()
         """Topics that may have something to send."""
-        self._rests: list[tuple[float, int, _Topic, _Lane | None]] = []
+        self._rests: list[tuple[float, int, _Topic, Lane | None]] = []
         """Topics and lanes that wait for a time."""
         self._order = count()
         self._absorbed: dict[int, list[Record]] = {}
         """Records that a newer one of their key replaces, by its id."""
         self._finished: dict[int, float] = {}
-        self._unpurged: list[tuple[_Topic, _Lane, int]] = []
+        self._unpurged: list[tuple[_Topic, Lane, int]] = []
         """How many records of each lane are among the finished."""
-        self._being_purged: list[tuple[_Topic, _Lane, int]] = []
+        self._being_purged: list[tuple[_Topic, Lane, int]] = []
         self._attempts: dict[int, int] = {}
         """How often records failed alone."""
         self._letters: list[Letter] = []
-        self._behind: list[tuple[_Topic, _Lane]] = []
+        self._behind: list[tuple[_Topic, Lane]] = []
         """Held lanes with records to be parked."""
-        self._parking: dict[int, tuple[_Topic, _Lane]] = {}
-        self._refused: list[tuple[_Topic, _Lane]] = []
+        self._parking: dict[int, tuple[_Topic, Lane]] = {}
+        self._refused: list[tuple[_Topic, Lane]] = []
         self._changes: list[TopicChange] = []
         self._flying = 0
         self.compacted = 0
@@ -292,9 +163,9 @@ class InFlight:
             held[record.id] = record.created
             if topic is None or topic.name != record.topic:
                 topic = self._topic(record.topic)
-            lane = topic.lanes.get(key := _ordering_key(record))
+            lane = topic.lanes.get(key := ordering_key(record))
             if lane is None:
-                lane = topic.lanes[key] = _Lane(key)
+                lane = topic.lanes[key] = Lane(key)
             waiting = lane.waiting
             if waiting and waiting[-1].id > record.id:
                 insort(waiting, record, key=_id)
@@ -312,7 +183,7 @@ class InFlight:
             topic = self._topics[name] = _Topic(name)
         return topic
 
-    def _queue(self, topic: _Topic, lane: _Lane) -> None:
+    def _queue(self, topic: _Topic, lane: Lane) -> None:
         """Have a lane looked at that has something to send, or to park."""
         if lane.held:
             self._behind.append((topic, lane))
@@ -394,12 +265,12 @@ class InFlight:
                 ready.append(lane)
         return Chunk(topic.name, parts, size, careful, self._replaced(parts)) if parts else None
 
-    def _replaced(self, parts: Iterable[tuple[_Lane, list[Record]]]) -> list[int]:
+    def _replaced(self, parts: Iterable[tuple[Lane, list[Record]]]) -> list[int]:
         if not self._absorbed:
             return []
         return [older.id for _, part in parts for one in part for older in self._absorbed.get(one.id, ())]
 
-    def _compact(self, lane: _Lane) -> None:
+    def _compact(self, lane: Lane) -> None:
         """Of each key keep the newest record that waits; it takes the others with it when it is done."""
         newest: dict[str, Record] = {}
         kept: list[Record] = []
@@ -461,14 +332,14 @@ class InFlight:
         for lane, _ in chunk.parts:
             self._reopen(topic, lane, now)
 
-    def _part(self, topic: _Topic, lane: _Lane, part: list[Record], failures: Mapping[int, Failure]) -> None:
+    def _part(self, topic: _Topic, lane: Lane, part: list[Record], failures: Mapping[int, Failure]) -> None:
         """Finish what was written before the first failure; the rest is to be sent again."""
         first = next((i for i, record in enumerate(part) if record.id in failures), len(part))
         self._write(topic, lane, part[:first])
         if first < len(part):
             lane.broken = part[first:]
 
-    def _write(self, topic: _Topic, lane: _Lane, records: Sequence[Record]) -> None:
+    def _write(self, topic: _Topic, lane: Lane, records: Sequence[Record]) -> None:
         """Records of a lane were written: finish them."""
         self._finish(records)
         if self._rules.repeats and records:
@@ -486,7 +357,7 @@ class InFlight:
                 self.compacted += len(absorbed)
                 self._finish(absorbed)
 
-    def _reopen(self, topic: _Topic, lane: _Lane, now: float) -> None:
+    def _reopen(self, topic: _Topic, lane: Lane, now: float) -> None:
         """Queue a lane that may send again; forget one that is empty."""
         if lane.broken is not None and not lane.flying:
             lane.waiting = sorted(lane.broken + lane.waiting, key=_id)
@@ -554,7 +425,7 @@ class InFlight:
             topic.failures += 1
             heapq.heappush(self._rests, (topic.until, next(self._order), topic, None))
 
-    def _fail_alone(self, topic: _Topic, lane: _Lane, record: Record, reason: str, now: float) -> None:
+    def _fail_alone(self, topic: _Topic, lane: Lane, record: Record, reason: str, now: float) -> None:
         attempts = self._attempts[record.id] = self._attempts.get(record.id, 0) + 1
         if attempts >= self._rules.attempts:
             self._give_up(topic, lane, record, reason)
@@ -566,7 +437,7 @@ class InFlight:
             lane.queued = False
         heapq.heappush(self._rests, (lane.until, next(self._order), topic, lane))
 
-    def _give_up(self, topic: _Topic, lane: _Lane, record: Record, reason: str) -> None:
+    def _give_up(self, topic: _Topic, lane: Lane, record: Record, reason: str) -> None:
         """Have a record parked. Those that it replaced are sent in its place."""
         topic.ceiling = None
         attempts = self._attempts.pop(record.id)
@@ -577,7 +448,7 @@ class InFlight:
             insort(again, older, key=_id)
         self._post(topic, lane, Letter(record, reason, attempts, behind=False))
 
-    def _post(self, topic: _Topic, lane: _Lane, letter: Letter) -> None:
+    def _post(self, topic: _Topic, lane: Lane, letter: Letter) -> None:
         lane.parking += 1
         if self._rules.hold and not isinstance(lane.key, int):
             lane.held = True
@@ -613,7 +484,7 @@ class InFlight:
         The record waits for it: see `resume`.
         """
         ids = set(parked)
-        lanes: dict[_Lane, _Topic] = {}
+        lanes: dict[Lane, _Topic] = {}
         for letter in letters:
             record = letter.record
             topic, lane = self._parking.pop(record.id)

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from pytube.outbox.inflight import Chunk, Failure, Fault, Record
 from pytube.outbox.message import ENQUEUED, EPOCH, OUTBOX_ID
 from pytube.outbox.partitions import Widths, kafka_partition
+from pytube.outbox.records import Chunk, Failure, Fault, Record
 
 # ruff: noqa: SLF001 -- librdkafka's own codes begin with an underscore
 

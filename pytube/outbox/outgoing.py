@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from pytube.outbox.inflight import Chunk, Failure
+from pytube.outbox.records import Chunk, Failure
 
 
 class Outgoing(Protocol):

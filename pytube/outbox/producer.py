@@ -22,9 +22,9 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaException, Producer
 
-from pytube.outbox.inflight import Chunk, Failure
 from pytube.outbox.messages import UNSENT, Handed, failure_of
 from pytube.outbox.partitions import Widths
+from pytube.outbox.records import Chunk, Failure
 from pytube.sinks.kafka_clients import Clients
 from pytube.threads import in_thread
 

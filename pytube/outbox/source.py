@@ -11,7 +11,7 @@ from pytube.db.arrays import Int8Array
 from pytube.db.session import Queries
 from pytube.errors import UnknownTube
 from pytube.outbox import source_queries as queries
-from pytube.outbox.inflight import Letter, Record
+from pytube.outbox.records import Letter, Record
 from pytube.sources.pods import Floor, storable
 from pytube.sources.queries import MARK_BEGIN, MARK_COMMIT
 from pytube.sources.settled import Settled

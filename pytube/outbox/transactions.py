@@ -38,9 +38,9 @@ from confluent_kafka import (
 from pytube.election.neli.clients import PASSING
 from pytube.errors import BrokerUnavailable
 from pytube.faults import Point, fault_in_thread
-from pytube.outbox.inflight import Chunk, Failure, Fault
 from pytube.outbox.messages import OVERDUE, UNSENT, Handed, failure_of
 from pytube.outbox.partitions import Widths
+from pytube.outbox.records import Chunk, Failure, Fault
 from pytube.sinks.kafka_clients import Clients
 from pytube.threads import in_thread
 

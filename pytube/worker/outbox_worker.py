@@ -17,8 +17,9 @@ from typing import Protocol
 from pytube.events import Event, MeterRead, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.faults import Point, fault
 from pytube.model import PodClass
-from pytube.outbox.inflight import Chunk, Failure, Fault, InFlight, Letter, Record, Rules
+from pytube.outbox.inflight import InFlight, Rules
 from pytube.outbox.outgoing import Outgoing
+from pytube.outbox.records import Chunk, Failure, Fault, Letter, Record
 from pytube.outbox.source import OutboxSource
 from pytube.pipeline.batches import HighAverage
 from pytube.sources.terms import Candidate

@@ -15,9 +15,10 @@ import pytest
 
 from pytube.embedded.kafka_real import RealKafka
 from pytube.events import Event, RecordParked, SinkDown, TopicDown, TopicUp
-from pytube.outbox.inflight import Chunk, Fault, InFlight, Record, Rules
+from pytube.outbox.inflight import InFlight, Rules
 from pytube.outbox.message import ENQUEUED
 from pytube.outbox.partitions import kafka_partition
+from pytube.outbox.records import Chunk, Fault, Record
 from pytube.outbox.transactions import TransactionalProducer
 from pytube.sinks.kafka_clients import Clients
 from tests.helpers.armed import VARIABLE

@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pytube.outbox.inflight import Chunk, Failure, Fault, InFlight, Letter, Record, Rules
+from pytube.outbox.inflight import InFlight, Rules
+from pytube.outbox.records import Chunk, Failure, Fault, Letter, Record
 
 STRICT = Rules(window=1)
 WINDOWED = Rules(window=4)

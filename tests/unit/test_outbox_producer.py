@@ -10,10 +10,11 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytube.outbox.inflight import Chunk, Fault, InFlight, Record, Rules
+from pytube.outbox.inflight import InFlight, Rules
 from pytube.outbox.messages import Handed, Malformed, headers_of
 from pytube.outbox.partitions import kafka_partition
 from pytube.outbox.producer import PlainProducer
+from pytube.outbox.records import Chunk, Fault, Record
 from pytube.outbox.transactions import fitting, read_receipt, write_receipt
 from pytube.sinks.kafka_clients import Clients
 from tests.helpers.waiting import wait_until_async

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytube.db.session import Queries
-from pytube.outbox.inflight import Record
+from pytube.outbox.records import Record
 from pytube.outbox.source import OutboxSource
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term

@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from pytube.errors import BrokerUnavailable
 from pytube.outbox import transactions
-from pytube.outbox.inflight import Chunk, Fault, InFlight, Record, Rules
+from pytube.outbox.inflight import InFlight, Rules
+from pytube.outbox.records import Chunk, Fault, Record
 from pytube.outbox.transactions import TransactionalProducer, read_receipt
 from pytube.sinks.kafka_clients import Clients
 from tests.helpers.waiting import wait_until_async

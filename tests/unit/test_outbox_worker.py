@@ -20,7 +20,8 @@ from pytube.db.session import Queries
 from pytube.errors import BrokerUnavailable, ConfigError, Fenced
 from pytube.events import Event, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.outbox import source_queries as queries
-from pytube.outbox.inflight import Chunk, Failure, Fault, Record, Rules
+from pytube.outbox.inflight import Rules
+from pytube.outbox.records import Chunk, Failure, Fault, Record
 from pytube.sources import queries as of_tubes
 from pytube.sources.terms import Candidate, Term
 from pytube.worker.active_term import ActiveTerm

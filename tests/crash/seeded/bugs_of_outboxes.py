@@ -33,7 +33,7 @@ SEEDS = [
     Seed(
         "order_lost_after_a_failure",
         "a key goes on behind a record that was not written",
-        "pytube/outbox/inflight.py",
+        "pytube/outbox/records.py",
         "return self.broken is None and not (self.parking or self.held or self.refused or self.resting)",
         "return not (self.parking or self.held or self.refused or self.resting)",
         ("unit/test_outbox_inflight.py",),
@@ -57,7 +57,7 @@ SEEDS = [
     Seed(
         "receipt_without_what_was_replaced",
         "after a crash a record follows the newer one that had replaced it, and stays",
-        "pytube/outbox/inflight.py",
+        "pytube/outbox/records.py",
         "        return [record.id for record in self.records()] + self.replaced\n",
         "        return [record.id for record in self.records()]\n",
         ("unit/test_outbox_transactions.py::test_the_receipt_has_what_compaction_has_replaced",),

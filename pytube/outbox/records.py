@@ -1,0 +1,149 @@
+"""Records of an outbox on their way to Kafka: alone, by key (a lane), and in chunks that are sent together."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+OrderingKey: TypeAlias = str | int
+"""Of a record: its partition key, else its key; its id where it has neither, as it then has no order."""
+
+
+class Record(NamedTuple):
+    """One message of an outbox. The fields are a mark's columns, in order."""
+
+    id: int
+    created: float
+    """Unix seconds at which the record was written, by the database's clock."""
+    topic: str
+    key: str | None
+    value: bytes | None
+    header_keys: Sequence[str] | None = None
+    """None instead of an empty list, which is dearer to read."""
+    header_values: Sequence[str] | None = None
+    partition_key: str | None = None
+    retried: bool = False
+    """Whether an operator has told to send it again."""
+    held: bool = False
+    """Whether an earlier record of its key is parked, and this one is to be parked behind it."""
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether its partition at Kafka is another one than its key's."""
+        return self.partition_key is not None and self.partition_key != self.key
+
+
+def ordering_key(record: Record) -> OrderingKey:
+    """What orders it within its topic."""
+    if record.partition_key is not None:
+        return record.partition_key
+    return record.id if record.key is None else record.key
+
+
+class Fault(enum.Enum):
+    """Why a record was not written, as far as the machine has to know."""
+
+    UNSENT = enum.auto()
+    """Nothing speaks against the record or its topic: to be sent again at once."""
+    TOPIC = enum.auto()
+    """The topic takes nothing now: to be sent again after the topic has cooled down."""
+    UNANSWERED = enum.auto()
+    """No answer came in time. As `TOPIC`; but it may be that no broker can be reached."""
+    BATCH = enum.auto()
+    """A record that was sent together with this one can't be written, perhaps this one."""
+    POISON = enum.auto()
+    """This record can never be written."""
+
+
+class Failure(NamedTuple):
+    """What became of a record that was not written."""
+
+    fault: Fault
+    reason: str
+
+
+class Letter(NamedTuple):
+    """A record to be parked."""
+
+    record: Record
+    reason: str
+    attempts: int
+    behind: bool
+    """Whether only because an earlier record of its key is parked."""
+
+
+class Lane:
+    """The records held of one topic and ordering key, except those that are finished."""
+
+    __slots__ = (
+        "broken",
+        "flying",
+        "held",
+        "key",
+        "parking",
+        "queued",
+        "refused",
+        "resting",
+        "unpurged",
+        "until",
+        "waiting",
+    )
+
+    def __init__(self, key: OrderingKey) -> None:
+        """Holds nothing yet."""
+        self.key = key
+        self.waiting: list[Record] = []
+        """By id."""
+        self.flying = 0
+        self.unpurged = 0
+        """Records that were written, and that a crash would have sent again."""
+        self.broken: list[Record] | None = None
+        """After a failure: what is to be sent again when all that flies has settled; None without one."""
+        self.resting = False
+        """Whether a record failed alone, and the lane backs off until `until`."""
+        self.until = 0.0
+        self.parking = 0
+        """Records that are being parked; until the database has them, nothing more is sent."""
+        self.held = False
+        """Whether a record is parked and what follows is to be parked behind it."""
+        self.refused = False
+        """Whether the database did not park a record behind another one: the other one comes again first."""
+        self.queued = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more of it may be sent."""
+        return self.broken is None and not (self.parking or self.held or self.refused or self.resting)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has to be remembered of it."""
+        busy = self.flying or self.unpurged or self.waiting or self.parking or self.held or self.resting
+        return not busy and self.broken is None
+
+
+@dataclass(eq=False, slots=True)
+class Chunk:
+    """Records of one topic that are handed over together."""
+
+    topic: str
+    parts: list[tuple[Lane, list[Record]]]
+    size: int
+    careful: bool
+    """Whether no other chunk of the topic flies, and each record is of another lane."""
+    replaced: list[int]
+    """Ids of older records that are done with these, by compaction."""
+    failures: Mapping[int, Failure] | None = None
+    """What failed, by id; None until the chunk is settled."""
+
+    def records(self) -> list[Record]:
+        """All of them; those of one lane by id."""
+        if len(self.parts) == 1:
+            return self.parts[0][1]
+        return [record for _, part in self.parts for record in part]
+
+    def done(self) -> list[int]:
+        """The ids of all records that are done when the chunk is written."""
+        return [record.id for record in self.records()] + self.replaced
