@@ -1,4 +1,4 @@
-"""Records of an outbox on their way to Kafka: alone, by key (a lane), and in chunks that are sent together."""
+"""Records of an outbox on their way to Kafka: alone, by key (a lane), and in chunks that go together."""
 
 from __future__ import annotations
 
