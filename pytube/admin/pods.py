@@ -100,11 +100,11 @@ def count_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube
 
 
 def retry_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube") -> int:
-    """Put the keys of the pods that are there now into the queue anew.
+    """Move the pods that are there now to the end of the queue.
 
-    They get new pods, as old seqs may lie below what a worker looks at. Control pods and what is in flight
-    are left alone; with a key, that key is touched again whoever has it. Interrupted, some are done and
-    the others untouched.
+    Their keys get new pods, as old seqs may lie below a worker's floor. Control pods and pods in flight are
+    left alone; a single key is touched again even while it is in flight. After an interruption some pods
+    have been moved, and the others are unchanged.
 
     Returns:
         How many pods there were.

@@ -1,7 +1,7 @@
 """Works on one backfill: waits, collects the ids, and inserts pods chunk by chunk.
 
-All that it knows is in the database. So it can be killed at any moment, and whoever goes on begins
-where it was. The right to work on the backfill belongs to the session: whoever lost that inserts
+All its state is in the database. So it can be killed at any moment, and its successor continues from the
+same place. The right to work on the backfill belongs to the session: a process that lost its session inserts
 nothing more.
 """
 

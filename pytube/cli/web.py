@@ -82,8 +82,8 @@ def web(
 ) -> None:
     """Show the fleet as pages for a browser: tubes, partitions, parked documents, graphs.
 
-    Everybody on this machine can read them, unless there is a token: then nobody can without it, and
-    whoever gives it may pause, resume, retry and drop.
+    Everybody on this machine can read them, unless there is a token: then only its holders can, and they
+    may pause, resume, retry and drop.
     """
     _need_packages()
     address, port = _address(listen)

@@ -167,7 +167,7 @@ class Queue:
     """Pods or records a second that writers added since the sample before; None in the first. Postgres counts
     them some seconds late at times, and counts those that were rolled back."""
     rate_out: float | None = None
-    """Those that were taken away, delivered or parked, likewise."""
+    """Pods or records a second that were delivered or parked since the sample before; None in the first."""
     host: str | None = None
 
     def since(self, before: Queue) -> tuple[int, int]:

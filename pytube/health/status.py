@@ -52,7 +52,7 @@ class PartitionStatus:
     """Age of the oldest waiting pod in seconds; None when none waits."""
 
     backfill_lag: float | None
-    """Age of the oldest waiting backfill pod, likewise."""
+    """Age of the oldest waiting backfill pod in seconds; None when none waits."""
 
     leader: str | None
     """Client id of the leader, or of the one that is lost; None when the partition is free."""
@@ -71,7 +71,7 @@ class PartitionStatus:
 
     sink_down_for: float | None
     source_down: str | None
-    """Why rows can't be read, likewise."""
+    """Why rows can't be read; None while they can, or nobody leads. `source_down_for`: seconds."""
 
     source_down_for: float | None
     paused: str | None

@@ -29,7 +29,7 @@ from pytube.web.site import Site, here, message, page
 
 _STYLE = Path(__file__).with_name("style.css")
 _OPEN = frozenset({"/login", "/style.css"})
-"""What is answered to whoever has not given the token."""
+"""What is served without the token."""
 _AT_ONCE = 8
 """Requests that work on a database; others wait, so that no reader takes the connections of workers."""
 
@@ -100,7 +100,7 @@ def _style(_: Site, __: Request) -> Response:
 
 
 class _Gate:
-    """Where there is a token, nothing is shown to whoever has not given it."""
+    """Where there is a token, refuses requests without it."""
 
     def __init__(self, app: ASGIApp, site: Site) -> None:
         self._app = app

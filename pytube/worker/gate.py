@@ -109,7 +109,7 @@ class SinkGate:
             self._slow_start.begin(now)
 
     def _grant(self) -> None:
-        """Let pass whoever may, and come back when the next one may."""
+        """Let requests pass as far as the limits allow, and look again when the next one may."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -270,7 +270,7 @@ class Leadership:
     async def _wait_until_open(self, active_term: ActiveTerm) -> bool:
         """Mark nothing before the sink has been opened; whether it has been.
 
-        A pause ends the wait, so that whoever asks for it need not wait for a sink that does not open. The
+        A pause ends the wait, so that `pytube pause` need not wait for a sink that does not open. The
         term is led meanwhile, as when a sink goes down later: its renewals tell everybody why nothing is
         delivered.
         """

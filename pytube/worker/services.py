@@ -61,7 +61,7 @@ async def first_to_end(*services: Coroutine[Any, Any, None]) -> None:
     """Run them until one ends, then end the others; raises what it raised.
 
     An `asyncio.TaskGroup` would raise the failure of a service in place of a cancellation that comes at
-    the same time (Python 3.11, 3.12); whoever is cancelled here is, whatever becomes of the services.
+    the same time (Python 3.11, 3.12); this function passes the cancellation on, whatever becomes of them.
     """
     tasks = [asyncio.create_task(service) for service in services]
     try:
