@@ -120,6 +120,7 @@ GRANT SELECT ON :"schema".tube_outbox_parked TO :"role_worker", :"role_monitor";
 GRANT SELECT ON :"schema".tube_outbox_retry TO :"role_worker";
 GRANT EXECUTE ON FUNCTION
     :"schema".outbox_records_mark, :"schema".outbox_records_park, :"schema".outbox_records_purge,
+    :"schema".outbox_records_purge_sent,
     :"schema".outbox_records_reset
 TO :"role_worker";
 GRANT EXECUTE ON FUNCTION

@@ -234,6 +234,24 @@ $$;
 
 COMMENT ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Deletes the records that a term has sent.';
 
+CREATE FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET jit TO 'off'
+    SET row_security TO 'off'
+    AS $_$
+DECLARE
+    own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, coalesce(ids, '{}'));
+    purged integer;
+BEGIN
+    EXECUTE format('DELETE FROM %s WHERE r.id = ANY ((SELECT $1)::bigint[]) AND %s', own.tbl, own.part) USING ids;
+    GET DIAGNOSTICS purged = ROW_COUNT;
+    RETURN purged;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Deletes the records of a partition that earlier terms have sent, whoever has marked them.';
+
 CREATE FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[] DEFAULT NULL::bigint[]) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -3016,7 +3034,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -3026,8 +3044,9 @@ DECLARE
     greatest_id CONSTANT bigint := (SELECT max(i.id) FROM unnest(ids) AS i (id));
 BEGIN
     tbl := tube_private_outbox_table(box) || ' AS r';
+    part := tube_private_outbox_part(box.adopted, partitions, partition);
     condition := 'r.leader_id = $1 AND ' || CASE
-        WHEN ids IS NULL THEN tube_private_outbox_part(box.adopted, partitions, partition) || ' AND $2 IS NULL'
+        WHEN ids IS NULL THEN part || ' AND $2 IS NULL'
         WHEN current_setting('server_version_num')::integer < 170000 AND greatest_id - least_id < 64 * cardinality(ids)
             THEN format('r.id BETWEEN %s AND %s AND r.id + 0 = ANY ($2)', least_id, greatest_id)
         ELSE 'r.id = ANY ((SELECT $2)::bigint[])' END;
@@ -7957,6 +7976,10 @@ REVOKE ALL ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer
 GRANT ALL ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_worker;
@@ -8365,9 +8388,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_base_type(type oid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pytube.outbox.records import Chunk, Failure
+from pytube.outbox.records import Chunk, EarlierTerm, Failure
 
 
 class Outgoing(Protocol):
     """A way of one term's records to Kafka."""
 
-    async def open(self) -> frozenset[int]:
-        """Begin, before the first mark; the ids of records that an earlier term has sent, and perhaps purged.
+    async def open(self, earlier: Sequence[EarlierTerm]) -> frozenset[int]:
+        """Begin, before the first mark; the ids of records that earlier terms have sent, and perhaps purged.
 
         Raises:
             BrokerUnavailable: no broker answers, or it refuses us.

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaException, Producer
 
 from pytube.outbox.messages import UNSENT, Handed, failure_of
 from pytube.outbox.partitions import Widths
-from pytube.outbox.records import Chunk, Failure
+from pytube.outbox.records import Chunk, EarlierTerm, Failure
 from pytube.sinks.kafka_clients import Clients
 from pytube.threads import in_thread
 
@@ -91,7 +91,7 @@ class PlainProducer:
         self._cut_short: Handed | None = None
         """A chunk that was not taken as a whole; until the caller knows, nothing may overtake the rest."""
 
-    async def open(self) -> frozenset[int]:
+    async def open(self, earlier: Sequence[EarlierTerm]) -> frozenset[int]:  # noqa: ARG002
         """Nothing is asked: a broker that is not there is learned from the first chunk."""
         return frozenset()
 

@@ -42,6 +42,14 @@ def ordering_key(record: Record) -> OrderingKey:
     return record.id if record.key is None else record.key
 
 
+class EarlierTerm(NamedTuple):
+    """A term that had records of a partition, and has not ended in order."""
+
+    partitions: int
+    partition: int
+    epoch: int
+
+
 class Fault(enum.Enum):
     """Why a record was not written, as far as the machine has to know."""
 

@@ -11,7 +11,7 @@ from pytube.db.arrays import Int8Array
 from pytube.db.session import Queries
 from pytube.errors import UnknownTube
 from pytube.outbox import source_queries as queries
-from pytube.outbox.records import Letter, Record
+from pytube.outbox.records import EarlierTerm, Letter, Record
 from pytube.sources.pods import Floor, storable
 from pytube.sources.queries import MARK_BEGIN, MARK_COMMIT
 from pytube.sources.settled import Settled
@@ -34,17 +34,20 @@ class OutboxSource:
         self._floor = Floor()
         self._version = 0
         self._adopted = False
+        self.earlier: Sequence[EarlierTerm] = ()
+        """Terms that may have left records of this partition at Kafka and not purged."""
         self.wakes = False
         """Whether writers wake a worker that sleeps."""
         self.returned_all_retried = False
         """Whether the last mark returned all records that operators had told to send again before it."""
 
     async def load(self) -> None:
-        """Learn what kind of table it is; to be called before the first mark."""
+        """Learn what kind of table it is, and of earlier terms; to be called before the first mark."""
         row = await self._session.row(queries.OUTBOX, self._arguments)
         if row is None:
             raise UnknownTube(f"there is no outbox {self._name!r}; create it with `pytube outbox create`")
-        self._adopted, self.wakes = row
+        self._adopted, self.wakes, earlier = row
+        self.earlier = [EarlierTerm(*term) for term in earlier]
 
     async def mark(self, limit: int, settled: Settled | None, done: Sequence[int] = ()) -> list[Record]:
         """Mark up to `limit` records, by id; the records of `done` are purged in the same transaction.
@@ -76,6 +79,10 @@ class OutboxSource:
     async def purge(self, ids: Sequence[int]) -> int:
         """Delete records that are done, on the disk too when this returns; how many there were."""
         return int(await self._session.value(queries.PURGE, self._arguments | {"ids": Int8Array(ids)}))
+
+    async def purge_sent(self, ids: Iterable[int]) -> None:
+        """Delete what is in this partition of records that earlier terms have sent, on the disk too."""
+        await self._session.value(queries.PURGE_SENT, self._arguments | {"ids": Int8Array(sorted(ids))})
 
     async def reset(self, ids: Sequence[int]) -> int:
         """Give back records that are not done; how many there were."""

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-OUTBOX: Final = "SELECT adopted, wakes FROM outbox_list() WHERE outbox = %(tube)s"
+# With the terms that had records of this partition and have not ended in order, also of another number of
+# partitions: p1 of P1 shares records with p2 of P2 exactly when p1 = p2 modulo gcd(P1, P2).
+OUTBOX: Final = """
+    SELECT adopted, wakes, ARRAY(
+        SELECT ARRAY[t.partitions, t.partition, t.epoch] FROM tube_terms(%(tube)s) AS t
+        WHERE t.outcome <> 'released'
+            AND mod(t.partition - %(partition)s, gcd(t.partitions, %(partitions)s)) = 0)
+    FROM outbox_list() WHERE outbox = %(tube)s
+"""
 
 # Sent as one message, as marks of tubes are: see pytube/sources/queries.py. Most records have no headers: a
 # NULL is read in no time, an empty array takes as long as all else of a record.
@@ -27,6 +35,8 @@ PURGE: Final = """
     SELECT outbox_records_purge(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(ids)s)
     FROM set_config('synchronous_commit', 'on', true)
 """
+
+PURGE_SENT: Final = PURGE.replace("outbox_records_purge", "outbox_records_purge_sent")
 
 RESET: Final = """
     SELECT outbox_records_reset(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(ids)s)

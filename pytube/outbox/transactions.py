@@ -2,13 +2,16 @@
 
 Readers at `read_committed` see each record once, whatever is killed, because of three things:
 
-- The transactional id names the partition, and each term calls `init_transactions` before its first mark.
-  That ends what an earlier leader began, and the broker refuses what it sends later. A deposed leader could
-  be late with its own call, and fence its successor; so the right to send is looked at again after the
-  call.
+- The transactional id names the number of partitions and the partition, and each term calls
+  `init_transactions` before its first mark: with its own id, and with those of earlier terms that had
+  records of its partition when there were more partitions, or fewer. That ends what an earlier leader began,
+  and the broker refuses what it sends later. A deposed leader could be late with its own call, and fence its
+  successor; so the right to send is looked at again after the call.
 - Each transaction also commits, as the offset of a consumer group of the same name, which records it has: the
-  *receipt*. A term reads the last one when it begins. These records it purges, and does not send again; nor
-  older ones that they have replaced, which would be the newest at a reader then.
+  *receipt*. A term reads the last one of each of these ids when it begins. These records are purged before
+  the first mark, and not sent again; nor older ones that they have replaced, which would be the newest at a
+  reader then. A receipt of a term that the database does not know does not count: the database was restored
+  from a backup, and may give the same ids to other records.
 - A receipt also has what earlier transactions have sent and is not purged yet, or not on the disk. Where
   that is too much for a receipt, the commit waits for the purge.
 
@@ -26,6 +29,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 from confluent_kafka import (
     Consumer,
@@ -40,7 +44,7 @@ from pytube.errors import BrokerUnavailable
 from pytube.faults import Point, fault_in_thread
 from pytube.outbox.messages import OVERDUE, UNSENT, Handed, failure_of
 from pytube.outbox.partitions import Widths
-from pytube.outbox.records import Chunk, Failure, Fault
+from pytube.outbox.records import Chunk, EarlierTerm, Failure, Fault
 from pytube.sinks.kafka_clients import Clients
 from pytube.threads import in_thread
 
@@ -52,6 +56,11 @@ _LONGEST_RECEIPT = 4000
 
 _MOST = 4000
 """Records in a transaction."""
+
+_EPOCH_SHIFT = 28
+"""The offset of a receipt is the epoch of its term, and the number of the transaction in these bits."""
+
+_offset = attrgetter("offset")
 
 _NOT_READY = PASSING | {KafkaError.UNSTABLE_OFFSET_COMMIT}
 
@@ -111,7 +120,9 @@ class TransactionalProducer:
     def __init__(
         self,
         clients: Clients,
-        transactional_id: str,
+        prefix: str,
+        partitions: int,
+        partition: int,
         epoch: int,
         settings: Mapping[str, object],
         *,
@@ -122,16 +133,19 @@ class TransactionalProducer:
 
         Args:
             clients: makes producers.
-            transactional_id: names the partition; also the group that has the receipts.
+            prefix: of transactional ids, which are also names of the groups that have the receipts.
+            partitions: of the outbox.
+            partition: of the term.
             epoch: of the term.
             settings: of the producer.
             may_send: whether the term has the right to send; called in the thread.
             on_settled: called in the event loop when chunks are decided.
         """
         self._clients = clients
-        self._id = transactional_id
+        self._prefix = prefix
+        self._id = self._name(partitions, partition)
         self._epoch = b"%d" % epoch
-        self._next_offset = epoch << 28
+        self._next_offset = epoch << _EPOCH_SHIFT
         self._settings = settings
         self._may_send = may_send
         self._on_settled = on_settled
@@ -158,14 +172,14 @@ class TransactionalProducer:
 
     # --- for the event loop -------------------------------------------------------------------
 
-    async def open(self) -> frozenset[int]:
-        """Take the transactional id, and read the receipt of the last transaction.
+    async def open(self, earlier: Sequence[EarlierTerm]) -> frozenset[int]:
+        """Take the transactional ids of this term and of earlier ones; what those have sent last.
 
         Raises:
             BrokerUnavailable: no broker answers, or it refuses us.
         """
         try:
-            sent = await in_thread(self._open)
+            sent = await in_thread(self._take_over, earlier)
         except KafkaException as error:
             raise BrokerUnavailable(f"Kafka: {self._clients.say(error.args[0])}") from None
         threading.Thread(target=self._run, name=f"kafka-{self._id}", daemon=True).start()
@@ -227,22 +241,39 @@ class TransactionalProducer:
 
     # --- for the thread -----------------------------------------------------------------------
 
-    def _open(self) -> frozenset[int]:
-        producer = self._clients.producer(self._id, self._settings)
+    def _name(self, partitions: int, partition: int) -> str:
+        """The transactional id of a partition."""
+        return f"{self._prefix}{partitions}.{partition}"
+
+    def _take_over(self, earlier: Sequence[EarlierTerm]) -> frozenset[int]:
+        """End what earlier terms may still send; the ids of what they have sent last."""
+        epochs: dict[str, set[int]] = {}
+        for term in earlier:
+            epochs.setdefault(self._name(term.partitions, term.partition), set()).add(term.epoch)
+        receipts = {name: self._take(name)[2] for name in epochs if name != self._id}
+        receipts[self._id] = self._open()
+        sent: set[int] = set()
+        for name, receipt in receipts.items():
+            if receipt is not None and receipt.offset >> _EPOCH_SHIFT in epochs.get(name, ()):
+                sent |= read_receipt(receipt.metadata or "")
+        return frozenset(sent)
+
+    def _open(self) -> TopicPartition | None:
+        """Take this term's own id; its last receipt."""
+        self._producer, self._group, receipt = self._take(self._id)
+        self._last_receipt = 0 if receipt is None else receipt.offset
+        return receipt
+
+    def _take(self, name: str) -> tuple[Producer, object, TopicPartition | None]:
+        """A producer that has taken a transactional id, its group, and the last receipt."""
+        producer = self._clients.producer(name, self._settings)
         producer.init_transactions(self._clients.timeout)
-        self._producer = producer
-        consumer = self._clients.consumer(self._id)
+        consumer = self._clients.consumer(name)
         try:
-            self._group = consumer.consumer_group_metadata()
-            return self._read_receipt(consumer)
+            receipts = [one for one in self._ask_offsets(consumer) if one.metadata]
+            return producer, consumer.consumer_group_metadata(), max(receipts, key=_offset, default=None)
         finally:
             consumer.close()
-
-    def _read_receipt(self, consumer: Consumer) -> frozenset[int]:
-        found = [one for one in self._ask_offsets(consumer) if one.metadata]
-        last = max(found, key=lambda one: one.offset, default=None)
-        self._last_receipt = 0 if last is None else last.offset
-        return frozenset() if last is None else read_receipt(last.metadata or "")
 
     def _ask_offsets(self, consumer: Consumer) -> list[TopicPartition]:
         """The offsets of our group; of consumers, librdkafka asks for those that no transaction may change.

@@ -119,7 +119,9 @@ class Outbox(Queue):
             return PlainProducer(self._clients, term.epoch, self._producer_settings, strict=strict)
         return TransactionalProducer(
             self._clients,
-            f"{self._transactional_id}{term.partition}",
+            self._transactional_id,
+            term.partitions,
+            term.partition,
             term.epoch,
             self._producer_settings,
             may_send=lambda: active_term.is_trusted,

@@ -93,8 +93,6 @@ class OutboxWorker:
         self._source = OutboxSource(database.pool, term)
         self._poller = Poller(database.pool, active_term)
         self._outgoing = outbox.outgoing(active_term)
-        self._already_sent: frozenset[int] = frozenset()
-        """Ids of records that an earlier term has sent, and perhaps purged."""
         self._begun: dict[Chunk, float] = {}
         """When each chunk was handed over."""
         self._done: dict[int, float] = {}
@@ -129,7 +127,8 @@ class OutboxWorker:
             BrokerUnavailable: the transactional id can't be had, or librdkafka hangs.
         """
         await self._source.load()
-        self._already_sent = await self._outgoing.open()
+        if sent := await self._outgoing.open(self._source.earlier):
+            await self._source.purge_sent(sent)
         try:
             while self._active_term.goes_on():
                 await self._round()
@@ -238,10 +237,6 @@ class OutboxWorker:
             self._bytes_per_record = HighAverage(size / len(records))
         self._bytes_per_record.observe(size, len(records))
         self.counters.touches[_RECORDS] += len(records)
-        if self._already_sent:
-            known = {record.id: record.created for record in records if record.id in self._already_sent}
-            self._done |= known
-            records = [record for record in records if record.id not in known]
         self.machine.add(records)
         return True
 

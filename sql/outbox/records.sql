@@ -165,6 +165,29 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_records_purge IS 'Deletes the records that a term has sent.';
 
+-- outbox_records_purge_sent: deletes records of a term's partition that earlier terms have sent, whoever has marked them.
+--
+-- Arguments: the term; ids: of records that are at Kafka for sure, of this partition and others.
+-- Result: how many were deleted. An id that is not there, or is in another partition, is passed over.
+-- Errors: those of a call under a term; TU108, TU111.
+-- Locks: the fence and the deleted rows, until the transaction ends.
+-- A lost answer: call again with the same ids.
+CREATE OR REPLACE FUNCTION :"schema".outbox_records_purge_sent(
+    outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]
+) RETURNS integer
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET jit = off SET row_security = off AS $$
+DECLARE
+    own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, coalesce(ids, '{}'));
+    purged integer;
+BEGIN
+    EXECUTE format('DELETE FROM %s WHERE r.id = ANY ((SELECT $1)::bigint[]) AND %s', own.tbl, own.part) USING ids;
+    GET DIAGNOSTICS purged = ROW_COUNT;
+    RETURN purged;
+END
+$$;
+COMMENT ON FUNCTION :"schema".outbox_records_purge_sent IS
+    'Deletes the records of a partition that earlier terms have sent, whoever has marked them.';
+
 -- outbox_records_reset: gives records of a term back, so that the next mark returns them again.
 --
 -- A caller that keeps a floor lowers it below the least id that was given back (to 0 with ids NULL).
@@ -194,11 +217,13 @@ COMMENT ON FUNCTION :"schema".outbox_records_reset IS
 
 -- tube_private_begin_change: the fence of a change to a term's records, and the SQL texts of what is changed.
 --
--- Result: tbl: the table, as r; condition: on the records with the ids $2, or on all of the term's; $1 is its leader_id.
+-- Result: tbl: the table, as r; condition: on the records with the ids $2, or on all of the term's; $1 is its leader_id;
+-- part: on all records of the partition.
 -- ids that are close together are found by one walk over the index where Postgres would descend for each: see
 -- tube_private_pods_where, whose measurements hold here, too.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_change(
-    outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text
+    outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text,
+    OUT part text
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -207,8 +232,9 @@ DECLARE
     greatest_id CONSTANT bigint := (SELECT max(i.id) FROM unnest(ids) AS i (id));
 BEGIN
     tbl := tube_private_outbox_table(box) || ' AS r';
+    part := tube_private_outbox_part(box.adopted, partitions, partition);
     condition := 'r.leader_id = $1 AND ' || CASE
-        WHEN ids IS NULL THEN tube_private_outbox_part(box.adopted, partitions, partition) || ' AND $2 IS NULL'
+        WHEN ids IS NULL THEN part || ' AND $2 IS NULL'
         WHEN current_setting('server_version_num')::integer < 170000 AND greatest_id - least_id < 64 * cardinality(ids)
             THEN format('r.id BETWEEN %s AND %s AND r.id + 0 = ANY ($2)', least_id, greatest_id)
         ELSE 'r.id = ANY ((SELECT $2)::bigint[])' END;

@@ -10,7 +10,7 @@ import random
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -314,19 +314,13 @@ class Outboxes:
         """What a consumer of an outbox finds; of transactions only what is committed."""
         return read(self._bootstrap, self.topics[mode], committed=mode == TRANSACTIONS)
 
-    def judge(
-        self,
-        check_transactions: Callable[[Sequence[Seen]], None] = check_exactly_once,
-        *,
-        crowded: bool = False,
-    ) -> dict[str, int]:
+    def judge(self, *, crowded: bool = False) -> dict[str, int]:
         """Check what the consumer finds against the promises of each mode; how many records came late.
 
         Late is a record of a term after one of a later term: a stopped leader went on. In transactions there
         must be none; else a consumer that drops repeats by id has all in order, with them and without.
 
         Args:
-            check_transactions: of what comes again in transactions; by default nothing does.
             crowded: so many processes run that the broker may answer late. Where a worker process has given a
                 producer up for that, what it had on the wire comes in between what the next one sends: then
                 only the order of first occurrences is looked at in windowed mode.
@@ -341,7 +335,7 @@ class Outboxes:
             check_complete(timely, stashed)
             if mode == TRANSACTIONS:
                 assert not lates, lates
-                check_transactions(seen)
+                check_exactly_once(seen)
             elif not (crowded and mode == WINDOWED and self._was_overdue(mode)):
                 check_windowed(timely, _REPEATS[mode])
         return late

@@ -22,6 +22,7 @@ from tests.helpers.outbox_sql import (
     marked_ids,
     park,
     purge,
+    purge_sent,
     reset,
     retry,
     stash,
@@ -74,6 +75,26 @@ def test_records_come_by_id_once_for_a_term_and_go_when_they_are_purged(conn: Co
     far = [ids[1], ids[5]]
     assert purge(conn, new, far) == 2
     assert waiting_ids(conn, str(scalar(conn, "SELECT tbl FROM outbox_list()"))) == [ids[3]]
+
+
+@pytest.mark.parametrize("make", [make_outbox, adopt], ids=["own", "adopted"])
+def test_what_earlier_terms_have_sent_goes_from_the_partition_whoever_has_marked_it(
+    conn: Conn, make: Make
+) -> None:
+    make(conn, partitions=2)
+    ids = [stash(conn, key=str(number)) for number in range(20)]
+    old, other = lead(conn, 0, 2), lead(conn, 1, 2)
+    in_first = marked_ids(conn, old, 4)
+    in_second = marked_ids(conn, other)
+    term = lead(conn, 0, 2)
+    with pytest.raises(psycopg.Error) as fenced:
+        purge_sent(conn, old, ids)
+    assert fenced.value.sqlstate == "TU001"
+    assert purge_sent(conn, term, [*in_first, *in_second, 0]) == 4
+    assert purge_sent(conn, term, []) == 0
+    assert waiting_ids(conn, str(scalar(conn, "SELECT tbl FROM outbox_list()"))) == [
+        number for number in ids if number not in in_first
+    ]
 
 
 def test_a_new_term_takes_over_what_another_one_had_marked(conn: Conn) -> None:

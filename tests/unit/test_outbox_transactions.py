@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from pytube.errors import BrokerUnavailable
 from pytube.outbox import transactions
 from pytube.outbox.inflight import InFlight, Rules
-from pytube.outbox.records import Chunk, Fault, Record
+from pytube.outbox.records import Chunk, EarlierTerm, Fault, Record
 from pytube.outbox.transactions import TransactionalProducer, read_receipt
 from pytube.sinks.kafka_clients import Clients
 from tests.helpers.waiting import wait_until_async
@@ -82,11 +82,20 @@ class FakeKafka:
             raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING))
 
 
-def open_way(kafka: FakeKafka, name: str = "id", *, may_send: Sequence[bool] = ()) -> TransactionalProducer:
+def open_way(
+    kafka: FakeKafka, name: str = "id", *, epoch: int = 7, may_send: Sequence[bool] = ()
+) -> TransactionalProducer:
     """`may_send`: the answers to the first looks at the right to send; it is there from then on."""
     answers = iter(may_send)
     return TransactionalProducer(
-        cast("Clients", kafka), name, 7, {}, may_send=lambda: next(answers, True), on_settled=lambda: None
+        cast("Clients", kafka),
+        name,
+        1,
+        0,
+        epoch,
+        {},
+        may_send=lambda: next(answers, True),
+        on_settled=lambda: None,
     )
 
 
@@ -113,12 +122,25 @@ async def outcome_of(way: TransactionalProducer, chunk: Chunk) -> Mapping[int, A
 async def test_the_id_is_taken_before_the_first_transaction_and_the_receipt_committed_with_it() -> None:
     kafka = FakeKafka()
     way = open_way(kafka)
-    assert await way.open() == frozenset()
+    assert await way.open(()) == frozenset()
     assert await outcome_of(way, chunk_of(1, 2)) == {}
     assert kafka.calls == ["producer", "init", "begin", "receipt", "commit"]
     way.stop()
-    successor = open_way(kafka)
-    assert await successor.open() == {1, 2}
+    for epoch, earlier in ((8, [EarlierTerm(1, 0, 7)]), (9, [EarlierTerm(4, 3, 7)])):
+        successor = open_way(kafka, epoch=epoch)
+        assert await successor.open(earlier) == {1, 2}, "of this number of partitions, and of another one"
+        successor.stop()
+
+
+async def test_the_receipt_of_a_term_that_is_not_known_does_not_count() -> None:
+    """The database was restored: it may give the ids to other records."""
+    kafka = FakeKafka()
+    way = open_way(kafka)
+    await way.open(())
+    await outcome_of(way, chunk_of(1, 2))
+    way.stop()
+    successor = open_way(kafka, epoch=9)
+    assert await successor.open([EarlierTerm(1, 0, 6)]) == frozenset()
     successor.stop()
 
 
@@ -126,13 +148,13 @@ async def test_a_receipt_that_is_refused_is_not_taken_for_none() -> None:
     kafka = FakeKafka()
     kafka.refused = [SimpleNamespace(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), metadata=None)]
     with pytest.raises(BrokerUnavailable, match="authorization failed"):
-        await open_way(kafka).open()
+        await open_way(kafka).open(())
 
 
 async def test_the_receipt_has_what_compaction_has_replaced() -> None:
     kafka = FakeKafka()
     way = open_way(kafka)
-    await way.open()
+    await way.open(())
     await outcome_of(way, chunk_of(1, 2, 3, rules=Rules(window=9, compact=True)))
     way.stop()
     assert kafka.receipt is not None
@@ -142,7 +164,7 @@ async def test_the_receipt_has_what_compaction_has_replaced() -> None:
 async def test_a_commit_whose_answer_is_lost_took_place_when_its_receipt_is_there() -> None:
     kafka = FakeKafka()
     way = open_way(kafka)
-    await way.open()
+    await way.open(())
     kafka.lost_commits = 1
     assert await outcome_of(way, chunk_of(1)) == {}
     way.stop()
@@ -152,7 +174,7 @@ async def test_a_commit_whose_answer_is_lost_took_place_when_its_receipt_is_ther
 async def test_without_the_right_to_send_no_transaction_begins(answers: list[bool]) -> None:
     kafka = FakeKafka()
     way = open_way(kafka, may_send=answers)
-    await way.open()
+    await way.open(())
     failures = await outcome_of(way, chunk_of(1))
     assert [failure.fault for failure in failures.values()] == [Fault.UNSENT]
     assert "begin" not in kafka.calls
@@ -166,7 +188,7 @@ async def test_a_call_that_does_not_return_is_noticed_and_what_it_comes_back_to_
     kafka = FakeKafka()
     kafka.hang.clear()
     way = open_way(kafka, "hangs")
-    await way.open()
+    await way.open(())
     way.check()
     way.send(chunk_of(1))
     await wait_until_async(lambda: way.answer_due is not None, 5)
@@ -174,5 +196,5 @@ async def test_a_call_that_does_not_return_is_noticed_and_what_it_comes_back_to_
         way.check()
     way.stop()
     kafka.hang.set()
-    await wait_until_async(lambda: "kafka-hangs" not in {one.name for one in threading.enumerate()}, 5)
+    await wait_until_async(lambda: "kafka-hangs1.0" not in {one.name for one in threading.enumerate()}, 5)
     assert "commit" not in kafka.calls

@@ -71,6 +71,22 @@ SEEDS = [
         ("unit/test_outbox_transactions.py",),
     ),
     Seed(
+        "receipts_of_other_partitions_are_not_read",
+        "after a repartition, what was committed and not purged is sent twice",
+        "pytube/outbox/transactions.py",
+        "        receipts = {name: self._take(name)[2] for name in epochs if name != self._id}\n",
+        "        receipts: dict[str, TopicPartition | None] = {}\n",
+        ("unit/test_outbox_transactions.py",),
+    ),
+    Seed(
+        "receipt_of_an_unknown_term_counts",
+        "after a restore, records are deleted whose ids an unknown term had sent",
+        "pytube/outbox/transactions.py",
+        "if receipt is not None and receipt.offset >> _EPOCH_SHIFT in epochs.get(name, ()):\n",
+        "if receipt is not None:\n",
+        ("unit/test_outbox_transactions.py",),
+    ),
+    Seed(
         "lost_commit_counts_as_failed",
         "a transaction whose answer was lost is sent twice",
         "pytube/outbox/transactions.py",
