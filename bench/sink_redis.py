@@ -55,6 +55,7 @@ def run(server: Server) -> Section:
 
 
 def _measure(server: Server, section: Section, url: str) -> None:
+    asyncio.run(_until_up(url))
     rounds = count(1)
     taken = interleave(
         server.readings(server.postgres.dsn()),
@@ -71,7 +72,6 @@ async def _case(name: str, url: str, round_: int) -> float:
     sent = batches(round_)
     if name in ("json", "hash"):
         sink = RedisSink.from_options({"url": url, "mode": name, "key": f"{name}:{{id}}"})
-        await _until_up(url)
         await sink.open()
         documents = await send_all(sent, sink.send)
         await sink.close()
