@@ -43,7 +43,7 @@ def ordering_key(record: Record) -> OrderingKey:
 
 
 class EarlierTerm(NamedTuple):
-    """A term that had records of a partition, and has not ended in order."""
+    """A term that had records of a partition, and has ended."""
 
     partitions: int
     partition: int

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from pytube import faults
 from pytube.embedded.kafka_real import RealKafka
 from pytube.embedded.postgres import Postgres
-from pytube.events import SinkDown, SinkUp
-from tests.crash.outboxes import MODES, Load, Outboxes
+from pytube.errors import DatabaseUnavailable
+from pytube.events import LeaderAcquired, SinkDown, SinkUp
+from pytube.faults import Point
+from tests.crash.outboxes import MODES, TRANSACTIONS, Load, Outboxes
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.waiting import wait_until_async
 
@@ -54,4 +57,26 @@ async def test_postgres_is_killed_and_restarted(outboxes: Outboxes, postgres: Po
             await asyncio.to_thread(postgres.start)
             await asyncio.to_thread(outboxes.go_on, "the restart")
         await asyncio.to_thread(outboxes.wait_until_drained)
+    assert outboxes.judge() == dict.fromkeys(MODES, 0)
+
+
+async def test_a_session_is_lost_between_a_commit_and_its_purge(
+    outboxes: Outboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The term is given back in order, although it has left records at Kafka that it has not purged."""
+    lost = asyncio.Event()
+
+    async def lose(point: Point) -> None:
+        if point is Point.BEFORE_PURGE and not lost.is_set():
+            lost.set()
+            raise DatabaseUnavailable("the session was lost")
+
+    monkeypatch.setattr(faults, "handler", lose)
+    with outboxes.connect() as connection:
+        outboxes.stash(connection, TRANSACTIONS, [f"key-{number % 9}" for number in range(90)])
+    async with outboxes.running() as events:
+        await lost.wait()
+        await asyncio.to_thread(outboxes.wait_until_drained)
+    terms = [one for one in events if isinstance(one, LeaderAcquired) and one.tube == TRANSACTIONS]
+    assert len(terms) == 3, "of two partitions, and one more"
     assert outboxes.judge() == dict.fromkeys(MODES, 0)

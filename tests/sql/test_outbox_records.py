@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pytube.outbox import source_queries
 from pytube.outbox.partitions import slot_of
 from tests.helpers.capture import open_session
 from tests.helpers.outbox_sql import (
@@ -95,6 +96,20 @@ def test_what_earlier_terms_have_sent_goes_from_the_partition_whoever_has_marked
     assert waiting_ids(conn, str(scalar(conn, "SELECT tbl FROM outbox_list()"))) == [
         number for number in ids if number not in in_first
     ]
+
+
+def test_a_term_learns_of_all_earlier_ones_that_had_records_of_its_partition(conn: Conn) -> None:
+    """One that was released, too: it may have lost its session before it could purge what it had sent."""
+    make_outbox(conn, partitions=4)
+    before = {number: lead(conn, number, 4) for number in range(4)}
+    released, superseded = before[2], before[0]
+    assert scalar(conn, "SELECT tube_leader_release(%s, %s, %s, %s)", released.args) is True
+    again = lead(conn, 2, 4)
+    make_outbox(conn, partitions=2)
+    lead(conn, 0, 2)
+    arguments = {"tube": OUTBOX, "partitions": 2, "partition": 0}
+    _, _, earlier = conn.execute(source_queries.OUTBOX, arguments).fetchone() or ((), (), [])
+    assert sorted(earlier) == sorted([4, old.partition, old.epoch] for old in (released, superseded, again))
 
 
 def test_a_new_term_takes_over_what_another_one_had_marked(conn: Conn) -> None:
