@@ -225,15 +225,18 @@ class Database:
         by_id: dict[UUID, ActiveTerm] = {one.term.leader_id: one for one in self.terms.values()}
         sent_at = clock.now()
         others = await terms.renew(session, {key: one.troubles for key, one in by_id.items()})
+        over: list[ActiveTerm] = []
         for leader_id, active_term in by_id.items():
             renewal = others.get(leader_id, terms.RENEWED)
             if renewal.renewed:
                 active_term.confirm_renewal(sent_at)
                 active_term.note_pause(renewal.paused, renewal.step, sent_at)
             elif renewal.renewed is None:
-                reason = await terms.why_over(session, active_term.term)
-                if reason is not None:
-                    active_term.end(reason)
+                over.append(active_term)
+        for active_term in over:  # after all others: a question for each takes long over a slow network
+            reason = await terms.why_over(session, active_term.term)
+            if reason is not None:
+                active_term.end(reason)
 
     def _rouse_lapsed(self) -> None:
         """Have partitions that sleep notice, and tell, that their trust has lapsed."""

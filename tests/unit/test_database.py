@@ -197,6 +197,25 @@ async def test_a_renewal_that_is_refused_ends_the_term(renewal: Renewal) -> None
     assert renewal.active_term.attention.is_set()
 
 
+async def test_a_question_why_a_term_is_over_holds_up_no_other_term(
+    monkeypatch: pytest.MonkeyPatch, renewal: Renewal
+) -> None:
+    ended = term_of(1)
+    renewal.database.terms = {("t", 1): ended, ("t", 0): renewal.active_term}
+
+    async def renew(_session: Session, _leader_ids: Sequence[UUID]) -> dict[UUID, terms.Renewal]:
+        return {ended.term.leader_id: terms.Renewal(None, None, None)}
+
+    async def why_over(_session: Session, _term: Term) -> NotLeader:
+        raise DatabaseUnavailable("cut")
+
+    monkeypatch.setattr(terms, "renew", renew)
+    monkeypatch.setattr(terms, "why_over", why_over)
+    with pytest.raises(DatabaseUnavailable):
+        await renewal.database._renew_all(cast("Session", None))
+    assert renewal.renewed_at != LONG_AGO
+
+
 async def test_a_term_that_somebody_is_just_ending_is_neither_renewed_nor_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
