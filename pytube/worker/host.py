@@ -270,7 +270,10 @@ class Host:
     # --- shedding -------------------------------------------------------------------------
 
     def _build_shedder(self, config: Config, instance_id: UUID) -> LoadShedder | None:
-        """What leaves tubes of this host to other processes that serve them better; outboxes are kept."""
+        """What leaves tubes of this host to other processes that serve them better.
+
+        Outboxes are not judged. They are left only with all tubes, where one group has them all.
+        """
         if config.worker.shed_after is None:
             return None
         return LoadShedder(
@@ -278,11 +281,20 @@ class Host:
             self._elections,
             self.database.pool,
             together=self._elections.leaves_all,
+            beside=self._count_records if self._elections.leaves_all else lambda: 0,
             instance_id=instance_id,
             shed_after=config.worker.shed_after,
             shed_pause=config.worker.shed_pause,
             readings=self._read_load,
             emit=self.emit,
+        )
+
+    def _count_records(self) -> int:
+        """Records of outboxes that Kafka has acknowledged."""
+        return sum(
+            sum(counters.documents)
+            for outbox in self.of_kind(Outbox).values()
+            for counters in outbox.metrics.partitions.values()
         )
 
     def _read_load(self) -> dict[str, dict[int, Reading]]:

@@ -43,8 +43,9 @@ class _Group:
 class LoadShedder:
     """Watches the tubes of one host, and leaves one; or all, where their election lets no single one be left.
 
-    All are left if one should be, and none of the others delivers: one that does would be moved for nothing.
-    So a process that is slow as a whole leaves, and one that does not reach one of its sinks stays.
+    All are left if one should be, and none of the others delivers, nor does an outbox that is left with them:
+    one that does would be moved for nothing. So a process that is slow as a whole leaves, and one that does
+    not reach one of its sinks stays.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class LoadShedder:
         pool: Queries,
         *,
         together: bool,
+        beside: Callable[[], int] = lambda: 0,
         instance_id: UUID,
         shed_after: float,
         shed_pause: float,
@@ -67,6 +69,7 @@ class LoadShedder:
             elections: of the host; tubes that they don't serve, now or at all, are not given up.
             pool: asks the host what the others do.
             together: whether who leaves one tube leaves all.
+            beside: how many records were delivered of outboxes that are left together with the tubes.
             instance_id: of this process.
             shed_after: for how long a partition must have been unwell.
             shed_pause: for how long the process is away then, the first time.
@@ -78,6 +81,8 @@ class LoadShedder:
         self._pool = pool
         self._readings = readings
         self._emit = emit
+        self._beside = beside
+        self._delivered_beside = beside()
         watched = {tube: _Watched(counted, TubeHealth(instance_id)) for tube, counted in metrics.items()}
         parts = [watched] if together else [{tube: one} for tube, one in watched.items()]
         self._groups = [_Group(Absences(shed_pause), part) for part in parts]
@@ -94,6 +99,7 @@ class LoadShedder:
     async def _attend(self) -> None:
         readings, now = self._readings(), time.time()
         due: dict[str, Complaint] = {}
+        before, self._delivered_beside = self._delivered_beside, self._beside()
         for group in self._groups:
             self._end_absence(group)
             complaints = {
@@ -104,7 +110,7 @@ class LoadShedder:
             }
             if any(complaint.cycles % LOOK_EVERY == 0 for complaint in complaints.values()):
                 due |= complaints
-        if not due:
+        if not due or self._delivered_beside > before:
             return
         places = await self._look(list(due))
         for group in self._groups:

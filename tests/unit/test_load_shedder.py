@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import count, repeat
 from typing import Any
 from uuid import UUID
 
@@ -77,6 +78,8 @@ class Fleet:
         self.readings: dict[str, dict[int, Reading]] = {"t": {0: WELL}}
         self.cycles = 0
         self.events: list[Event] = []
+        self.records: Iterator[int] = repeat(7)
+        """Delivered of outboxes, as of each cycle."""
 
     def read(self) -> dict[str, dict[int, Reading]]:
         self.cycles += 1
@@ -89,6 +92,7 @@ class Fleet:
             self.election,
             self.others,
             together=self.together,
+            beside=lambda: next(self.records),
             instance_id=ME,
             shed_after=0.012,
             shed_pause=0.05,
@@ -188,3 +192,15 @@ async def test_a_tube_that_delivers_keeps_the_others_of_its_group() -> None:
     async with fleet.running():
         await wait_until_async(lambda: fleet.others.looks > 5, what="it looks several times")
     assert fleet.events == []
+
+
+async def test_an_outbox_that_delivers_keeps_the_tubes_of_its_group() -> None:
+    """It would be left with them."""
+    fleet = Fleet(None, together=True)
+    fleet.records = count()
+    fleet.readings = {"t": {0: SINK_NOT_OPEN}, "u": {}}
+    async with fleet.running():
+        await fleet.cycle(20)
+        assert fleet.events == []
+        fleet.records = repeat(0)
+        await wait_until_async(lambda: fleet.events, what="it sheds")
