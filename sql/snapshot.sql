@@ -1917,8 +1917,9 @@ CREATE FUNCTION tube.tube_park_drop(tube text, in_shard integer DEFAULT NULL::in
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    of_tube CONSTANT text := (tube_private_require(tube_park_drop.tube)).tube;
-    of_key CONSTANT text := tube_private_parked_key(of_tube, in_key);
+    reg CONSTANT tube_registry := tube_private_require(tube_park_drop.tube);
+    of_tube CONSTANT text := reg.tube;
+    of_key CONSTANT text := tube_private_kept_key(reg, in_key);
     chosen bigint[];
     keys text[];
 BEGIN
@@ -1969,8 +1970,9 @@ CREATE FUNCTION tube.tube_park_retry(tube text, in_shard integer DEFAULT NULL::i
     AS $_$
 #variable_conflict use_column
 DECLARE
-    of_tube CONSTANT text := (tube_private_require(tube_park_retry.tube)).tube;
-    of_key CONSTANT text := tube_private_parked_key(of_tube, in_key);
+    reg CONSTANT tube_registry := tube_private_require(tube_park_retry.tube);
+    of_tube CONSTANT text := reg.tube;
+    of_key CONSTANT text := tube_private_kept_key(reg, in_key);
     chosen bigint[];
     keys text[];
 BEGIN

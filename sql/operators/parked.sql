@@ -87,8 +87,9 @@ CREATE OR REPLACE FUNCTION :"schema".tube_park_retry(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    of_tube CONSTANT text := (tube_private_require(tube_park_retry.tube)).tube;
-    of_key CONSTANT text := tube_private_parked_key(of_tube, in_key);
+    reg CONSTANT tube_registry := tube_private_require(tube_park_retry.tube);
+    of_tube CONSTANT text := reg.tube;
+    of_key CONSTANT text := tube_private_kept_key(reg, in_key);
     chosen bigint[];
     keys text[];
 BEGIN
@@ -134,8 +135,9 @@ CREATE OR REPLACE FUNCTION :"schema".tube_park_drop(
 ) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
-    of_tube CONSTANT text := (tube_private_require(tube_park_drop.tube)).tube;
-    of_key CONSTANT text := tube_private_parked_key(of_tube, in_key);
+    reg CONSTANT tube_registry := tube_private_require(tube_park_drop.tube);
+    of_tube CONSTANT text := reg.tube;
+    of_key CONSTANT text := tube_private_kept_key(reg, in_key);
     chosen bigint[];
     keys text[];
 BEGIN
