@@ -130,7 +130,7 @@ def _heartbeats(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
                 "term is over, and its worker does not know yet, or it works for another database",
                 queue.host,
             )
-        if is_led and _is_silent(one, heard):
+        if is_led and _is_silent(one, heard, host.read_at):
             yield Disagreement(
                 subject,
                 f"its leader {one.leader} renews its term in the database, and no heartbeat of it is heard "
@@ -145,14 +145,17 @@ def _senders(beats: Sequence[Beat], heard: Heard) -> str:
     )
 
 
-def _is_silent(one: Partition, heard: Heard) -> bool:
-    """Whether a leader was listened to for longer than the deadline, and not heard."""
+def _is_silent(one: Partition, heard: Heard, read_at: float) -> bool:
+    """Whether a leader had been listened to for longer than the deadline, in vain, when the host was read.
+
+    Since then it may have handed over.
+    """
     since = heard.since_when(one.name, one.partition)
     if since is None:
         return False
     last = heard.last_of(one.name, one.partition, one.leader, one.leader_id)
-    led_since = heard.at - (one.leads_for or 0.0)
-    return heard.at - max(since, led_since, last or 0.0) > heard.deadline
+    led_since = read_at - (one.leads_for or 0.0)
+    return read_at - max(since, led_since, last or 0.0) > heard.deadline
 
 
 def _silent(workers: Collection[Worker]) -> Iterator[Disagreement]:

@@ -276,7 +276,7 @@ class HostSample:
             if missing:
                 found.append(
                     f"heartbeats on {', '.join(sorted(missing))} were not read: the broker has no such "
-                    "topic, or does not show it"
+                    "topic, or does not let us read it"
                 )
         return found
 
@@ -496,16 +496,19 @@ class _Host:
         Args:
             began: when all hosts began to listen.
         """
-        if self.listener is None:
+        if self.listener is None or self._connection is None:  # who leads is not known
             return
         led = [
             one
             for one in self._partitions
             if one.election == "neli" and one.leader is not None and one.state != "lost"
         ]
-        ends = began + self.listener.heard().deadline + BEATING
+        patience = self.listener.heard().deadline + BEATING
+        self.listener.wait(began + patience - time.monotonic(), lambda heard: heard.problem is None)
+        # A broker that is slow to answer leaves less of that time, in which a leader has to have been silent.
+        began = max(self.listener.heard().since.values(), default=began)
         self.listener.wait(
-            max(0.0, ends - time.monotonic()),
+            began + patience - time.monotonic(),
             lambda heard: (
                 heard.problem is None
                 and all(heard.last_of(one.name, one.partition, one.leader, one.leader_id) for one in led)

@@ -69,6 +69,6 @@ class Heard:
         return () if place is None else self.beats.get(place, ())
 
     def since_when(self, name: str, partition: int) -> float | None:
-        """Since when a partition is listened to; None: the broker has no such topic, or does not show it."""
+        """Since when a partition is listened to; None: there is no such topic, or we may not read it."""
         place = self.places.get((name, partition))
         return None if place is None else self.since.get(place[0])

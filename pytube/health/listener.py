@@ -57,6 +57,8 @@ class Listener:
         self._places: dict[tuple[str, int], tuple[str, int]] = {}
         self._beats: dict[tuple[str, int], dict[UUID, Beat]] = {}
         self._since: dict[str, float] = {}
+        self._refused: set[str] = set()
+        """Topics that the broker shows and does not let us read; it says so once."""
         self._problem: str | None = "Kafka has not answered yet"
         self._said: str | None = None
         """What librdkafka complained of last."""
@@ -80,9 +82,9 @@ class Listener:
             return self._heard()
 
     def wait(self, timeout: float, until: Callable[[Heard], bool] = lambda _: False) -> None:
-        """Wait so many seconds, or until enough was heard."""
+        """Wait so many seconds, if any are left, or until enough was heard."""
         with self._changed:
-            self._changed.wait_for(lambda: until(self._heard()), timeout)
+            self._changed.wait_for(lambda: until(self._heard()), max(0.0, timeout))
 
     def close(self, timeout: float = 0.5) -> None:
         """End; a call of librdkafka that takes longer is left to itself."""
@@ -147,7 +149,9 @@ class Listener:
             return
         now = time.monotonic()
         with self._changed:
-            self._since = {topic: self._since.get(topic, now) for topic, _ in parts}
+            self._since = {
+                topic: self._since.get(topic, now) for topic, _ in parts if topic not in self._refused
+            }
             self._problem = self._said = None
             if wanted - self._since.keys():
                 self._look_at = min(self._look_at, now + _AGAIN)
@@ -157,14 +161,20 @@ class Listener:
             self._changed.notify_all()
 
     def _take(self, message: Message) -> None:
+        topic, partition = message.topic(), message.partition()
         if (error := message.error()) is not None:
             self._on_error(error)
+            if topic is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                with self._changed:
+                    self._refused.add(topic)
+                    self._since.pop(topic, None)
             return
-        topic, partition, decoded = message.topic(), message.partition(), decode(message.value())
+        decoded = decode(message.value())
         if topic is None or partition is None or decoded is None:
             return
         heartbeat, now = decoded[0], time.monotonic()
         with self._changed:
+            self._refused.discard(topic)
             beats = self._beats.setdefault((topic, partition), {})
             known = beats.get(heartbeat.leader_id)
             beats[heartbeat.leader_id] = (

@@ -6,11 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from pydantic import SecretStr
 
 import pytube
@@ -19,6 +21,7 @@ from pytube.election.neli.claim import encode
 from pytube.election.neli.shared import slot_of
 from pytube.health.disagreements import disagreements
 from pytube.health.fleet import FleetWatcher, Target
+from pytube.health.listener import Listener
 from pytube.model import Heartbeat
 from tests.helpers.cli import run, run_json
 from tests.helpers.waiting import wait_until
@@ -205,3 +208,36 @@ def test_a_topic_that_is_not_there_is_told(
         )
         with sending(kafka_mock, [(f"pytube.{installation}.t", 0, Heartbeat("a", UUID(int=1), 1, 0, 0.0))]):
             wait_until(lambda: unread() == [], what="the topic that was made is listened to")
+
+
+def test_a_topic_that_may_not_be_read_is_not_silent(folder: Path) -> None:
+    """The broker shows it, and says once that it may not be read."""
+    listener = Listener(load(folder / "pytube.toml"))
+    listener._places = {("t", 0): ("mine", 0), ("u", 0): ("other", 0)}
+    listener._since = {"mine": 1.0, "other": 1.0}
+    refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    message = SimpleNamespace(error=lambda: refused, topic=lambda: "mine", partition=lambda: 0)
+    listener._take(cast("Message", message))
+    assert listener.heard().since == {"other": 1.0}
+    listener._look(cast("Consumer", FakeConsumer("mine", "other")))
+    assert listener.heard().since.keys() == {"other"}
+    assert listener.heard().problem is None
+
+
+class FakeConsumer:
+    """Listens to nothing, at a broker that shows these topics."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = {topic: SimpleNamespace(partitions=[0]) for topic in topics}
+
+    def list_topics(self, timeout: float) -> object:
+        del timeout
+        return self
+
+    def assignment(self) -> list[TopicPartition]:
+        return []
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Nothing is fetched."""
+
+    incremental_unassign = incremental_assign
