@@ -181,6 +181,8 @@ def _run(request: dict[str, Any], output: int) -> None:
         os.dup2(output, descriptor)
     os.close(output)
     os.chdir(request["directory"])
+    if "hypothesis" in sys.modules:  # it has made up its mind where the zygote was started
+        sys.modules["hypothesis.configuration"].set_hypothesis_home_dir(Path.cwd() / ".hypothesis")
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.path[:0] = os.environ.get("PYTHONPATH", "").split(os.pathsep)
