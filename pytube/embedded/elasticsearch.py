@@ -58,7 +58,8 @@ class Elasticsearch(SearchServer):
     def kill(self) -> None:
         """SIGKILL the node first: without its launcher it would shut down in order."""
         if self.running:
-            with suppress(FileNotFoundError, ProcessLookupError):  # it has not begun, or has ended
+            # It has not begun, is just writing its id, or has ended.
+            with suppress(FileNotFoundError, ValueError, ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
         super().kill()
 
