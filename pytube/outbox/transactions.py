@@ -11,7 +11,8 @@ Readers at `read_committed` see each record once, whatever is killed, because of
   *receipt*. A term reads the last one of each of these ids when it begins. These records are purged before
   the first mark, and not sent again; nor older ones that they have replaced, which would be the newest at a
   reader then. A receipt of a term that the database does not know does not count: the database was restored
-  from a backup, and may give the same ids to other records.
+  from a backup, and may give the same ids to other records. That of a term that had begun before the backup
+  counts all the same, so an operator has to advance the sequence of the ids after a restore.
 - A receipt also has what earlier transactions have sent and is not purged yet, or not on the disk. Where
   that is too much for a receipt, the commit waits for the purge.
 
