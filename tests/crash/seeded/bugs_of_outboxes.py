@@ -79,6 +79,16 @@ SEEDS = [
         ("unit/test_outbox_transactions.py",),
     ),
     Seed(
+        "receipts_of_released_terms_do_not_count",
+        "after a lost session, what was committed and not purged is sent twice",
+        "pytube/outbox/source_queries.py",
+        "WHERE t.ended_at IS NOT NULL\n",
+        "WHERE t.outcome <> 'released'\n",
+        (
+            "sql/test_outbox_records.py::test_a_term_learns_of_all_earlier_ones_that_had_records_of_its_partition",
+        ),
+    ),
+    Seed(
         "receipt_of_an_unknown_term_counts",
         "after a restore, records are deleted whose ids an unknown term had sent",
         "pytube/outbox/transactions.py",
