@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 # With the terms that had records of this partition, also of another number of partitions: p1 of P1 shares
-# records with p2 of P2 exactly when p1 = p2 modulo gcd(P1, P2). Those that were released, too: a term that has
-# lost its session is released by the next one, and has not purged what it had sent.
+# records with p2 of P2 exactly when p1 = p2 modulo gcd(P1, P2). Released ones, too: a term that lost its
+# session is released by the next one, and has not purged what it had sent.
 OUTBOX: Final = """
     SELECT adopted, wakes, ARRAY(
         SELECT ARRAY[t.partitions, t.partition, t.epoch] FROM tube_terms(%(tube)s) AS t
