@@ -206,13 +206,26 @@ def kafka_proxy(kafka_real: RealKafka, kafka_door: Port) -> Iterator[Proxy]:
         yield proxy
 
 
-@pytest.fixture(scope="session", params=["opensearch", pytest.param("elasticsearch", marks=pytest.mark.soak)])
-def opensearch(request: pytest.FixtureRequest) -> Iterator[SearchServer]:
-    """A real OpenSearch server; in long runs, a real Elasticsearch, too."""
-    from pytube.embedded.elasticsearch import Elasticsearch
+@pytest.fixture(scope="session")
+def real_opensearch() -> Iterator[SearchServer]:
+    """A real OpenSearch server."""
     from pytube.embedded.opensearch import OpenSearch
 
-    kind = OpenSearch if request.param == "opensearch" else Elasticsearch
-    # Elasticsearch has another user if we are root.
-    with server_folder() as folder, kind(folder) as server:
+    with server_folder() as folder, OpenSearch(folder) as server:  # it has another user if we are root
         yield server
+
+
+@pytest.fixture(scope="session")
+def real_elasticsearch() -> Iterator[SearchServer]:
+    """A real Elasticsearch server."""
+    from pytube.embedded.elasticsearch import Elasticsearch
+
+    with server_folder() as folder, Elasticsearch(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["opensearch", pytest.param("elasticsearch", marks=pytest.mark.soak)])
+def opensearch(request: pytest.FixtureRequest) -> SearchServer:
+    """A real OpenSearch server; in long runs, a real Elasticsearch, too."""
+    server: SearchServer = request.getfixturevalue(f"real_{request.param}")
+    return server

@@ -65,7 +65,7 @@ def jars(*coordinates: str) -> list[Path]:
     Raises:
         EmbeddedError: they can't be had.
     """
-    with _maven(", ".join(coordinates)) as context:
+    with _maven(f"the jars of {', '.join(coordinates)}") as context:
         from jgo.env import EnvironmentBuilder
 
         builder = EnvironmentBuilder(context=context, cache_dir=_cache() / "jgo")
@@ -79,7 +79,7 @@ def archive(group: str, artifact: str, version: str) -> Path:
     Raises:
         EmbeddedError: it can't be had.
     """
-    with _maven(f"{group}:{artifact}:{version}:zip") as context:
+    with _maven(f"the zip file of {group}:{artifact}:{version}") as context:
         found: Path = context.project(group, artifact).at_version(version).artifact(packaging="zip").resolve()
     return found
 

@@ -40,11 +40,12 @@ LEADER_RENEW: Final = """
     SELECT tube_leader_renew(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
 """
 
-# Of hundreds of terms nearly all are renewed, with nothing more to say: those have no row.
+# Of hundreds of terms nearly all are renewed, with nothing more to say: those have no row. FULL, so that the
+# function is called even without terms: its failure tells a worker that this server only reads any more.
 LEADERS_RENEW: Final = """
     SELECT t.leader_id, r.renewed, r.paused, r.step
     FROM unnest(%(leader_ids)s::uuid[]) AS t (leader_id)
-    LEFT JOIN tube_leaders_renew(NULL, %(leader_ids)s::uuid[], %(troubles)s) AS r USING (leader_id)
+    FULL JOIN tube_leaders_renew(NULL, %(leader_ids)s::uuid[], %(troubles)s) AS r USING (leader_id)
     WHERE (r.renewed AND r.paused IS NULL AND r.step IS NULL) IS NOT TRUE
 """
 

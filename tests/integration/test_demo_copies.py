@@ -34,7 +34,7 @@ def copy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     with ExitStack() as stack:
         match sink:
             case "opensearch":
-                server: OpenSearch = request.getfixturevalue("opensearch")
+                server: OpenSearch = request.getfixturevalue("real_opensearch")
                 yield copies.InOpenSearch(server.url)
             case "redis":
                 redis = stack.enter_context(Redis(stack.enter_context(server_folder()) / "redis"))
