@@ -234,7 +234,7 @@ $$;
 
 COMMENT ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Deletes the records that a term has sent.';
 
-CREATE FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) RETURNS integer
+CREATE FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET jit TO 'off'
@@ -244,13 +244,14 @@ DECLARE
     own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, coalesce(ids, '{}'));
     purged integer;
 BEGIN
-    EXECUTE format('DELETE FROM %s WHERE r.id = ANY ((SELECT $1)::bigint[]) AND %s', own.tbl, own.part) USING ids;
+    EXECUTE format('DELETE FROM %s WHERE r.id = ANY ((SELECT $1)::bigint[]) AND r.create_time <= $2 AND %s', own.tbl, own.part)
+    USING ids, created_until;
     GET DIAGNOSTICS purged = ROW_COUNT;
     RETURN purged;
 END
 $_$;
 
-COMMENT ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Deletes the records of a partition that earlier terms have sent, whoever has marked them.';
+COMMENT ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamp with time zone) IS 'Deletes the records of a partition that earlier terms have sent, whoever has marked them.';
 
 CREATE FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[] DEFAULT NULL::bigint[]) RETURNS integer
     LANGUAGE plpgsql
@@ -7978,9 +7979,9 @@ REVOKE ALL ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer
 GRANT ALL ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;
-GRANT ALL ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamp with time zone) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamp with time zone) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pytube.outbox.records import Chunk, EarlierTerm, Failure
+from pytube.outbox.records import Chunk, EarlierTerm, Failure, Sent
 
 
 class Outgoing(Protocol):
     """A way of one term's records to Kafka."""
 
-    async def open(self, earlier: Sequence[EarlierTerm]) -> frozenset[int]:
-        """Begin, before the first mark; the ids of records that earlier terms have sent, and perhaps purged.
+    async def open(self, earlier: Sequence[EarlierTerm]) -> Sequence[Sent]:
+        """Begin, before the first mark; what earlier terms have sent, and perhaps purged.
 
         Raises:
             BrokerUnavailable: no broker answers, or it refuses us.

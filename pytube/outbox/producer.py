@@ -24,7 +24,7 @@ from confluent_kafka import KafkaException, Producer
 
 from pytube.outbox.messages import UNSENT, Handed, failure_of
 from pytube.outbox.partitions import Widths
-from pytube.outbox.records import Chunk, EarlierTerm, Failure
+from pytube.outbox.records import Chunk, EarlierTerm, Failure, Sent
 from pytube.sinks.kafka_clients import Clients
 from pytube.threads import in_thread
 
@@ -91,9 +91,9 @@ class PlainProducer:
         self._cut_short: Handed | None = None
         """A chunk that was not taken as a whole; until the caller knows, nothing may overtake the rest."""
 
-    async def open(self, earlier: Sequence[EarlierTerm]) -> frozenset[int]:  # noqa: ARG002
+    async def open(self, earlier: Sequence[EarlierTerm]) -> Sequence[Sent]:  # noqa: ARG002
         """Nothing is asked: a broker that is not there is learned from the first chunk."""
-        return frozenset()
+        return ()
 
     def confirm_purged(self, chunks: int) -> None:
         """It makes no difference."""

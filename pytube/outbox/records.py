@@ -48,6 +48,16 @@ class EarlierTerm(NamedTuple):
     partitions: int
     partition: int
     epoch: int
+    until: float
+    """Unix seconds, by the database's clock, from which on it could send nothing."""
+
+
+class Sent(NamedTuple):
+    """What an earlier term has sent, and perhaps not purged."""
+
+    ids: frozenset[int]
+    until: float
+    """As of the term: a record that was written later has got the id of another one, after a restore."""
 
 
 class Fault(enum.Enum):

@@ -11,7 +11,7 @@ from pytube.db.arrays import Int8Array
 from pytube.db.session import Queries
 from pytube.errors import UnknownTube
 from pytube.outbox import source_queries as queries
-from pytube.outbox.records import EarlierTerm, Letter, Record
+from pytube.outbox.records import EarlierTerm, Letter, Record, Sent
 from pytube.sources.pods import Floor, storable
 from pytube.sources.queries import MARK_BEGIN, MARK_COMMIT
 from pytube.sources.settled import Settled
@@ -80,9 +80,10 @@ class OutboxSource:
         """Delete records that are done, on the disk too when this returns; how many there were."""
         return int(await self._session.value(queries.PURGE, self._arguments | {"ids": Int8Array(ids)}))
 
-    async def purge_sent(self, ids: Iterable[int]) -> None:
-        """Delete what is in this partition of records that earlier terms have sent, on the disk too."""
-        await self._session.value(queries.PURGE_SENT, self._arguments | {"ids": Int8Array(sorted(ids))})
+    async def purge_sent(self, sent: Sent) -> None:
+        """Delete what is in this partition of records that an earlier term has sent, on the disk too."""
+        arguments = {"ids": Int8Array(sorted(sent.ids)), "until": sent.until}
+        await self._session.value(queries.PURGE_SENT, self._arguments | arguments)
 
     async def reset(self, ids: Sequence[int]) -> int:
         """Give back records that are not done; how many there were."""

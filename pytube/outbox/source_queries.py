@@ -11,8 +11,10 @@ from typing import Final
 # records with p2 of P2 exactly when p1 = p2 modulo gcd(P1, P2). Released ones, too: a term that lost its
 # session is released by the next one, and has not purged what it had sent.
 OUTBOX: Final = """
-    SELECT adopted, wakes, ARRAY(
-        SELECT ARRAY[t.partitions, t.partition, t.epoch] FROM tube_terms(%(tube)s) AS t
+    SELECT adopted, wakes, (
+        SELECT coalesce(jsonb_agg(jsonb_build_array(
+            t.partitions, t.partition, t.epoch, extract(epoch FROM t.renewed_at + t.hold))), '[]')
+        FROM tube_terms(%(tube)s) AS t
         WHERE t.ended_at IS NOT NULL
             AND mod(t.partition - %(partition)s, gcd(t.partitions, %(partitions)s)) = 0)
     FROM outbox_list() WHERE outbox = %(tube)s
@@ -37,7 +39,11 @@ PURGE: Final = """
     FROM set_config('synchronous_commit', 'on', true)
 """
 
-PURGE_SENT: Final = PURGE.replace("outbox_records_purge", "outbox_records_purge_sent")
+PURGE_SENT: Final = """
+    SELECT outbox_records_purge_sent(
+        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(ids)s, to_timestamp(%(until)s))
+    FROM set_config('synchronous_commit', 'on', true)
+"""
 
 RESET: Final = """
     SELECT outbox_records_reset(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(ids)s)

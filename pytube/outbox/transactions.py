@@ -10,9 +10,9 @@ Readers at `read_committed` see each record once, whatever is killed, because of
 - Each transaction also commits, as the offset of a consumer group of the same name, which records it has: the
   *receipt*. A term reads the last one of each of these ids when it begins. These records are purged before
   the first mark, and not sent again; nor older ones that they have replaced, which would be the newest at a
-  reader then. A receipt of a term that the database does not know does not count: the database was restored
-  from a backup, and may give the same ids to other records. That of a term that had begun before the backup
-  counts all the same, so an operator has to advance the sequence of the ids after a restore.
+  reader then. A database that was restored from a backup may give the same ids to other records. So the
+  receipt of a term that the database does not know does not count, and that of another one only for records
+  that were written before the term was over.
 - A receipt also has what earlier transactions have sent and is not purged yet, or not on the disk. Where
   that is too much for a receipt, the commit waits for the purge.
 
@@ -45,7 +45,7 @@ from pytube.errors import BrokerUnavailable
 from pytube.faults import Point, fault_in_thread
 from pytube.outbox.messages import OVERDUE, UNSENT, Handed, failure_of
 from pytube.outbox.partitions import Widths
-from pytube.outbox.records import Chunk, EarlierTerm, Failure, Fault
+from pytube.outbox.records import Chunk, EarlierTerm, Failure, Fault, Sent
 from pytube.sinks.kafka_clients import Clients
 from pytube.threads import in_thread
 
@@ -173,7 +173,7 @@ class TransactionalProducer:
 
     # --- for the event loop -------------------------------------------------------------------
 
-    async def open(self, earlier: Sequence[EarlierTerm]) -> frozenset[int]:
+    async def open(self, earlier: Sequence[EarlierTerm]) -> Sequence[Sent]:
         """Take the transactional ids of this term and of earlier ones; what those have sent last.
 
         Raises:
@@ -246,18 +246,17 @@ class TransactionalProducer:
         """The transactional id of a partition."""
         return f"{self._prefix}{partitions}.{partition}"
 
-    def _take_over(self, earlier: Sequence[EarlierTerm]) -> frozenset[int]:
-        """End what earlier terms may still send; the ids of what they have sent last."""
-        epochs: dict[str, set[int]] = {}
-        for term in earlier:
-            epochs.setdefault(self._name(term.partitions, term.partition), set()).add(term.epoch)
-        receipts = {name: self._take(name)[2] for name in epochs if name != self._id}
+    def _take_over(self, earlier: Sequence[EarlierTerm]) -> Sequence[Sent]:
+        """End what earlier terms may still send; what they have sent last."""
+        terms = {(self._name(one.partitions, one.partition), one.epoch): one for one in earlier}
+        names = {name for name, _ in terms} - {self._id}
+        receipts = {name: self._take(name)[2] for name in names}
         receipts[self._id] = self._open()
-        sent: set[int] = set()
+        sent: list[Sent] = []
         for name, receipt in receipts.items():
-            if receipt is not None and receipt.offset >> _EPOCH_SHIFT in epochs.get(name, ()):
-                sent |= read_receipt(receipt.metadata or "")
-        return frozenset(sent)
+            if receipt is not None and (term := terms.get((name, receipt.offset >> _EPOCH_SHIFT))):
+                sent.append(Sent(read_receipt(receipt.metadata or ""), term.until))
+        return sent
 
     def _open(self) -> TopicPartition | None:
         """Take this term's own id; its last receipt."""

@@ -127,7 +127,7 @@ class OutboxWorker:
             BrokerUnavailable: the transactional id can't be had, or librdkafka hangs.
         """
         await self._source.load()
-        if sent := await self._outgoing.open(self._source.earlier):
+        for sent in await self._outgoing.open(self._source.earlier):
             await self._source.purge_sent(sent)
         try:
             while self._active_term.goes_on():

@@ -167,20 +167,22 @@ COMMENT ON FUNCTION :"schema".outbox_records_purge IS 'Deletes the records that 
 
 -- outbox_records_purge_sent: deletes records of a term's partition that earlier terms have sent, whoever has marked them.
 --
--- Arguments: the term; ids: of records that are at Kafka for sure, of this partition and others.
--- Result: how many were deleted. An id that is not there, or is in another partition, is passed over.
+-- Arguments: the term; ids: of records that are at Kafka for sure, of this partition and others; created_until: when the
+--   term that sent them was over. A later record is another one: after a restore, ids are drawn again.
+-- Result: how many were deleted. An id that is not there, is in another partition, or of a later record, is passed over.
 -- Errors: those of a call under a term; TU108, TU111.
 -- Locks: the fence and the deleted rows, until the transaction ends.
 -- A lost answer: call again with the same ids.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_purge_sent(
-    outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]
+    outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamptz
 ) RETURNS integer
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET jit = off SET row_security = off AS $$
 DECLARE
     own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, coalesce(ids, '{}'));
     purged integer;
 BEGIN
-    EXECUTE format('DELETE FROM %s WHERE r.id = ANY ((SELECT $1)::bigint[]) AND %s', own.tbl, own.part) USING ids;
+    EXECUTE format('DELETE FROM %s WHERE r.id = ANY ((SELECT $1)::bigint[]) AND r.create_time <= $2 AND %s', own.tbl, own.part)
+    USING ids, created_until;
     GET DIAGNOSTICS purged = ROW_COUNT;
     RETURN purged;
 END

@@ -84,9 +84,9 @@ def purge(conn: Conn, term: Term, ids: Iterable[int]) -> int:
     return int(scalar(conn, "SELECT outbox_records_purge(%s, %s, %s, %s, %s)", (*term.args, list(ids))))
 
 
-def purge_sent(conn: Conn, term: Term, ids: Iterable[int]) -> int:
-    statement = "SELECT outbox_records_purge_sent(%s, %s, %s, %s, %s)"
-    return int(scalar(conn, statement, (*term.args, list(ids))))
+def purge_sent(conn: Conn, term: Term, ids: Iterable[int], until: str = "infinity") -> int:
+    statement = "SELECT outbox_records_purge_sent(%s, %s, %s, %s, %s, %s)"
+    return int(scalar(conn, statement, (*term.args, list(ids), until)))
 
 
 def reset(conn: Conn, term: Term, ids: Sequence[int] | None = None) -> int:

@@ -18,7 +18,7 @@ from pytube.events import Event, RecordParked, SinkDown, TopicDown, TopicUp
 from pytube.outbox.inflight import InFlight, Rules
 from pytube.outbox.message import ENQUEUED
 from pytube.outbox.partitions import kafka_partition
-from pytube.outbox.records import Chunk, EarlierTerm, Fault, Record
+from pytube.outbox.records import Chunk, EarlierTerm, Fault, Record, Sent
 from pytube.outbox.transactions import TransactionalProducer
 from pytube.sinks.kafka_clients import Clients
 from tests.helpers.armed import VARIABLE
@@ -338,11 +338,10 @@ async def test_what_a_zombie_sends_is_never_committed(kafka_real: RealKafka, top
     ]
     zombie, successor = producers
     try:
-        assert await zombie.open(()) == frozenset()
+        assert await zombie.open(()) == []
         assert await outcome_of(zombie, chunk_of(topic, 1, 2)) == {}
-        assert await successor.open([EarlierTerm(2, 1, 1)]) == {1, 2}, (
-            "what the zombie has sent, and perhaps not purged"
-        )
+        sent = await successor.open([EarlierTerm(2, 1, 1, 7.5)])
+        assert sent == [Sent(frozenset({1, 2}), 7.5)], "what the zombie has sent, and perhaps not purged"
         failures = await outcome_of(zombie, chunk_of(topic, 3, 4))
         assert {number: failure.fault for number, failure in failures.items()} == {
             3: Fault.TOPIC,

@@ -91,6 +91,7 @@ def test_what_earlier_terms_have_sent_goes_from_the_partition_whoever_has_marked
     with pytest.raises(psycopg.Error) as fenced:
         purge_sent(conn, old, ids)
     assert fenced.value.sqlstate == "TU001"
+    assert purge_sent(conn, term, in_first, until="2001-01-01") == 0, "later records got these ids"
     assert purge_sent(conn, term, [*in_first, *in_second, 0]) == 4
     assert purge_sent(conn, term, []) == 0
     assert waiting_ids(conn, str(scalar(conn, "SELECT tbl FROM outbox_list()"))) == [
@@ -109,7 +110,10 @@ def test_a_term_learns_of_all_earlier_ones_that_had_records_of_its_partition(con
     lead(conn, 0, 2)
     arguments = {"tube": OUTBOX, "partitions": 2, "partition": 0}
     _, _, earlier = conn.execute(source_queries.OUTBOX, arguments).fetchone() or ((), (), [])
-    assert sorted(earlier) == sorted([4, old.partition, old.epoch] for old in (released, superseded, again))
+    expected = sorted([4, old.partition, old.epoch] for old in (released, superseded, again))
+    assert sorted(term[:3] for term in earlier) == expected
+    now = scalar(conn, "SELECT extract(epoch FROM clock_timestamp())::float8")
+    assert all(now < until < now + 3600 for *_, until in earlier), "renewed just now"
 
 
 def test_a_new_term_takes_over_what_another_one_had_marked(conn: Conn) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from pytube.errors import BrokerUnavailable
 from pytube.outbox import transactions
 from pytube.outbox.inflight import InFlight, Rules
-from pytube.outbox.records import Chunk, EarlierTerm, Fault, Record
+from pytube.outbox.records import Chunk, EarlierTerm, Fault, Record, Sent
 from pytube.outbox.transactions import TransactionalProducer, read_receipt
 from pytube.sinks.kafka_clients import Clients
 from tests.helpers.waiting import wait_until_async
@@ -122,13 +122,14 @@ async def outcome_of(way: TransactionalProducer, chunk: Chunk) -> Mapping[int, A
 async def test_the_id_is_taken_before_the_first_transaction_and_the_receipt_committed_with_it() -> None:
     kafka = FakeKafka()
     way = open_way(kafka)
-    assert await way.open(()) == frozenset()
+    assert await way.open(()) == []
     assert await outcome_of(way, chunk_of(1, 2)) == {}
     assert kafka.calls == ["producer", "init", "begin", "receipt", "commit"]
     way.stop()
-    for epoch, earlier in ((8, [EarlierTerm(1, 0, 7)]), (9, [EarlierTerm(4, 3, 7)])):
+    for epoch, earlier in ((8, EarlierTerm(1, 0, 7, 1.5)), (9, EarlierTerm(4, 3, 7, 1.5))):
         successor = open_way(kafka, epoch=epoch)
-        assert await successor.open(earlier) == {1, 2}, "of this number of partitions, and of another one"
+        sent = await successor.open([earlier])
+        assert sent == [Sent(frozenset({1, 2}), 1.5)], "of this number of partitions, and of another one"
         successor.stop()
 
 
@@ -140,7 +141,7 @@ async def test_the_receipt_of_a_term_that_is_not_known_does_not_count() -> None:
     await outcome_of(way, chunk_of(1, 2))
     way.stop()
     successor = open_way(kafka, epoch=9)
-    assert await successor.open([EarlierTerm(1, 0, 6)]) == frozenset()
+    assert await successor.open([EarlierTerm(1, 0, 6, 1.5)]) == []
     successor.stop()
 
 

@@ -21,7 +21,7 @@ from pytube.errors import BrokerUnavailable, ConfigError, Fenced
 from pytube.events import Event, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.outbox import source_queries as queries
 from pytube.outbox.inflight import Rules
-from pytube.outbox.records import Chunk, EarlierTerm, Failure, Fault, Record
+from pytube.outbox.records import Chunk, EarlierTerm, Failure, Fault, Record, Sent
 from pytube.sources import queries as of_tubes
 from pytube.sources.terms import Candidate, Term
 from pytube.worker.active_term import ActiveTerm
@@ -101,8 +101,9 @@ class FakeTable(Queries):
         self.marked.difference_update(parked)
         return parked
 
-    def purge_sent(self, ids: list[int]) -> None:
+    def purge_sent(self, ids: list[int], until: float) -> None:
         assert not self.marked, "before the first mark"
+        assert until == 7.5
         for number in self.left.intersection(ids):
             self.records[number] = self.records[number]._replace(created=0.0)
 
@@ -117,14 +118,14 @@ class FakeTable(Queries):
         self._check()
         answers: dict[str, Callable[[], Any]] = {
             queries.PURGE: lambda: self.purge(given["ids"]),
-            queries.PURGE_SENT: lambda: self.purge_sent(given["ids"]),
+            queries.PURGE_SENT: lambda: self.purge_sent(given["ids"], given["until"]),
             queries.RESET: lambda: self.give_back(given["ids"]),
             queries.PARK: lambda: self.park(given["items"].obj),
             of_tubes.SLEEP: lambda: None,
             of_tubes.WAKE: lambda: None,
         }
         if statement == queries.OUTBOX:
-            return [(False, True, [[4, 0, 99]])]
+            return [(False, True, [[4, 0, 99, 7.5]])]
         return [(answers[statement](),)]
 
     async def held_rows(
@@ -164,9 +165,9 @@ class FakeKafka:
         if self.answer_due is not None and time.monotonic() > self.answer_due:
             raise BrokerUnavailable("librdkafka hangs")
 
-    async def open(self, earlier: Sequence[EarlierTerm]) -> frozenset[int]:
-        assert list(earlier) == [EarlierTerm(4, 0, 99)]
-        return self.sent_before
+    async def open(self, earlier: Sequence[EarlierTerm]) -> Sequence[Sent]:
+        assert list(earlier) == [EarlierTerm(4, 0, 99, 7.5)]
+        return [Sent(self.sent_before, earlier[0].until)] if self.sent_before else []
 
     def send(self, chunk: Chunk) -> None:
         self.under_way.append(chunk)
