@@ -12,8 +12,9 @@ from pydantic import SecretStr
 
 from bench.frame.page import Section, Target
 from bench.frame.server import Server, connect
-from pytube.health import fleet
-from pytube.health.fleet import FleetWatcher
+from pytube.health.fleet import MOST
+from pytube.health.watcher import FleetWatcher
+from pytube.health.watcher import Target as Database
 
 TUBES = 50
 PARTITIONS = 4
@@ -39,7 +40,7 @@ def run(server: Server) -> Section:
         "Fleet view",
         f"A sample of the whole fleet once a second, for {SECONDS:g} s: {TUBES} tubes of {PARTITIONS} "
         f"partitions, empty ones, and ones with {PODS} pods of each class in each partition, of which "
-        f"{fleet.MOST} are counted. CPU of the server's process in shares of one core; how often "
+        f"{MOST} are counted. CPU of the server's process in shares of one core; how often "
         "partitions were read (a sample in between repeats what is known, where they take long); and the "
         "median duration of a sample that read them.",
     )
@@ -47,7 +48,7 @@ def run(server: Server) -> Section:
     found = {}
     with (
         connect(dsn) as admin,
-        closing(FleetWatcher([fleet.Target(SecretStr(dsn))], "pytube bench")) as watcher,
+        closing(FleetWatcher([Database(SecretStr(dsn))], "pytube bench")) as watcher,
     ):
         for number in range(TUBES):
             admin.execute("SELECT tube_ensure_exists(%s, %s)", [f"t{number}", PARTITIONS])

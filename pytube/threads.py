@@ -57,8 +57,8 @@ async def resolve(host: str, port: int | None = None) -> list[str]:
 class Resolver:
     """Looks names up for one client: with a limit of time, and in one thread for each name.
 
-    Who asks for a name whose lookup hangs waits for the same one. So a client that tries again and again has
-    no more threads than names.
+    All callers that ask for a name wait for the same lookup. So a client that keeps retrying a name whose
+    lookup hangs has no more threads than names.
     """
 
     def __init__(self, limit: float) -> None:

@@ -91,7 +91,7 @@ def web(
     allowed = _names(address, names, token, allow_remote=allow_remote)
 
     from pytube.cli.workers import targets
-    from pytube.health.fleet import FleetWatcher
+    from pytube.health.watcher import FleetWatcher
     from pytube.logs import Logger
     from pytube.web.app import application
     from pytube.web.sampler import Sampler

@@ -15,7 +15,8 @@ from pytube.cli.output import is_terminal, print_json, print_rows, seconds
 from pytube.config import Config
 from pytube.errors import DatabaseUnavailable
 from pytube.health.disagreements import Disagreement, disagreements
-from pytube.health.fleet import FleetSample, FleetWatcher, Target, Worker
+from pytube.health.fleet import FleetSample, Worker
+from pytube.health.watcher import FleetWatcher, Target
 
 _COLUMNS = {
     "worker": "worker",

@@ -61,12 +61,8 @@ def _candidates(queue: Queue, host: HostSample) -> frozenset[UUID]:
     )
 
 
-def _is_led(one: Partition) -> bool:
-    return one.leader is not None and one.state != "lost"
-
-
 def _elections(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
-    kinds = {one.election for one in queue.partitions if _is_led(one)}
+    kinds = {one.election for one in queue.partitions if one.is_led}
     if _candidates(queue, host):
         kinds.add("lease")
     if len(kinds) > 1:
@@ -79,11 +75,11 @@ def _elections(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
 
 
 def _unled(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
-    there = _candidates(queue, host) | {one.instance_id for one in queue.partitions if _is_led(one)}
+    there = _candidates(queue, host) | {one.instance_id for one in queue.partitions if one.is_led}
     if not there:
         return
     for one in queue.partitions:
-        if not _is_led(one):
+        if not one.is_led:
             yield Disagreement(
                 f"{queue.name} partition {one.partition}",
                 f"nobody leads it, though workers that serve {queue.name} are there: {len(there)}; "
@@ -100,7 +96,7 @@ def _shares(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
     share = -(-len(queue.partitions) // len(candidates))
     labels = {one.instance_id: one.client_id for one in host.candidacies}
     for instance_id in sorted(candidates):
-        led = sum(_is_led(one) and one.instance_id == instance_id for one in queue.partitions)
+        led = sum(one.is_led and one.instance_id == instance_id for one in queue.partitions)
         if led > share:
             yield Disagreement(
                 f"worker {labels[instance_id]}",
@@ -116,7 +112,7 @@ def _heartbeats(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
         return
     for one in queue.partitions:
         subject = f"{queue.name} partition {one.partition}"
-        is_led = _is_led(one) and one.election == "neli"
+        is_led = one.is_led and one.election == "neli"
         beats = heard.beating(queue.name, one.partition, host.read_at)
         if len(beats) > 1:
             yield Disagreement(

@@ -48,8 +48,8 @@ class Heard:
     def beating(self, name: str, partition: int, read_at: float) -> list[Beat]:
         """Who was sending for a partition when the database was read.
 
-        Whoever began after that is newer than what was read. And where it was listened to for long enough
-        after that, a term has to be heard after it: one that was released just before is not.
+        A term that began after that is newer than what was read. A term that was released just before it is
+        left out: after `BEATING` more seconds of listening, a term has to be heard again.
         """
         since = min(read_at, self.at - BEATING)
         return [

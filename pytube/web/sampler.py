@@ -7,7 +7,8 @@ import threading
 import time
 from typing import Final
 
-from pytube.health.fleet import FleetSample, FleetWatcher, Partition, Queue
+from pytube.health.fleet import FleetSample, Partition, Queue
+from pytube.health.watcher import FleetWatcher
 from pytube.logs import Logger
 from pytube.web.history import Figures, History, Series
 

@@ -13,7 +13,8 @@ from pydantic import SecretStr
 
 import pytube
 from pytube.health.disagreements import disagreements
-from pytube.health.fleet import MOST, FleetSample, FleetWatcher, Partition, Target
+from pytube.health.fleet import MOST, FleetSample, Partition
+from pytube.health.watcher import FleetWatcher, Target
 from pytube.model import OK, Batch, Result
 from tests.helpers.cli import run, run_json
 from tests.helpers.roles import as_role, database_name, roles

@@ -20,8 +20,8 @@ from pytube.config import load
 from pytube.election.neli.claim import encode
 from pytube.election.neli.shared import slot_of
 from pytube.health.disagreements import disagreements
-from pytube.health.fleet import FleetWatcher, Target
 from pytube.health.listener import Listener
+from pytube.health.watcher import FleetWatcher, Target
 from pytube.model import Heartbeat
 from tests.helpers.cli import run, run_json
 from tests.helpers.waiting import wait_until

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from pytube import admin, clock
 from pytube.config import Config, parse
-from pytube.health.fleet import FleetWatcher, Target
+from pytube.health.watcher import FleetWatcher, Target
 from pytube.logs import Logger
 from pytube.sinks import build_sink
 from pytube.testing import batch

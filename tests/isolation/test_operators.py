@@ -12,26 +12,13 @@ from tests.isolation.conftest import NewSession
 
 
 @pytest.mark.parametrize("key", ["", ", in_key => '7'"])
-def test_two_operators_retry_the_same_parked_key(conn: Conn, session: NewSession, key: str) -> None:
-    make_tube(conn)
-    park(conn, acquire(conn), park_item(7))
-    one, other = session(), session()
-    one.begin()
-    assert one.value(f"SELECT tube_park_retry('{TUBE}'{key})") == 1
-    waiting = other.start(f"SELECT tube_park_retry('{TUBE}'{key})")
-    assert waiting.blocked(by=one)
-    one.commit()
-    assert waiting.value() == 0
-    assert len(pods(conn)) == 1
-
-
-@pytest.mark.parametrize("key", ["", ", in_key => '7'"])
 @pytest.mark.parametrize(
     ("first", "second", "left"),
     [
         ("tube_park_drop", "tube_park_drop", 0),
         ("tube_park_drop", "tube_park_retry", 0),
         ("tube_park_retry", "tube_park_drop", 1),
+        ("tube_park_retry", "tube_park_retry", 1),
     ],
 )
 def test_one_of_two_operators_retries_or_drops_a_parked_key(

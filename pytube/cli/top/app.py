@@ -26,7 +26,8 @@ from pytube.cli.workers import targets
 from pytube.config import Config
 from pytube.errors import PytubeError
 from pytube.health.disagreements import disagreements
-from pytube.health.fleet import FleetSample, FleetWatcher, Partition, Queue
+from pytube.health.fleet import FleetSample, Partition, Queue
+from pytube.health.watcher import FleetWatcher
 
 T = TypeVar("T")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from pytube.health.fleet import FleetSample, FleetWatcher
+from pytube.health.fleet import FleetSample
+from pytube.health.watcher import FleetWatcher
 
 
 class Sampler:
