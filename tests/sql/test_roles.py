@@ -194,6 +194,7 @@ PRIVATE: dict[str, set[str]] = {
     "tube_private_end_split": SERVES,
     "tube_private_end_step3": SERVES,
     "tube_private_ensure_tube": ADMINISTERS,
+    "tube_private_handed_over": ANYBODY,
     "tube_private_has_predicate": SERVES,
     "tube_private_is_current": ANYBODY,
     "tube_private_is_root": ADMINISTERS,
@@ -249,6 +250,7 @@ INVOKERS = {
     "tube_private_patiently",
     "tube_private_refuse_predicate",
     "tube_private_run_owner_ddl",
+    "tube_private_see_owner",
     "tube_private_refuse_renamed",
     "tube_private_try_predicate",
     "tube_sync",
@@ -310,6 +312,7 @@ SHORTER = {
     # they call nothing of ours by its name
     "tube_private_call_agent",
     "tube_private_run_owner_ddl",
+    "tube_private_see_owner",
     "es-live_item_agent_…",
 }
 """Functions with a search path without our schema."""
