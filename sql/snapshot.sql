@@ -4458,11 +4458,13 @@ DECLARE
     att tube_attachment;
 BEGIN
     FOR att IN
-        SELECT now.* FROM tube_attachment AS a CROSS JOIN LATERAL tube_private_attachment_now(a) AS now
-        WHERE a.tbl = ANY (rels) AND now.tube IS NOT NULL AND EXISTS (
-            SELECT FROM pg_proc AS p
-            WHERE p.oid = to_regprocedure(tube_private_function(a, 'capture') || '()') AND p.proowner <> tube_private_owner_of(a.tbl))
+        SELECT a.* FROM tube_attachment AS a
+        JOIN pg_class AS c ON c.oid = a.tbl
+        JOIN pg_proc AS p ON p.proname = a.trigger_function AND p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
+        WHERE a.tbl = ANY (rels) AND p.proowner <> c.relowner
     LOOP
+        att := tube_private_attachment_now(att);
+        CONTINUE WHEN att.tube IS NULL; -- it can't stay attached
         PERFORM tube_private_provide(att);
         RETURN QUERY SELECT d FROM tube_private_owner_functions_ddl(att) AS d;
         RETURN QUERY SELECT d FROM pg_class AS c, tube_private_touch_ddl(att) AS d

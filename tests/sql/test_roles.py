@@ -312,7 +312,6 @@ SHORTER = {
     # they call nothing of ours by its name
     "tube_private_call_agent",
     "tube_private_run_owner_ddl",
-    "tube_private_see_owner",
     "es-live_item_agent_…",
 }
 """Functions with a search path without our schema."""

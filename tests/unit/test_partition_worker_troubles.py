@@ -200,9 +200,7 @@ async def test_a_lost_connection_to_the_source_ends_the_worker() -> None:
 async def test_reads_that_fail_together_leave_no_failure_behind() -> None:
     """One of them ends the term; asyncio would log those that nobody has looked at."""
     complaints: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(
-        lambda _, context: complaints.append(context["message"])
-    )
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
     rig = Rig(batch_documents=1)
     rig.deliverer.size.observe(1, 1)
     rig.enricher.go.clear()
