@@ -211,6 +211,5 @@ async def test_reads_that_fail_together_leave_no_failure_behind() -> None:
         rig.enricher.lost = True
         rig.enricher.go.set()
         assert isinstance(await rig.until_it_ends(), DatabaseUnavailable)
-    del rig
     gc.collect()
     assert complaints == []
