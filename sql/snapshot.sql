@@ -4399,21 +4399,19 @@ DECLARE
     made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
     may CONSTANT regrole[] := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
 BEGIN
-    IF made.proowner <> owner THEN
-        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
-    END IF;
     -- One that was another's is made anew: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR made.proowner <> owner THEN
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
             name, arguments, returns, settings, body);
     END IF;
-    IF made.oid IS NULL THEN
-        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
-    END IF;
     RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
     FROM unnest(may) AS m (who) WHERE m.who <> ALL (ARRAY[owner, coalesce(made.proowner, owner)::regrole] || callers);
     RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
     FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);
+    -- Last: who gives a function away may need no right of the new owner but to name it.
+    IF made.proowner IS DISTINCT FROM owner THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
+    END IF;
 END
 $$;
 
@@ -4450,6 +4448,29 @@ CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAU
         FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
     ) AS c
     HAVING count(*) > 0
+$$;
+
+CREATE FUNCTION tube.tube_private_handed_over(rels oid[], caller name) RETURNS SETOF text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    att tube_attachment;
+BEGIN
+    FOR att IN
+        SELECT a.* FROM tube_attachment AS a
+        JOIN pg_class AS c ON c.oid = a.tbl
+        JOIN pg_proc AS p ON p.proname = a.trigger_function AND p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
+        WHERE a.tbl = ANY (rels) AND p.proowner <> c.relowner
+    LOOP
+        att := tube_private_attachment_now(att);
+        CONTINUE WHEN att.tube IS NULL; -- it can't stay attached
+        PERFORM tube_private_provide(att);
+        RETURN QUERY SELECT d FROM tube_private_owner_functions_ddl(att) AS d;
+        RETURN QUERY SELECT d FROM pg_class AS c, tube_private_touch_ddl(att) AS d
+        WHERE c.oid = att.tbl AND has_schema_privilege(caller, c.relnamespace, 'CREATE');
+    END LOOP;
+END
 $$;
 
 CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURNS boolean
@@ -5268,21 +5289,27 @@ CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TA
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
-    UNION ALL
-    SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
-        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', 'SET search_path = pg_catalog, pg_temp',
-        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
-    UNION ALL
-    SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
-        tube_private_function(att, 'capture'), '', 'trigger',
-        -- Values that are compared as texts must not depend on the writer's settings.
-        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN 'SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
-        b.body, tube_private_owner_of(att.tbl), '{}') AS d
+    SELECT d, NULL::regclass FROM tube_private_owner_functions_ddl(att) AS d
     UNION ALL
     SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t
     UNION ALL
     SELECT d, NULL FROM tube_private_touch_ddl(att) AS d
+$$;
+
+CREATE FUNCTION tube.tube_private_owner_functions_ddl(att tube.tube_attachment) RETURNS SETOF text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT d FROM tube_private_passes_ddl(att) AS d
+    UNION ALL
+    SELECT d FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', 'SET search_path = pg_catalog, pg_temp',
+        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
+    UNION ALL
+    SELECT d FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
+        tube_private_function(att, 'capture'), '', 'trigger',
+        -- Values that are compared as texts must not depend on the writer's settings.
+        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN 'SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
+        b.body, tube_private_owner_of(att.tbl), '{}') AS d
 $$;
 
 CREATE FUNCTION tube.tube_private_owner_of(tbl regclass) RETURNS regrole
@@ -5553,9 +5580,7 @@ BEGIN
     END IF;
     PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
         'boolean', '', tube_private_put_body(att),
-        -- Until an owner has agreed to go on, the trigger function has the rights of the one before.
-        owner || ARRAY(SELECT p.proowner::regrole FROM pg_proc AS p
-            WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.proowner <> owner));
+        tube_private_put_callers(att));
     PERFORM tube_private_provide_touch(att, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
@@ -5758,6 +5783,18 @@ $put$, jsonb_build_object(
             tube_private_shard_expression('t.id', att.shard, att.shards)) END));
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_put_callers(att tube.tube_attachment) RETURNS regrole[]
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT ARRAY(
+        SELECT quote_ident(current_user)::regrole
+        UNION
+        SELECT tube_private_owner_of(att.tbl)
+        UNION
+        SELECT p.proowner::regrole FROM pg_proc AS p WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()')
+        ORDER BY 1)
+$$;
 
 CREATE FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_backfill) RETURNS void
     LANGUAGE sql
@@ -6258,6 +6295,32 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_see_owner() RETURNS event_trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET standard_conforming_strings TO 'on'
+    SET "DateStyle" TO 'ISO'
+    SET "IntervalStyle" TO 'iso_8601'
+    AS $$
+DECLARE
+    rels CONSTANT oid[] := ARRAY(SELECT d.objid FROM pg_event_trigger_ddl_commands() AS d WHERE d.classid = 'pg_class'::regclass);
+    statement text;
+BEGIN
+    -- Owners of attached tables may use our schema. Who may not has none to give away.
+    IF to_regprocedure('tube_private_handed_over(oid[], name)') IS NULL THEN
+        RETURN;
+    END IF;
+    FOR statement IN SELECT h FROM tube_private_handed_over(rels, current_user) AS h LOOP
+        EXECUTE statement;
+    END LOOP;
+EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING USING
+        MESSAGE = format('functions of pytube keep the rights of the old owner of %s: %s',
+            (SELECT string_agg(r::regclass::text, ', ') FROM unnest(rels) AS r), SQLERRM),
+        HINT = 'Call tube_sync() in this transaction, as a role that has the rights of both owners.';
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -6358,8 +6421,10 @@ CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_at
         OR a.members IS DISTINCT FROM tube_private_member_oids(a.tbl)
         OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
         OR EXISTS (SELECT FROM tube_private_owner_ddl(now))
-        OR NOT has_function_privilege(tube_private_owner_of(a.tbl),
-            to_regprocedure(format('%s(text, %s[])', tube_private_function(a, 'put'), tube_private_key_type(a.tube))), 'EXECUTE')
+        OR tube_private_put_callers(a) IS DISTINCT FROM ARRAY(
+            SELECT DISTINCT x.grantee::regrole FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS x
+            WHERE p.oid = to_regprocedure(format('%s(text, %s[])', tube_private_function(a, 'put'), tube_private_key_type(a.tube)))
+            ORDER BY 1)
     ORDER BY a.tube, a.position
 $$;
 
@@ -8658,6 +8723,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) FRO
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_owner_functions_ddl(att tube.tube_attachment) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_owner_of(tbl regclass) FROM PUBLIC;
 
 GRANT SELECT ON TABLE tube.tube_parked TO tube_admin;
@@ -8706,6 +8773,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_prune(tube text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_body(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_put_callers(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_backfill) FROM PUBLIC;
 
@@ -8774,6 +8843,8 @@ GRANT ALL ON FUNCTION tube.tube_private_run_owner_ddl(statements text[]) TO tube
 REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_see_ddl() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_see_owner() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_see_rewrite() FROM PUBLIC;
 

@@ -18,7 +18,15 @@ from pytube.db.errors import describe, translated
 from pytube.errors import ConfigError, PooledSession, PytubeError, SchemaMismatch
 from pytube.health.findings import Check, Level, fail, ok, warn
 from pytube.health.outboxes import check_outboxes
-from pytube.health.tubes import check_ids, check_leaders, check_shards, check_sources, check_tubes, read_tubes
+from pytube.health.tubes import (
+    check_ids,
+    check_leaders,
+    check_owners,
+    check_shards,
+    check_sources,
+    check_tubes,
+    read_tubes,
+)
 from pytube.logs import Logger, UserFaults
 from pytube.sinks import build_sink
 from pytube.sources import rights
@@ -74,6 +82,7 @@ def _examine_host(config: Config, origin: str) -> Iterator[Check]:
             if partitions is not None:
                 yield from check_leaders(connection, schema)
                 yield from check_ids(connection, schema)
+                yield from check_owners(connection, schema)
                 yield from check_outboxes(connection, schema)
             yield check_connections(connection)
             yield from check_settings(connection)

@@ -30,6 +30,16 @@ _LEADERS = """
     FROM {s}.tube_leaders()
 """
 
+_FORMER_OWNERS = """
+    SELECT DISTINCT a.tbl::text, c.relowner::regrole::text, p.proowner::regrole::text
+    FROM {s}.tube_attachment AS a
+    JOIN pg_catalog.pg_class AS c ON c.oid = a.tbl
+    JOIN pg_catalog.pg_trigger AS t ON t.tgrelid = a.tbl
+    JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid AND p.proname = a.trigger_function
+    WHERE p.proowner <> c.relowner
+    ORDER BY 1
+"""
+
 
 def read_tubes(connection: psycopg.Connection, schema: str) -> dict[str, int] | None:
     """The tubes that are there, with their numbers of partitions; None when we may not look."""
@@ -127,6 +137,24 @@ def _check_sample(sample: Sample) -> Check:
     if sample.is_key:
         return ok(subject, finding)
     return warn(subject, finding, f"make a unique index on {column}, or attach it by a column that has one")
+
+
+def check_owners(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
+    """Whether trigger functions have the rights of their tables' owners, and of nobody who was one."""
+    try:
+        rows = connection.execute(within(_FORMER_OWNERS, schema)).fetchall()
+    except psycopg.errors.InsufficientPrivilege:
+        yield warn("owners", "of attached tables were not looked at", "see above: rights")
+        return
+    for table, owner, former in rows:
+        yield fail(
+            f"owner of {table}",
+            f"is {owner}, but its trigger function still belongs to {former}: "
+            f"{owner} can run code with the rights of {former}",
+            f"run as a role that has the rights of both: SELECT {schema}.tube_sync();",
+        )
+    if not rows:
+        yield ok("owners", "trigger functions belong to the owners of their tables")
 
 
 # --- what documents are made of ---------------------------------------------------------

@@ -351,9 +351,9 @@ class PartitionWorker:
         """Handle the outcomes of deliveries, whose failure is ours; whether there were any."""
         done = [task for task in self._deliveries if task.done()]
         for task in done:
+            outcome = task.result()  # if it raises, `_end_deliveries` looks at this one and the others
             del self._deliveries[task]
-        for task in done:
-            await self._handle(task.result())
+            await self._handle(outcome)
         return bool(done)
 
     async def _handle(self, outcome: Outcome) -> None:

@@ -113,8 +113,10 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
         OR a.members IS DISTINCT FROM tube_private_member_oids(a.tbl)
         OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
         OR EXISTS (SELECT FROM tube_private_owner_ddl(now))
-        OR NOT has_function_privilege(tube_private_owner_of(a.tbl),
-            to_regprocedure(format('%s(text, %s[])', tube_private_function(a, 'put'), tube_private_key_type(a.tube))), 'EXECUTE')
+        OR tube_private_put_callers(a) IS DISTINCT FROM ARRAY(
+            SELECT DISTINCT x.grantee::regrole FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS x
+            WHERE p.oid = to_regprocedure(format('%s(text, %s[])', tube_private_function(a, 'put'), tube_private_key_type(a.tube)))
+            ORDER BY 1)
     ORDER BY a.tube, a.position
 $$;
 

@@ -194,6 +194,22 @@ class TestIds:
         assert "that took longer than" in check.finding
 
 
+def test_a_table_that_was_given_away_without_its_functions(any_dsn: str) -> None:
+    with roles(any_dsn, "ann", "bob") as admin:
+        admin.execute("SET search_path = tube, public")
+        admin.execute(
+            "CREATE TABLE public.given (id bigint PRIMARY KEY); ALTER TABLE public.given OWNER TO ann"
+        )
+        make_tube(admin)
+        attach(admin, "public.given")
+        assert found(configured(any_dsn), "owners", Level.OK)
+        admin.execute("SET session_replication_role = replica")  # as if there were no event triggers
+        admin.execute("ALTER TABLE public.given OWNER TO bob")
+        check = one(configured(any_dsn), "owner of given", Level.FAIL)
+    assert check.finding.startswith("is bob, but its trigger function still belongs to ann")
+    assert check.remedy == "run as a role that has the rights of both: SELECT tube.tube_sync();"
+
+
 def test_tubes_and_sinks(dsn: str, tmp_path: Path) -> None:
     more = f"""
         [tube.here.sink]

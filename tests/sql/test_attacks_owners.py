@@ -257,10 +257,6 @@ def test_an_owner_who_leaves_settings_to_the_next_one(world: World) -> None:
     assert world.struck == set()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="who gives a table away has tube_sync called in the same transaction, or their rights go with it",
-)
 @pytest.mark.parametrize("synced_by", [None, "worker"])
 def test_the_next_owner_of_a_table_gets_nothing_of_the_last_one(world: World, synced_by: str | None) -> None:
     """A superuser, or another owner, attached it; then it changed hands."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -194,3 +195,21 @@ async def test_a_lost_connection_to_the_source_ends_the_worker() -> None:
         rig.insert(1)
         assert isinstance(await rig.until_it_ends(), DatabaseUnavailable)
     assert rig.tube.purged == []
+
+
+async def test_reads_that_fail_together_leave_no_failure_behind() -> None:
+    """One of them ends the term; asyncio would log those that nobody has looked at."""
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+    rig = Rig(batch_documents=1)
+    rig.deliverer.size.observe(1, 1)
+    rig.enricher.go.clear()
+    async with rig.running():
+        for key in range(3):
+            rig.insert(key)
+        await rig.until("all are read", lambda: len(rig.enricher.reads) == 3)
+        rig.enricher.lost = True
+        rig.enricher.go.set()
+        assert isinstance(await rig.until_it_ends(), DatabaseUnavailable)
+    gc.collect()
+    assert complaints == []
