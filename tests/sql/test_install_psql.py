@@ -199,7 +199,7 @@ def test_it_stops_at_the_first_error(postgres: Postgres, bare_dsn: str) -> None:
 
 
 def test_public_may_only_call_what_reads_no_rows(conn: Conn) -> None:
-    """What owners of attached tables call: keys as they are, columns as they are now, what goes to another owner."""
+    """What owners of attached tables call: keys and columns as they are now, and what they give away."""
     set_up(conn)
     conn.execute("CREATE ROLE bystander")
     try:
