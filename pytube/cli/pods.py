@@ -15,7 +15,7 @@ from pytube import admin
 from pytube.admin import Pods, WaitingPod
 from pytube.admin.show import document
 from pytube.cli.acting import configured, confirm, partition_option, session, tube_option, yes_option
-from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.context import Database, configured_database_options, database_options, json_option
 from pytube.cli.output import is_terminal, key_shown, print_json, print_rows
 from pytube.cli.settings import Settings
 from pytube.config import Config
@@ -89,7 +89,7 @@ def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:
 @click.option("--key", metavar="ID", help="All pods with this id.")
 @click.option("--shard", type=click.IntRange(min=0), help="The shard of the key, where several have it.")
 @json_option
-@database_options
+@configured_database_options
 @click.pass_obj
 def show(
     settings: Settings,
@@ -168,7 +168,7 @@ def reset(database: Database, name: str, partition: int | None, shard: int | Non
 @pods.command()
 @tube_option
 @click.option("--partition", type=click.IntRange(min=0), help="The partition, where the tube has several.")
-@database_options
+@configured_database_options
 @click.pass_obj
 def step(settings: Settings, database: Database, name: str, partition: int | None) -> None:
     """Go through a paused partition document by document, and ask before each.

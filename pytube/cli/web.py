@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pytube.cli.acting import configured
-from pytube.cli.context import Database, databases_options
+from pytube.cli.context import Database, configured_databases_options
 from pytube.cli.settings import Settings
 from pytube.config import Config, split_address
 from pytube.errors import UsageError
@@ -68,7 +68,7 @@ _CONNECTIONS = 64
     show_default=True,
     help="How long samples are kept, in memory.",
 )
-@databases_options
+@configured_databases_options
 @click.pass_obj
 def web(
     settings: Settings,

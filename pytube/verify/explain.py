@@ -260,7 +260,11 @@ class Explanation:
     def _of_source(self) -> list[str]:
         if self.source.unknown is not None:
             return [f"What the source holds is not known: {self.source.unknown}"]
-        return ["The source has such a row." if self.source.exists else "The source has no such row."]
+        if self.source.exists:
+            return ["The source has a document for it."]
+        return [
+            "The source has no document for it: no such row, or the predicate or the query leaves it out."
+        ]
 
     def _verdict(self) -> str:
         if self.sink.unknown is not None or self.source.unknown is not None:
@@ -275,7 +279,10 @@ class Explanation:
             Difference.DIFFERENT: f"The two differ, in {', '.join(self.fields) or 'their whole value'}",
         }[self.difference]
         if self.parked is not None:
-            return f"{what}, because the key is parked: mend what the error says, then touch the key again."
+            return (
+                f"{what}, because the key is parked: mend what the error says, then retry it "
+                f"(`pytube park retry --tube {self.tube}`)."
+            )
         if self.pods:
             pause = " and its partition is paused" if self.pause is not None else ""
             return f"{what}, because the change was not delivered yet{pause}."

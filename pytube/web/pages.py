@@ -199,6 +199,8 @@ def _cards(queues: Sequence[Queue], workers: Sequence[Worker]) -> Html:
 
 
 def _queues(site: Site, sample: FleetSample) -> Html:
+    if not sample.queues and sample.down:
+        return tag("p", "What tubes there are is not known.")
     if not sample.queues:
         return tag("p", "There are no tubes; make one with: pytube tube create NAME")
     host = ["host"] if site.has_hosts else []
