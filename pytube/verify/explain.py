@@ -18,6 +18,7 @@ from pytube.enrich.statements import Roots
 from pytube.errors import PytubeError, UsageError
 from pytube.model import Id, Key, KeyType, partition_of, shard_of
 from pytube.sinks import Reading, Sink, Stored, why_no_read
+from pytube.sinks.base import HOLDS_NOTHING
 from pytube.verify.compare import difference
 from pytube.verify.source import Source, chosen, opened
 
@@ -399,8 +400,8 @@ async def _look_at_both(
         (held,) = await sink.as_held([body])
         if held is None:
             found.source.unknown = "the sink would reject the document"
-        body = held
-        found.held = None if held is None else decode(held)
+        body = None if held == HOLDS_NOTHING else held
+        found.held = None if body is None else decode(body)
     return body, stored
 
 
