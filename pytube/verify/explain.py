@@ -400,8 +400,10 @@ async def _look_at_both(
         (held,) = await sink.as_held([body])
         if held is None:
             found.source.unknown = "the sink would reject the document"
-        body = None if held == HOLDS_NOTHING else held
-        found.held = None if body is None else decode(body)
+        if held == HOLDS_NOTHING:  # as a transform's DELETE: there is nothing to be sent
+            held, found.source.exists = None, False
+        body = held
+        found.held = None if held is None else decode(held)
     return body, stored
 
 
