@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, Self, runtime_checkable
 
 from pytube.comparison import decode
-from pytube.model import Batch, Id, Key, Result, Token
+from pytube.model import Batch, Id, Key, KeyType, Result, Token
 
 
 @runtime_checkable
@@ -204,6 +204,14 @@ class Bounded(Protocol):
 
     write_timeout: float
     """Seconds after the begin of a write by which the client has given it up."""
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """What a sink offers in addition to `Sink` if its options say which ids it can hold."""
+
+    def cannot_hold(self, keys: KeyType) -> str | None:
+        """Why ids of that type can't be written as it is configured; None: they can, or only the store knows."""
 
 
 def why_no_scan(sink: Sink) -> str | None:

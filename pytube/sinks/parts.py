@@ -121,6 +121,11 @@ class Parts:
         self._is_array = isinstance(declared, int)
         names = map(str, range(declared)) if isinstance(declared, int) else declared
         self.names: Sequence[str] = tuple(names)
+        self._known = frozenset(self.names)
+
+    def has(self, name: object) -> bool:
+        """Whether it is the name of one of them."""
+        return isinstance(name, str) and name in self._known
 
     def split(self, body: bytes) -> list[bytes | None]:
         """The text of each part, digit by digit as it is in `body`; None: the document does not have it.
@@ -150,17 +155,16 @@ class Parts:
         return found
 
     def _members(self, text: _Text) -> dict[str, str]:
-        names = ", ".join(self.names[:_SHOWN]) + (", …" if len(self.names) > _SHOWN else "")
         if not text.takes("{"):
-            raise ValueError(f"expected an object with the parts {names}")
+            raise ValueError(f"expected an object with the parts {_listed(self.names)}")
         found: dict[str, str] = {}
         if text.takes("}"):
             return found
         while True:
             name, _ = text.value()
             text.expect(":")
-            if name not in self.names:
-                raise ValueError(f"its member {str(name)[:50]!r} is none of the parts {names}")
+            if not self.has(name):
+                raise ValueError(f"its member {str(name)[:50]!r} is none of the parts {_listed(self.names)}")
             if name in found:
                 raise ValueError(f"it has the part {name} twice")
             _, found[name] = text.value()
@@ -176,6 +180,10 @@ class Parts:
             if text is not None
         ]
         return b"{" + b",".join(members) + b"}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
 
 
 class Joined(Stored):
@@ -247,7 +255,7 @@ def join_results(names: Sequence[str], results: Sequence[Result], token: Token) 
     if newer:
         return Stale(max(newer))
     if rejected:
-        others = f" (and parts {', '.join(name for name, _ in rejected[1:])})" if rejected[1:] else ""
+        others = f" (and parts {_listed([name for name, _ in rejected[1:]])})" if rejected[1:] else ""
         return Reject(f"part {rejected[0][0]}{others}: {rejected[0][1]}")
     return Retry(*max(delayed)) if delayed else OK
 
@@ -258,8 +266,8 @@ def join_results(names: Sequence[str], results: Sequence[Result], token: Token) 
 class PartsSink:
     """Splits each document into the parts that are declared, for any other sink.
 
-    It is a sink of whole documents to its caller, and a caller of parts to that sink. It has no parts of
-    `Trying` and `Reindexing`: both are about the place of the other sink, which is built without it for them.
+    It offers neither `Trying` nor `Reindexing`: both are about the place of the other sink, and are asked of
+    that one.
     """
 
     write_timeout: float
@@ -358,7 +366,7 @@ class PartsSink:
     def _base(self, shard: int, found: Id) -> Id | None:
         """The id of the whole document; None for what is no part that is declared."""
         split = base_id(found)
-        if split is None or split[1] not in self._parts.names:
+        if split is None or not self._parts.has(split[1]):
             count, example = self._strangers.get(shard, (0, found))
             self._strangers[shard] = count + 1, example
             return None

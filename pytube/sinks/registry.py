@@ -12,7 +12,8 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pytube.errors import ConfigError
-from pytube.sinks.base import Bounded, Sink, SinkFactory
+from pytube.model import KeyType
+from pytube.sinks.base import Bounded, Keyed, Sink, SinkFactory
 from pytube.sinks.parts import Parts, PartsSink
 
 GROUP = "pytube.sinks"
@@ -87,7 +88,11 @@ def build_sink(
             f'sink "{sink_type}": a write may go on for {sink.write_timeout:g} s, and request_timeout is '
             f"{request_timeout:g} s; raise request_timeout, or lower the timeout of the sink"
         )
-    return sink if parts is None else PartsSink(sink, Parts(parts))
+    if parts is None:
+        return sink
+    if isinstance(sink, Keyed) and (why := sink.cannot_hold(KeyType.TEXT)) is not None:
+        raise ConfigError(f'sink "{sink_type}": the ids of `parts` are texts, and {why}')
+    return PartsSink(sink, Parts(parts))
 
 
 def _load(point: EntryPoint) -> SinkFactory:

@@ -167,6 +167,7 @@ OURS, LATER = int(Token(5, 5)), int(Token(6, 1))
         ([Reject("bad"), Reject("worse"), OK], Reject("part head (and parts body): bad")),
         ([Reject("bad"), Stale(LATER), Stale(LATER + 1)], Stale(LATER + 1)),
         ([Stale(OURS), Stale(LATER), Retry(1.0, "busy")], Stale(LATER)),
+        ([Reject("bad")] * 3, Reject("part head (and parts body, tags): bad")),
         ([Stale(1), OK, OK], Stale(1)),  # the caller sees that the sink breaks its contract
     ],
 )
@@ -350,6 +351,17 @@ def test_it_is_built_where_parts_are_declared() -> None:
     assert not isinstance(build_sink("jsonl", {"path": "-"}), PartsSink)
     with pytest.raises(ConfigError, match='"path" is missing'):
         build_sink("jsonl", {}, parts=2)
+    table = {"dsn": "", "table": "copy"}
+    assert isinstance(build_sink("postgres", table, parts=2), PartsSink)
+    assert isinstance(
+        build_sink("postgres", {**table, "create": True, "id_type": "text"}, parts=2), PartsSink
+    )
+    with pytest.raises(ConfigError) as caught:
+        build_sink("postgres", {**table, "create": True}, parts=2)
+    assert str(caught.value) == (
+        'sink "postgres": the ids of `parts` are texts, and it creates a table of id_type = "bigint"; '
+        'set id_type = "text"'
+    )
 
 
 # --- the suite ----------------------------------------------------------------------------------
