@@ -211,7 +211,7 @@ class Keyed(Protocol):
     """What a sink offers in addition to `Sink` if its options say which ids it can hold."""
 
     def cannot_hold(self, keys: KeyType) -> str | None:
-        """Why ids of that type can't be written as it is configured; None: they can, or only the store knows."""
+        """Why ids of that type can't be written as it is configured; None: they can, or it can't tell."""
 
 
 def why_no_scan(sink: Sink) -> str | None:
