@@ -136,7 +136,11 @@ async def test_a_row_is_split_in_three_then_in_one_and_deleted(
         assert (report.is_equal, report.compared, report.not_checked) == (True, 2, [])
 
 
-async def test_a_part_that_is_missing_or_left_over_is_found_and_mended(goods: Conn, dsn: str) -> None:
+async def test_a_part_that_is_missing_or_left_over_is_found_and_mended(
+    goods: Conn, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytube.sinks.postgres.PAGE", 1)  # parts of one row come in several pages
+    monkeypatch.setattr("pytube.verify.run._LOOK_AT_ONCE", 1)
     config = configured(dsn)
     goods.execute("INSERT INTO public.goods VALUES (3, 2), (4, 0)")
     async with working(config):
