@@ -204,6 +204,7 @@ def _run(
 ) -> Result:
     """Run a step with what it needs."""
     sink = settings.config().tube(tube).sink
+    # Without its parts: copies are made and moved whatever is in them.
     built = build_sink(sink.type, sink.options, request_timeout=sink.request_timeout)
     reason = why_no_reindex(built)
     if reason is not None or not isinstance(built, Reindexing):

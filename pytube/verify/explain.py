@@ -18,6 +18,7 @@ from pytube.enrich.statements import Roots
 from pytube.errors import PytubeError, UsageError
 from pytube.model import Id, Key, KeyType, partition_of, shard_of
 from pytube.sinks import Reading, Sink, Stored, why_no_read
+from pytube.sinks.base import HOLDS_NOTHING
 from pytube.verify.compare import difference
 from pytube.verify.source import Source, chosen, opened
 
@@ -406,6 +407,8 @@ async def _look_at_both(
         (held,) = await sink.as_held([body])
         if held is None:
             found.source.unknown = "the sink would reject the document"
+        if held == HOLDS_NOTHING:  # as a transform's DELETE: there is nothing to be sent
+            held, found.source.exists = None, False
         body = held
         found.held = None if held is None else decode(held)
     return body, stored

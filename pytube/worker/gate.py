@@ -57,8 +57,9 @@ class SinkGate:
 
     @classmethod
     def of(cls, sink: SinkConfig, backfill_share: float) -> Self:
-        """The gate of a configured sink."""
-        return cls(rate=sink.rate, requests=sink.requests, ramp=sink.ramp, backfill_share=backfill_share)
+        """The gate of a configured sink; a document that is split counts as all its parts."""
+        rate = None if sink.rate is None else sink.rate / sink.writes
+        return cls(rate=rate, requests=sink.requests, ramp=sink.ramp, backfill_share=backfill_share)
 
     @property
     def waiting(self) -> int:
