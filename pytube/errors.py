@@ -5,10 +5,15 @@ SQLSTATEs of class TU are raised by our SQL; `SQLSTATES` maps them to types, her
 
 from __future__ import annotations
 
-from pytube.collision import refuse_collision
+from pytube.collision import DISTRIBUTION, refuse_collision
 from pytube.model import Token
 
 refuse_collision()
+
+
+def how_to_install(extra: str) -> str:
+    """What to run where a package is missing that an extra of ours brings."""
+    return f"pip install '{DISTRIBUTION}[{extra}]' (in a clone: '.[{extra}]')"
 
 
 class PytubeError(Exception):

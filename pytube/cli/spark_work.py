@@ -17,7 +17,7 @@ import click
 from pytube.cli.context import Database
 from pytube.cli.output import print_json
 from pytube.cli.settings import Settings
-from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError
+from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError, how_to_install
 from pytube.tubes.jobs import jobs
 from pytube.tubes.tables import find_table
 
@@ -35,7 +35,7 @@ def package() -> ModuleType:
     try:
         import pyspark  # noqa: F401 # is it there?
     except ImportError:
-        raise ConfigError("Spark is not installed: pip install 'pytube-pg[spark]'") from None
+        raise ConfigError(f"Spark is not installed: {how_to_install('spark')}") from None
     import pytube.spark
 
     return pytube.spark

@@ -12,7 +12,7 @@ from pytube.config import Config, OutboxConfig
 from pytube.config.names import leader_name
 from pytube.db.session import SessionPool
 from pytube.enrich.check import Fault
-from pytube.errors import ConfigError, UnknownTube
+from pytube.errors import ConfigError, UnknownTube, how_to_install
 from pytube.events import Event, PartitionEvent
 from pytube.outbox.inflight import Rules
 from pytube.worker.active_term import ActiveTerm
@@ -148,7 +148,7 @@ class Outbox(Queue):
             if missing.name != "confluent_kafka":
                 raise
             raise ConfigError(
-                f'the outbox {self.name!r} needs the Kafka client: pip install "pytube-pg[kafka]"'
+                f"the outbox {self.name!r} needs the Kafka client: {how_to_install('kafka')}"
             ) from None
         bootstrap, options = _cluster(config, self._settings)
         options.pop("acks", None)
