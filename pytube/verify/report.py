@@ -112,8 +112,8 @@ class Progress:
     def load(cls, path: Path, tube: str, fingerprint: str, told: Callable[[str], object]) -> Self | None:
         """Where a run stopped; None when there is no such file, or it is of another comparison of the tube.
 
-        That is told: what has changed since may concern each key, so the comparison starts over, and its state
-        takes the place of this one.
+        That is told: what has changed since may concern each key, so the comparison starts over, and its
+        state takes the place of this one.
 
         Raises:
             ConfigError: the file can't be read, is damaged, or is no state, or one of another tube.

@@ -1,4 +1,4 @@
-"""The state of `pytube verify` that another version has written: used by none, and replaced only if it is ours."""
+"""A state of `pytube verify` that another version wrote: never used, replaced only if it is of the tube."""
 
 from __future__ import annotations
 
