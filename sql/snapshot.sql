@@ -1903,17 +1903,19 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_load(in_most integer) IS 'Shows how much waits in each partition of each tube, at a glance.';
 
-CREATE FUNCTION tube.tube_park_count(in_tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(count bigint, newest bigint)
+CREATE FUNCTION tube.tube_park_count(in_tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(count bigint, seen pg_snapshot, before timestamp with time zone)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
-    SELECT count(*), max(k.park_id)
-    FROM tube_private_parked($1, $2, tube_private_parked_key($1, $3), $4, $5, NULL) AS k
+    WITH t AS MATERIALIZED (SELECT clock_timestamp() - $5 AS before)
+    SELECT (SELECT count(*) FROM tube_private_parked($1, $2, tube_private_parked_key($1, $3), $4, t.before, NULL) AS k),
+        pg_current_snapshot(), t.before
+    FROM t
 $_$;
 
 COMMENT ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) IS 'Counts parked keys.';
 
-CREATE FUNCTION tube.tube_park_drop(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval, in_newest bigint DEFAULT NULL::bigint, in_limit integer DEFAULT 10000) RETURNS integer
+CREATE FUNCTION tube.tube_park_drop(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_before timestamp with time zone DEFAULT NULL::timestamp with time zone, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -1925,7 +1927,7 @@ DECLARE
     keys text[];
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
-    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, false, in_limit);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_before, in_seen, false, in_limit);
     WITH gone AS (
         DELETE FROM tube_parked AS k WHERE k.park_id = ANY (chosen) RETURNING k.park_id, k.shard, k.id
     )
@@ -1933,12 +1935,12 @@ BEGIN
     IF keys IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(keys));
+    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, of_key, in_error, in_before, keys, cardinality(keys));
     RETURN cardinality(keys);
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) IS 'Forgets parked keys; the sink stays as it is.';
+COMMENT ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) IS 'Forgets parked keys; the sink stays as it is.';
 
 CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(park_id bigint, tube text, shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer, epoch bigint, parked_at timestamp with time zone, first_at timestamp with time zone, retried_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1957,7 +1959,7 @@ BEGIN
     RETURN QUERY
     SELECT k.park_id, k.tube, k.shard, k.id, k.op, k.seq, k.payload, k.error, k.attempts, k.epoch, k.parked_at,
         k.first_at, k.retried_at
-    FROM tube_private_parked(in_tube, in_shard, of_key, in_error, in_older, NULL) AS k
+    FROM tube_private_parked(in_tube, in_shard, of_key, in_error, clock_timestamp() - in_older, NULL) AS k
     ORDER BY k.parked_at DESC, k.park_id DESC
     LIMIT in_limit;
 END
@@ -1965,7 +1967,7 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) IS 'Lists parked keys with their errors, latest first.';
 
-CREATE FUNCTION tube.tube_park_retry(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval, in_newest bigint DEFAULT NULL::bigint, in_limit integer DEFAULT 10000) RETURNS integer
+CREATE FUNCTION tube.tube_park_retry(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_before timestamp with time zone DEFAULT NULL::timestamp with time zone, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -1979,7 +1981,7 @@ DECLARE
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
     PERFORM FROM tube_registry AS r WHERE r.tube = of_tube FOR KEY SHARE;
-    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, of_key IS NULL, in_limit);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_before, in_seen, of_key IS NULL, in_limit);
     IF chosen = '{}' THEN
         RETURN 0;
     END IF;
@@ -1999,14 +2001,14 @@ BEGIN
     keys := ARRAY(SELECT concat(p.shard, '/', p.id) FROM tube_parked AS p WHERE p.park_id = ANY (chosen[:10]) ORDER BY p.park_id);
     PERFORM tube_private_wake_sleepers(of_tube,
         ARRAY(SELECT DISTINCT p.shard FROM tube_parked AS p WHERE p.park_id = ANY (chosen)));
-    DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod is parked anew, by its seq
+    DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod gets a new row, by its seq
     UPDATE tube_parked AS p SET retried_at = clock_timestamp() WHERE p.park_id = ANY (chosen);
-    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(chosen));
+    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, of_key, in_error, in_before, keys, cardinality(chosen));
     RETURN cardinality(chosen);
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) IS 'Touches parked keys, so that they are tried again.';
+COMMENT ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) IS 'Touches parked keys, so that they are tried again.';
 
 CREATE FUNCTION tube.tube_pause(tube text, in_partition integer DEFAULT NULL::integer, lasts interval DEFAULT NULL::interval, reason text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2890,12 +2892,12 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_older interval, keys text[], count integer) RETURNS void
+CREATE FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, keys text[], count integer) RETURNS void
     LANGUAGE sql
     AS $$
     SELECT tube_audit_add(action, tube, jsonb_strip_nulls(jsonb_build_object(
         'shard', in_shard, 'key', left(in_key, 100), 'by_error', CASE WHEN in_error IS NOT NULL THEN true END,
-        'older', in_older::text, 'count', count, 'keys', tube_private_some_keys(keys))))
+        'before', in_before, 'count', count, 'keys', tube_private_some_keys(keys))))
 $$;
 
 CREATE FUNCTION tube.tube_private_audit_pods(action text, tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, pods integer) RETURNS void
@@ -4384,6 +4386,13 @@ CREATE FUNCTION tube.tube_private_free_partitions(tube text) RETURNS void
     WHERE r.tube = tube_private_free_partitions.tube
 $$;
 
+CREATE FUNCTION tube.tube_private_full_xid(xid xid) RETURNS xid8
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT (n.most - ((n.most - xid::text::bigint) & 4294967295))::text::xid8
+    FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 1000000 AS most) AS n
+$$;
+
 CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) RETURNS text
     LANGUAGE sql STABLE
     AS $$
@@ -4457,14 +4466,14 @@ CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURN
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
-CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, only_new boolean, in_limit integer) RETURNS bigint[]
+CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, only_new boolean, in_limit integer) RETURNS bigint[]
     LANGUAGE sql
     AS $$
     SELECT ARRAY(
         SELECT k.park_id
         FROM (
             SELECT q.park_id, q.parked_at, q.retried_at
-            FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_older, in_newest) AS q
+            FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_before, in_seen) AS q
             WHERE NOT only_new OR q.retried_at IS NULL
             ORDER BY q.park_id LIMIT in_limit) AS p
         JOIN tube_parked AS k ON k.park_id = p.park_id
@@ -5305,15 +5314,15 @@ CREATE TABLE tube.tube_parked (
     retried_at timestamp with time zone
 );
 
-CREATE FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint) RETURNS SETOF tube.tube_parked
+CREATE FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot) RETURNS SETOF tube.tube_parked
     LANGUAGE sql STABLE
     AS $$
     SELECT k.* FROM tube_parked AS k
     WHERE (in_tube IS NULL OR k.tube = in_tube) AND (in_shard IS NULL OR k.shard = in_shard)
         AND (in_key IS NULL OR k.id = in_key)
         AND (in_error IS NULL OR strpos(lower(k.error), lower(in_error)) > 0)
-        AND (in_older IS NULL OR k.parked_at < clock_timestamp() - in_older)
-        AND (in_newest IS NULL OR k.park_id <= in_newest)
+        AND (in_before IS NULL OR k.parked_at < in_before)
+        AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
 $$;
 
 CREATE FUNCTION tube.tube_private_parked_key(in_tube text, in_key text) RETURNS text
@@ -8259,16 +8268,16 @@ GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_ke
 GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) TO tube_admin;
@@ -8372,7 +8381,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_attachment(tube text, tbl regclass) FRO
 
 REVOKE ALL ON FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_older interval, keys text[], count integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, keys text[], count integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_audit_pods(action text, tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, pods integer) FROM PUBLIC;
 
@@ -8532,6 +8541,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_free_parked(outbox text, ids bigint[]) 
 
 REVOKE ALL ON FUNCTION tube.tube_private_free_partitions(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_full_xid(xid xid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner regrole, callers regrole[]) FROM PUBLIC;
@@ -8544,7 +8555,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment)
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, only_new boolean, in_limit integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, only_new boolean, in_limit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) FROM PUBLIC;
 
@@ -8664,7 +8675,7 @@ GRANT SELECT ON TABLE tube.tube_parked TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_parked_key(in_tube text, in_key text) FROM PUBLIC;
 
