@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
 import pytube
@@ -232,6 +233,23 @@ def test_what_could_not_be_heard_is_told(conn: Conn, dsn: str, folder: Path, ins
     found = run("status", "--fleet", dsn=dsn, folder=folder)
     assert "heartbeats of workers at Kafka were not read: Kafka does not answer" in found.stderr
     assert "no heartbeat" not in found.stderr, "what was not listened to is not silent"
+
+
+def test_the_broker_of_another_database_is_not_compared_with(
+    conn: Conn, dsn: str, kafka_mock: str, installation: str, folder: Path
+) -> None:
+    """As when --dsn names staging, and the configuration that lies here is production's."""
+    lead(conn, 0, "a")
+    write(folder, make_conninfo(dsn, dbname="production"), kafka_mock, installation)
+    stranger = Heartbeat("b", uuid4(), 5, 0, 0.0)
+    with sending(kafka_mock, [(f"pytube.{installation}.t", 0, stranger)]):
+        found = run_json("status", "--fleet", dsn=dsn, folder=folder)
+    assert not [one for one in found["disagreements"] if "heartbeat" in one["finding"]]
+    assert [worker["client_id"] for worker in found["workers"]] == ["a"]
+    (unread,) = found["not_read"]
+    assert unread.startswith(
+        "heartbeats of workers at Kafka were not read: --dsn (PYTUBE_DSN) or --schema names"
+    )
 
 
 def test_a_topic_that_is_not_there_is_told(
