@@ -274,7 +274,7 @@ $$;
 
 COMMENT ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Gives marked records of a term back, so that the next mark returns them again.';
 
-CREATE FUNCTION tube.outbox_retry(outbox text, ids bigint[] DEFAULT NULL::bigint[], topic text DEFAULT NULL::text, key text DEFAULT NULL::text) RETURNS bigint
+CREATE FUNCTION tube.outbox_retry(outbox text, ids bigint[] DEFAULT NULL::bigint[], topic text DEFAULT NULL::text, key text DEFAULT NULL::text, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -282,6 +282,7 @@ CREATE FUNCTION tube.outbox_retry(outbox text, ids bigint[] DEFAULT NULL::bigint
 DECLARE
     retried bigint;
 BEGIN
+    PERFORM tube_private_check_limit(in_limit);
     PERFORM tube_private_lock_parked(outbox_retry.outbox, NULL, NULL, NULL);
     WITH chosen AS (
         SELECT k.id, k.topic, k.key, k.hold FROM tube_outbox_parked AS k
@@ -289,6 +290,8 @@ BEGIN
             AND (ids IS NULL OR k.id = ANY (ids))
             AND (outbox_retry.topic IS NULL OR k.topic = outbox_retry.topic)
             AND (outbox_retry.key IS NULL OR k.key = outbox_retry.key)
+            AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
+        ORDER BY k.id LIMIT in_limit -- so records of one key that none holds are freed in their order, too
     )
     SELECT tube_private_free_parked(outbox_retry.outbox, ARRAY(
         SELECT c.id FROM chosen AS c
@@ -306,7 +309,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text) IS 'Has parked records sent again; of a held key, all records together and in order.';
+COMMENT ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) IS 'Has parked records sent again; of a held key, all records together and in order.';
 
 CREATE FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb DEFAULT '{}'::jsonb, partition_key text DEFAULT NULL::text, in_order boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql
@@ -7996,8 +7999,8 @@ REVOKE ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer
 GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb, partition_key text, in_order boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb, partition_key text, in_order boolean) TO tube_admin;

@@ -32,8 +32,8 @@ _COLUMNS = {
 }
 _OTHER = (
     "--dsn (PYTUBE_DSN) or --schema names another database or schema than the configuration, whose Kafka is "
-    "that of other workers; leave them out, give the --config of its workers, or write host, port and name of "
-    "the database as there"
+    "that of other workers; leave them out, give the --config of its workers, or write host, port and name "
+    "of the database as there"
 )
 _NONE = "no worker is there; start one with: pytube worker"
 

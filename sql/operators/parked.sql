@@ -78,17 +78,6 @@ LANGUAGE sql STABLE AS $$
         AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
 $$;
 
--- tube_private_full_xid: the transaction that wrote a row, with its epoch. A row's xid has 32 bits of it.
---
--- Of all numbers with these bits it is the greatest that a row can have by now; our own transaction's may be above the
--- snapshot's end, by less than a million. Of a row older than 2^32 transactions it is too great, which can make that row
--- look as if it had changed in the meantime: it is left alone, and the next count sees it.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_full_xid(xid xid) RETURNS xid8
-LANGUAGE sql STABLE AS $$
-    SELECT (n.most - ((n.most - xid::text::bigint) & 4294967295))::text::xid8
-    FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 1000000 AS most) AS n
-$$;
-
 -- tube_park_retry: touches parked keys, so that they are delivered, or parked again. Their rows stay until then.
 --
 -- A key that is parked since it was retried last is retried once, however many operators ask. With in_key it is retried

@@ -146,18 +146,24 @@ COMMENT ON FUNCTION :"schema".outbox_parked IS 'Lists parked records with their 
 -- Of a held key all records go together, so that they are sent in their order.
 --
 -- Arguments: outbox; ids, topic, key: only the parked records that have these; NULL: any. key is what orders a record.
+--   in_seen: those that were parked in that snapshot; a record that has failed again since was not. in_limit: about so many
+--   in this transaction, so that many can be retried in several, all with the same in_seen: call until it is 0. Of a held
+--   key all go, however many.
 -- Result: how many records are to be sent again.
--- Errors: TU102 unknown outbox; TU108; TU111 it is a tube; 25001 the transaction is not READ COMMITTED.
+-- Errors: TU102 unknown outbox; TU108; TU111 it is a tube; 22023 a bad in_limit; 25001 the transaction is not READ
+--   COMMITTED.
 -- Locks: the registry row FOR KEY SHARE and the lock of the outbox's parked records, until the transaction ends: workers
 --   wait for it when they park. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".outbox_retry(
-    outbox text, ids bigint[] = NULL, topic text = NULL, key text = NULL
+    outbox text, ids bigint[] = NULL, topic text = NULL, key text = NULL, in_seen pg_snapshot = NULL,
+    in_limit integer = 10000
 ) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     retried bigint;
 BEGIN
+    PERFORM tube_private_check_limit(in_limit);
     PERFORM tube_private_lock_parked(outbox_retry.outbox, NULL, NULL, NULL);
     WITH chosen AS (
         SELECT k.id, k.topic, k.key, k.hold FROM tube_outbox_parked AS k
@@ -165,6 +171,8 @@ BEGIN
             AND (ids IS NULL OR k.id = ANY (ids))
             AND (outbox_retry.topic IS NULL OR k.topic = outbox_retry.topic)
             AND (outbox_retry.key IS NULL OR k.key = outbox_retry.key)
+            AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
+        ORDER BY k.id LIMIT in_limit -- so records of one key that none holds are freed in their order, too
     )
     SELECT tube_private_free_parked(outbox_retry.outbox, ARRAY(
         SELECT c.id FROM chosen AS c
