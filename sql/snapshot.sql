@@ -284,22 +284,8 @@ DECLARE
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
     PERFORM tube_private_lock_parked(outbox_retry.outbox, NULL, NULL, NULL);
-    WITH chosen AS (
-        SELECT k.id, k.topic, k.key, k.hold FROM tube_outbox_parked AS k
-        WHERE k.outbox = outbox_retry.outbox
-            AND (ids IS NULL OR k.id = ANY (ids))
-            AND (outbox_retry.topic IS NULL OR k.topic = outbox_retry.topic)
-            AND (outbox_retry.key IS NULL OR k.key = outbox_retry.key)
-            AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
-        ORDER BY k.id LIMIT in_limit -- so records of one key that none holds are freed in their order, too
-    )
-    SELECT tube_private_free_parked(outbox_retry.outbox, ARRAY(
-        SELECT c.id FROM chosen AS c
-        UNION
-        SELECT k.id FROM (SELECT DISTINCT c.topic, c.key FROM chosen AS c WHERE c.hold) AS c
-        JOIN tube_outbox_parked AS k ON k.outbox = outbox_retry.outbox AND k.topic = c.topic
-            AND md5(k.key) = md5(c.key) AND k.key = c.key AND k.hold))
-    INTO retried;
+    retried := tube_private_free_parked(outbox_retry.outbox, tube_private_choose_parked(
+        outbox_retry.outbox, ids, outbox_retry.topic, outbox_retry.key, in_seen, in_limit));
     IF retried > 0 THEN
         PERFORM tube_audit_add('outbox retry', outbox_retry.outbox, jsonb_strip_nulls(jsonb_build_object(
             'topic', left(outbox_retry.topic, 100), 'key', left(outbox_retry.key, 100),
@@ -3760,6 +3746,37 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_choose_parked(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    chosen bigint[] := '{}';
+    unit record;
+BEGIN
+    FOR unit IN
+        SELECT c.topic, CASE WHEN c.hold THEN c.key END AS key, array_agg(c.id) AS ids
+        FROM (
+            SELECT k.id, k.topic, k.key, k.hold FROM tube_outbox_parked AS k
+            WHERE k.outbox = $1
+                AND ($2 IS NULL OR k.id = ANY ($2)) AND ($3 IS NULL OR k.topic = $3) AND ($4 IS NULL OR k.key = $4)
+                AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
+            ORDER BY k.id LIMIT in_limit) AS c
+        GROUP BY c.topic, CASE WHEN c.hold THEN c.key END, CASE WHEN NOT c.hold THEN c.id END
+        ORDER BY min(c.id)
+    LOOP
+        chosen := chosen || CASE WHEN unit.key IS NULL THEN unit.ids ELSE ARRAY(
+            SELECT k.id FROM tube_outbox_parked AS k
+            WHERE k.outbox = $1 AND k.topic = unit.topic AND md5(k.key) = md5(unit.key) AND k.key = unit.key AND k.hold) END;
+        EXIT WHEN cardinality(chosen) >= in_limit;
+    END LOOP;
+    RETURN chosen;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_column_now(rel oid, attnum integer) RETURNS text
     LANGUAGE sql STABLE
     AS $$
@@ -4471,6 +4488,9 @@ CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURN
 
 CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, only_new boolean, in_limit integer) RETURNS bigint[]
     LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
     AS $$
     SELECT ARRAY(
         SELECT k.park_id
@@ -8476,6 +8496,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_term(leader_id uuid, instance_id 
 REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray, op text, chunk_size integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_tube(tube text, partitions integer, present regtype, wanted regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_choose_parked(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_column_now(rel oid, attnum integer) FROM PUBLIC;
 

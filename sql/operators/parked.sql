@@ -168,12 +168,13 @@ COMMENT ON FUNCTION :"schema".tube_park_drop IS 'Forgets parked keys; the sink s
 -- tube_private_hold_parked: locks parked keys for one of the functions above, in the order of their numbers; these.
 --
 -- Its caller has seen them as its statement began. A row that somebody has changed until it is locked is passed over: the
--- query's condition is looked at again with that row's new columns (k), beside the old ones (p), which are not locked.
+-- query's condition is looked at again with that row's new columns (k), beside the old ones (p), which are not locked. By the
+-- index of the numbers, so that a piece of many costs what it takes, and not what is parked.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_hold_parked(
     in_tube text, in_shard integer, in_key text, in_error text, in_before timestamptz, in_seen pg_snapshot,
     only_new boolean, in_limit integer
 ) RETURNS bigint[]
-LANGUAGE sql AS $$
+LANGUAGE sql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
     SELECT ARRAY(
         SELECT k.park_id
         FROM (
