@@ -10,7 +10,8 @@ CREATE FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer 
     AS $$
 DECLARE
     owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = tbl);
-    worker name;
+    doing CONSTANT text := format('%s is adopted by outbox %L', tbl, outbox);
+    rights record;
     statements text[];
 BEGIN
     IF owner IS NOT NULL AND NOT pg_has_role(owner, 'USAGE') THEN
@@ -18,9 +19,11 @@ BEGIN
             MESSAGE = format('%s belongs to %I, whose rights %I does not have', tbl, owner, current_user),
             HINT = 'Its owner has to adopt it, since the worker gets rights on it.';
     END IF;
-    SELECT a.worker, a.statements INTO worker, statements FROM tube_private_adopt(outbox, tbl, partitions, wake) AS a;
-    PERFORM tube_private_patiently(statements, format('%s is adopted by outbox %L', tbl, outbox)) WHERE statements <> '{}';
-    PERFORM tube_private_open_schema(c.relnamespace, worker) FROM pg_class AS c WHERE c.oid = tbl;
+    rights := tube_private_adoption_rights(outbox, tbl);
+    PERFORM tube_private_patiently(rights.statements, doing);
+    statements := tube_private_adopt(outbox, tbl, partitions, wake);
+    PERFORM tube_private_patiently(statements, doing) WHERE statements <> '{}';
+    PERFORM tube_private_open_schema(c.relnamespace, rights.worker) FROM pg_class AS c WHERE c.oid = tbl;
 END
 $$;
 
@@ -2569,27 +2572,21 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys, and failures of keys, that were delivered in the meantime.';
 
-CREATE FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) RETURNS record
+CREATE FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $_$
 DECLARE
     was tube_outbox;
-    wrong CONSTANT text := tube_private_adoption_fault(tbl);
+    worker CONSTANT name := (tube_private_adoption_rights(outbox, tbl)).worker;
     wakes boolean;
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU108', MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
-            HINT = 'Give the name of a table, with its schema.';
-    ELSIF wrong IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: %s', tbl, wrong),
-            HINT = 'Adopt a plain table with the columns that goharvest describes.';
-    END IF;
-    SELECT o.* INTO was FROM tube_outbox AS o WHERE o.tbl = $2 AND o.outbox <> $1;
-    IF FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: outbox %L has it', tbl, was.outbox),
-            HINT = 'A table belongs to one outbox; drop the other one first.';
+    IF NOT (has_table_privilege(worker, tbl, 'SELECT') AND has_table_privilege(worker, tbl, 'DELETE')
+            AND has_column_privilege(worker, tbl, 'leader_id', 'UPDATE')) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s has not been opened to %I by its owner', tbl, worker),
+            HINT = 'Its owner has to adopt it (outbox_adopt).';
     END IF;
     was := tube_private_enter_outbox(outbox, partitions);
     IF was.outbox IS NULL THEN
@@ -2602,14 +2599,10 @@ BEGIN
             HINT = 'Choose another name, or drop that outbox first.';
     END IF;
     PERFORM tube_private_repartition_outbox(outbox, partitions);
-    worker := tube_private_role('worker');
     wakes := EXISTS (SELECT FROM pg_trigger AS t
         WHERE t.tgrelid = tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc);
-    statements := ARRAY[
-        format('GRANT SELECT, UPDATE (leader_id), DELETE ON %s TO %I', tbl, worker),
-        format('GRANT SELECT (id, create_time, kafka_topic, kafka_key, leader_id) ON %s TO %I', tbl, tube_private_role('monitor'))]
-        || CASE WHEN wake AND NOT wakes THEN ARRAY[tube_private_outbox_trigger(tube_private_require_any(outbox), tbl::text)]
-            WHEN wakes AND wake IS NOT TRUE THEN ARRAY[format('DROP TRIGGER outbox_wake_trigger ON %s', tbl)] END;
+    RETURN CASE WHEN wake AND NOT wakes THEN ARRAY[tube_private_outbox_trigger(tube_private_require_any(outbox), tbl::text)]
+        WHEN wakes AND wake IS NOT TRUE THEN ARRAY[format('DROP TRIGGER outbox_wake_trigger ON %s', tbl)] END;
 END
 $_$;
 
@@ -2649,6 +2642,33 @@ CREATE FUNCTION tube.tube_private_adoption_fault(tbl regclass) RETURNS text
         ) THEN 'its primary key is not the column id' END)
     FROM pg_class AS c WHERE c.oid = tbl
 $$;
+
+CREATE FUNCTION tube.tube_private_adoption_rights(outbox text, tbl regclass, OUT worker name, OUT statements text[]) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    was text;
+    wrong CONSTANT text := tube_private_adoption_fault(tbl);
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108', MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
+            HINT = 'Give the name of a table, with its schema.';
+    ELSIF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: %s', tbl, wrong),
+            HINT = 'Adopt a plain table with the columns that goharvest describes.';
+    END IF;
+    SELECT o.outbox INTO was FROM tube_outbox AS o WHERE o.tbl = $2 AND o.outbox <> $1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: outbox %L has it', tbl, was),
+            HINT = 'A table belongs to one outbox; drop the other one first.';
+    END IF;
+    worker := tube_private_role('worker');
+    statements := ARRAY[
+        format('GRANT SELECT, UPDATE (leader_id), DELETE ON %s TO %I', tbl, worker),
+        format('GRANT SELECT (id, create_time, kafka_topic, kafka_key, leader_id) ON %s TO %I', tbl, tube_private_role('monitor'))];
+END
+$_$;
 
 CREATE TABLE tube.tube_attachment (
     tube text NOT NULL,
@@ -8381,10 +8401,13 @@ REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, part
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_adoption_fault(tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_adoption_rights(outbox text, tbl regclass, OUT worker name, OUT statements text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_adoption_rights(outbox text, tbl regclass, OUT worker name, OUT statements text[]) TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_worker;
